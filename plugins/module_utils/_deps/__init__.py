@@ -1,0 +1,48 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The only guarded third-party imports: `crypto`, `grpc` and `kube`.
+
+A library that is absent is replaced by a `Missing` placeholder, so that every file can be imported (and its
+documentation read) anywhere; the first use of the placeholder raises `DependencyError` with what to do.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NoReturn
+
+from ..errors import DependencyError
+from ..reasons import Reason
+
+
+class Missing:
+    """Stands for a library that is not installed; any call of it raises `DependencyError`."""
+
+    def __init__(self, name: str) -> None:
+        """Remember the dotted name for the message."""
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Missing:
+        """Go on to the attribute, so that a module body can name it."""
+        return Missing(f"{self._name}.{attribute}")
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        """Let a class body inherit from a missing class."""
+        return ()
+
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+        """Refuse: the library is needed now."""
+        package = self._name.split(".", maxsplit=1)[0]
+        raise DependencyError(
+            f"expected the Python package {package} in this interpreter, found none",
+            reason=Reason.DEPENDENCY_MISSING,
+        )
+
+
+def optional(name: str) -> Any:
+    """Return the module ``name``, or a `Missing` placeholder where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return Missing(name)

@@ -1,0 +1,44 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`cryptography`, guarded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import optional
+
+if TYPE_CHECKING:
+    from cryptography import exceptions as exceptions
+    from cryptography import x509 as x509
+    from cryptography.hazmat.primitives import asymmetric as asymmetric
+    from cryptography.hazmat.primitives import ciphers as ciphers
+    from cryptography.hazmat.primitives import hashes as hashes
+    from cryptography.hazmat.primitives import hpke as hpke
+    from cryptography.hazmat.primitives import serialization as serialization
+    from cryptography.hazmat.primitives.asymmetric import ec as ec
+    from cryptography.hazmat.primitives.asymmetric import ed25519 as ed25519
+    from cryptography.hazmat.primitives.asymmetric import padding as padding
+    from cryptography.hazmat.primitives.asymmetric import rsa as rsa
+    from cryptography.hazmat.primitives.asymmetric import utils as asymmetric_utils
+    from cryptography.hazmat.primitives.asymmetric import x25519 as x25519
+    from cryptography.hazmat.primitives.ciphers import aead as aead
+    from cryptography.hazmat.primitives.kdf import hkdf as hkdf
+else:
+    _PRIMITIVES = "cryptography.hazmat.primitives"
+    exceptions = optional("cryptography.exceptions")
+    x509 = optional("cryptography.x509")
+    asymmetric = optional(f"{_PRIMITIVES}.asymmetric")
+    ciphers = optional(f"{_PRIMITIVES}.ciphers")
+    hashes = optional(f"{_PRIMITIVES}.hashes")
+    hpke = optional(f"{_PRIMITIVES}.hpke")
+    serialization = optional(f"{_PRIMITIVES}.serialization")
+    ec = optional(f"{_PRIMITIVES}.asymmetric.ec")
+    ed25519 = optional(f"{_PRIMITIVES}.asymmetric.ed25519")
+    padding = optional(f"{_PRIMITIVES}.asymmetric.padding")
+    rsa = optional(f"{_PRIMITIVES}.asymmetric.rsa")
+    asymmetric_utils = optional(f"{_PRIMITIVES}.asymmetric.utils")
+    x25519 = optional(f"{_PRIMITIVES}.asymmetric.x25519")
+    aead = optional(f"{_PRIMITIVES}.ciphers.aead")
+    hkdf = optional(f"{_PRIMITIVES}.kdf.hkdf")

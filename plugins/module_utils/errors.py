@@ -1,0 +1,92 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every error of the collection, as one tree.
+
+    AttestedError
+    ├── ComponentError     a bundle, a download or an installed file is not what its hash says
+    ├── DependencyError    a library of the virtual environment is missing
+    ├── KeyServiceError    the key service cannot answer
+    ├── KubeadmError       a kubeadm phase or the kubelet failed
+    ├── NodeLockError      the one-way lock is taken, foreign or unreadable
+    ├── PolicyError        profiles or identities are empty, malformed or ambiguous
+    ├── Refusal            a check of evidence, policy or request said no
+    ├── SiteError          the site directory or an option in it is unusable
+    ├── SystemFault        a command, file or mount of this machine failed
+    ├── TpmError           the TPM is absent, busy or refused a command
+    └── TransportError     the connection or its binding failed
+
+An error says what was expected, what came and what to do next, and carries one stable reason code.
+"""
+
+from __future__ import annotations
+
+from .reasons import Reason
+
+
+class AttestedError(Exception):
+    """Root of the tree: a sentence for a person and a reason code for a program.
+
+    Arguments: ``message`` ("expected X, got Y"), ``reason`` (its stable code), ``hint`` (replaces the
+    general hint of the reason where this very case allows a better one).
+    """
+
+    def __init__(self, message: str, *, reason: Reason, hint: str | None = None) -> None:
+        """Keep the sentence, the code and the hint."""
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.hint = hint or reason.value.hint
+
+    @property
+    def code(self) -> str:
+        """The stable reason code, for example ``PCR_MISMATCH``."""
+        return self.reason.name
+
+    def __str__(self) -> str:
+        """One line for a log or a terminal."""
+        return f"{self.code}: {self.message} ({self.hint})"
+
+
+class ComponentError(AttestedError):
+    """A bundle, a download or an installed file is not what its hash says."""
+
+
+class DependencyError(AttestedError):
+    """A library that this part needs is missing from the running interpreter."""
+
+
+class KeyServiceError(AttestedError):
+    """The key service cannot answer: it is locked, starting or out of reach."""
+
+
+class KubeadmError(AttestedError):
+    """A kubeadm phase or the kubelet failed."""
+
+
+class NodeLockError(AttestedError):
+    """The one-way lock is taken, belongs to another cluster or cannot be read."""
+
+
+class PolicyError(AttestedError):
+    """Profiles or identities are empty, malformed or ambiguous."""
+
+
+class Refusal(AttestedError):
+    """A check of evidence, policy or request said no."""
+
+
+class SiteError(AttestedError):
+    """The site directory or an option in it is unusable."""
+
+
+class SystemFault(AttestedError):
+    """A command, file or mount of this machine failed."""
+
+
+class TpmError(AttestedError):
+    """The TPM is absent, busy or refused a command."""
+
+
+class TransportError(AttestedError):
+    """The connection, its certificates or its binding failed."""

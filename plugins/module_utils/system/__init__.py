@@ -1,0 +1,27 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Seams to the machine without Ansible: commands, files, clock, random numbers, memory-only directories."""
+
+from __future__ import annotations
+
+from .clock import Clock, SystemClock
+from .command import CommandResult, Runner, SystemRunner
+from .files import read_bytes, remove, write_atomic
+from .random import Random, SystemRandom
+from .tmpfs import require_no_swap, require_tmpfs
+
+__all__ = [
+    "Clock",
+    "CommandResult",
+    "Random",
+    "Runner",
+    "SystemClock",
+    "SystemRandom",
+    "SystemRunner",
+    "read_bytes",
+    "remove",
+    "require_no_swap",
+    "require_tmpfs",
+    "write_atomic",
+]

@@ -1,0 +1,90 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Programs of the machine: argv lists, C locale, a time limit, secrets on stdin only.
+
+The one file of the collection that starts processes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess  # pylint: disable=ansible-bad-import
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import SystemFault
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TAIL = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """How a program ended: its argv, exit code and output."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Runner(Protocol):
+    """Runs programs; `SystemRunner` for real, a recorder in unit tests."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        timeout_seconds: float = 60,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> CommandResult:
+        """Run ``argv``; with ``check`` an exit code other than 0 raises `SystemFault`."""
+
+
+class SystemRunner:
+    """Starts real processes with a fixed locale and without the caller's standard input."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        timeout_seconds: float = 60,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> CommandResult:
+        """Run ``argv`` and return its result; raises COMMAND_MISSING, COMMAND_TIMEOUT, COMMAND_FAILED."""
+        words = tuple(argv)
+        try:
+            done = subprocess.run(  # pylint: disable=ansible-bad-function
+                words,
+                input=stdin if stdin is not None else b"",
+                capture_output=True,
+                timeout=timeout_seconds,
+                env={**os.environ, "LC_ALL": "C.UTF-8", **(env or {})},
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise SystemFault(f"expected the program {words[0]}, found none", reason=Reason.COMMAND_MISSING) from error
+        except subprocess.TimeoutExpired as error:
+            raise SystemFault(
+                f"{words[0]} did not end within {timeout_seconds:g} s", reason=Reason.COMMAND_TIMEOUT
+            ) from error
+        result = CommandResult(argv=words, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
+        return _checked(result) if check else result
+
+
+def _checked(result: CommandResult) -> CommandResult:
+    if result.returncode == 0:
+        return result
+    said = (result.stderr or result.stdout).decode("utf-8", "replace").strip()[-_TAIL:]
+    raise SystemFault(
+        f"expected {' '.join(result.argv[:3])} to succeed, it ended with {result.returncode}: {said or 'no output'}",
+        reason=Reason.COMMAND_FAILED,
+    )
