@@ -55,6 +55,11 @@ class Reason(Enum):
         "A command did not end within its time.",
         "Look at what it waits for; running again is safe.",
     )
+    CSR_MALFORMED = _row(
+        Coarse.INVALID,
+        "A certificate request cannot be used: it is malformed, not signed by its key, or its key has another type.",
+        "Run the step again; it makes a new key and request.",
+    )
     DEPENDENCY_MISSING = _row(
         Coarse.LOCAL,
         "A Python library is missing from the interpreter that runs this.",
@@ -71,6 +76,11 @@ class Reason(Enum):
         "An unexpected error; the decision is no.",
         "Read the service's log at the correlation id and report it.",
         "journalctl -u attested-join-service -u attested-key-service",
+    )
+    JOIN_CA_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "The join CA's certificate and key do not belong together or cannot be read.",
+        "Restore .secrets/ of the site from its backup; do not make a new join CA for a running cluster.",
     )
     MESSAGE_MALFORMED = _row(
         Coarse.INVALID,
