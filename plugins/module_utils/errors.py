@@ -21,7 +21,10 @@ An error says what was expected, what came and what to do next, and carries one 
 
 from __future__ import annotations
 
-from .reasons import Reason
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .reasons import Reason
 
 
 class AttestedError(Exception):

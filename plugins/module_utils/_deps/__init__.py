@@ -31,7 +31,7 @@ class Missing:
         """Let a class body inherit from a missing class."""
         return ()
 
-    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002
         """Refuse: the library is needed now."""
         package = self._name.split(".", maxsplit=1)[0]
         raise DependencyError(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -28,7 +28,7 @@ class SystemClock:
 
     def now(self) -> datetime:
         """Wall clock, UTC."""
-        return datetime.now(timezone.utc)
+        return datetime.now(UTC)
 
     def monotonic(self) -> float:
         """Seconds since some fixed point of this boot."""

@@ -26,9 +26,7 @@ def read_bytes(path: str | Path, *, limit: int = 1 << 20) -> bytes:
     return data
 
 
-def write_atomic(
-    path: str | Path, data: bytes, *, mode: int = 0o600, owner: tuple[int, int] | None = None
-) -> bool:
+def write_atomic(path: str | Path, data: bytes, *, mode: int = 0o600, owner: tuple[int, int] | None = None) -> bool:
     """Write ``data`` to ``path`` by rename and return whether anything changed.
 
     ``mode`` and ``owner`` (uid, gid) hold before the first byte is written; a crash leaves the old file.
