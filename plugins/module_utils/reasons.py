@@ -39,6 +39,97 @@ def _row(coarse: Coarse, summary: str, hint: str, command: str = "attested statu
 class Reason(Enum):
     """The stable codes; the member's name is the code, its value the texts."""
 
+    ACTIVATION_NOT_PROVEN = _row(
+        Coarse.REFUSED,
+        "The machine did not show that its TPM opened the credential.",
+        "Ask for a new challenge; if it happens again, the TPM does not hold the endorsement key that was sent.",
+    )
+    AK_ATTRIBUTES = _row(
+        Coarse.REFUSED,
+        "The attestation key is not a restricted signing key that only its TPM can use.",
+        "Let attestation_key make the key; a key made by other means proves nothing.",
+    )
+    AK_MISMATCH = _row(
+        Coarse.REFUSED,
+        "The quote was made with another attestation key than the challenge was for.",
+        "Ask for a new challenge with the key that makes the quote.",
+    )
+    BACKEND_UNREACHABLE = _row(
+        Coarse.UNAVAILABLE,
+        "The relay cannot reach the service behind it.",
+        "The service is starting or has ended; read its log. Peers try again by themselves.",
+        "journalctl -u attested-join-service",
+    )
+    BINDING_MALFORMED = _row(
+        Coarse.INVALID,
+        "A part of the binding has a wrong length.",
+        "Check that both sides run the same version.",
+    )
+    BINDING_MISMATCH = _row(
+        Coarse.REFUSED,
+        "The quote was made for another exchange: another challenge, channel, request, cluster or purpose.",
+        "Look for something between the two machines that ends TLS or changes or repeats messages; then ask again.",
+    )
+    BUNDLE_ARCH_MISMATCH = _row(
+        Coarse.LOCAL,
+        "The bundle has nothing for this machine's architecture.",
+        "Build the bundle for this architecture (attested_bundle_architecture) and deliver it again.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    BUNDLE_HASH_MISMATCH = _row(
+        Coarse.LOCAL,
+        "A file of the bundle is not the one that the manifest names.",
+        "The file is damaged or was changed: remove it, make the bundle again and deliver it again.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    BUNDLE_INCOMPLETE = _row(
+        Coarse.LOCAL,
+        "The bundle lacks something that is needed here.",
+        "Make the bundle again; it adds what is missing.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    BUNDLE_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The manifest of a bundle cannot be read.",
+        "Make the bundle again with this version of the collection.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    BUNDLE_VERSION_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "The Kubernetes version is not in the versions table.",
+        "Set attested_kubernetes_version to a version of the table.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    CHALLENGES_EXHAUSTED = _row(
+        Coarse.UNAVAILABLE,
+        "Too many challenges are open.",
+        "Try again in a minute; look for a machine that asks and never answers.",
+    )
+    CHALLENGE_EXPIRED = _row(
+        Coarse.REFUSED,
+        "The challenge was answered after its time.",
+        "Run again; if it happens again, look at the machine's load and clock.",
+    )
+    CHALLENGE_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "The challenge was never given, or was answered already.",
+        "Run again: every challenge serves one answer.",
+    )
+    CHANNEL_NOT_ATTESTED = _row(
+        Coarse.REFUSED,
+        "A call reached the service without passing the attested relay.",
+        "Call the service at its network port; its unix socket is only for the relay.",
+    )
+    CLIENT_HELLO_MALFORMED = _row(
+        Coarse.INVALID,
+        "The first bytes of a connection are no TLS ClientHello.",
+        "Something other than an attested client dialled this port.",
+    )
+    CLUSTER_ID_MISMATCH = _row(
+        Coarse.LOCAL,
+        "The secrets on this machine belong to another cluster.",
+        "Compare cluster.yml with the cluster that this machine was made for; never copy key files between clusters.",
+    )
     COMMAND_FAILED = _row(
         Coarse.LOCAL,
         "A command of this machine ended with an error.",
@@ -55,6 +146,33 @@ class Reason(Enum):
         "A command did not end within its time.",
         "Look at what it waits for; running again is safe.",
     )
+    COMPONENT_BUILD_FAILED = _row(
+        Coarse.LOCAL,
+        "A program could not be built from its pinned sources.",
+        "Read the compiler's message; running again continues with what is missing.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    CONFIG_INVALID = _row(
+        Coarse.LOCAL,
+        "A configuration file of a service has unknown, missing or wrong entries.",
+        "Correct every entry that is listed; prepare writes the file anew.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
+    CONNECTION_CLOSED = _row(
+        Coarse.UNAVAILABLE,
+        "The other side closed the connection too early.",
+        "Read the log of the other side at this time; trying again is safe.",
+    )
+    CONNECTION_LIMIT = _row(
+        Coarse.UNAVAILABLE,
+        "A connection was given up because too many were open.",
+        "Look for a source that opens many connections without finishing any.",
+    )
+    CONNECTION_TIMEOUT = _row(
+        Coarse.UNAVAILABLE,
+        "The other side did not finish the handshake in time.",
+        "Check the network between both machines; trying again is safe.",
+    )
     CSR_MALFORMED = _row(
         Coarse.INVALID,
         "A certificate request cannot be used: it is malformed, not signed by its key, or its key has another type.",
@@ -66,10 +184,106 @@ class Reason(Enum):
         "Use the virtual environment that prepare makes as ansible_python_interpreter.",
         "ansible-playbook attested.kubernetes.prepare",
     )
+    DISK_ID_MALFORMED = _row(
+        Coarse.INVALID,
+        "A disk id is not a lower-case UUID.",
+        "Write the id as cryptsetup luksUUID prints it; another spelling would derive another key.",
+    )
+    EK_CERTIFICATE_MALFORMED = _row(
+        Coarse.REFUSED,
+        "A certificate of the endorsement key cannot be read.",
+        "Read the certificate from the TPM's NV memory again; update the TPM's firmware if it is damaged.",
+    )
+    EK_CERTIFICATE_MISMATCH = _row(
+        Coarse.REFUSED,
+        "The endorsement certificate is for another key.",
+        "Enroll the machine with the certificate of its own TPM.",
+        "ansible-playbook attested.kubernetes.enroll",
+    )
+    EK_CERTIFICATE_MISSING = _row(
+        Coarse.REFUSED,
+        "Roots for endorsement certificates are configured, and the machine sent no certificate.",
+        "Supply the certificate of the TPM, or take the roots out of the policy if these TPMs have none.",
+    )
+    EK_CERTIFICATE_UNTRUSTED = _row(
+        Coarse.REFUSED,
+        "The endorsement certificate does not chain to a configured root.",
+        "Add the TPM maker's root to the policy if this maker is to be trusted.",
+    )
+    ENDPOINT_INVALID = _row(
+        Coarse.LOCAL,
+        "An endpoint is not of the form host:port.",
+        "Write name:port, address:port or [address]:port.",
+    )
+    EVENT_LOG_CHANGED = _row(
+        Coarse.REFUSED,
+        "The event logs are not those that the binding names.",
+        "Look for something between the two machines that changes messages; then ask again.",
+    )
+    EVENT_LOG_MALFORMED = _row(
+        Coarse.REFUSED,
+        "An event log cannot be parsed.",
+        "Read the log again on the machine; a log that stays broken is a defect of its firmware or kernel.",
+    )
+    EVENT_LOG_MISMATCH = _row(
+        Coarse.REFUSED,
+        "The event logs do not lead to the quoted register.",
+        "Something was extended that no log tells of, or a log was edited; reboot the machine and compare.",
+    )
+    EVENT_LOG_TOO_LARGE = _row(
+        Coarse.INVALID,
+        "An event log is larger than the limit.",
+        "Check what fills the log of that machine.",
+    )
+    EVIDENCE_MISSING = _row(
+        Coarse.REFUSED,
+        "A certificate carries no evidence of the expected kind.",
+        "Check that both sides run the same version of the collection.",
+    )
+    EVIDENCE_TOO_LARGE = _row(
+        Coarse.REFUSED,
+        "The evidence in a certificate is larger than the limit.",
+        "Event logs travel in the request, never in the certificate.",
+    )
     FILE_UNUSABLE = _row(
         Coarse.LOCAL,
         "A file cannot be read or written.",
         "Check that the path exists and who may use it.",
+    )
+    GO_TOOLCHAIN_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "The Go toolchain is missing or too old.",
+        "Install Go 1.26 or later, or let the bundle playbook install one into its cache.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    IDENTITY_AMBIGUOUS = _row(
+        Coarse.REFUSED,
+        "Two live identities have the same endorsement key or the same node name.",
+        "Revoke or remove one of them.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
+    IDENTITY_REFUSED = _row(
+        Coarse.REFUSED,
+        "An admin refused this machine.",
+        "Set its admission to Approved if it is welcome after all.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
+    IDENTITY_REVOKED = _row(
+        Coarse.REFUSED,
+        "This machine's identity was revoked; there is no way back.",
+        "Find out why it was revoked; a cleaned machine gets a new TPM or joins another cluster.",
+    )
+    IDENTITY_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "No identity has this endorsement key.",
+        "Enroll the machine if it is one of yours.",
+        "ansible-playbook attested.kubernetes.enroll",
+    )
+    IMAGE_IMPORT_FAILED = _row(
+        Coarse.LOCAL,
+        "containerd did not take the images of the bundle.",
+        "Read containerd's log, repair its cause and run again.",
+        "journalctl -u containerd",
     )
     INTERNAL = _row(
         Coarse.UNAVAILABLE,
@@ -77,10 +291,54 @@ class Reason(Enum):
         "Read the service's log at the correlation id and report it.",
         "journalctl -u attested-join-service -u attested-key-service",
     )
+    JOIN_CA_MISMATCH = _row(
+        Coarse.LOCAL,
+        "The service that answered is not certified by the pinned join CA.",
+        (
+            "Either another service listens at this endpoint, or a load balancer on the way terminates "
+            "TLS: it must pass TCP through. If the join CA was replaced, run prepare again."
+        ),
+        "ansible-playbook attested.kubernetes.prepare",
+    )
+    JOIN_CA_PIN_INVALID = _row(
+        Coarse.LOCAL,
+        "The pinned join CA is not one or two Ed25519 CA certificates.",
+        "Take the pin from cluster.yml of the site; prepare writes it.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
     JOIN_CA_UNUSABLE = _row(
         Coarse.LOCAL,
         "The join CA's certificate and key do not belong together or cannot be read.",
         "Restore .secrets/ of the site from its backup; do not make a new join CA for a running cluster.",
+    )
+    JOIN_CERTIFICATE_EXPIRED = _row(
+        Coarse.LOCAL,
+        "The service's certificate is not valid at this machine's time.",
+        "Compare the clocks of both machines; if they agree, look why the key service stopped renewing.",
+        "timedatectl status",
+    )
+    JOIN_CLUSTER_MISMATCH = _row(
+        Coarse.LOCAL,
+        "The service's certificate is for another cluster.",
+        "The endpoint or the cluster id in /etc/attested/node.yml belongs to another site.",
+    )
+    KEY_BUNDLE_VERSION_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "The stored key bundle has a version that this release does not know.",
+        "Run the release of the collection that wrote it, or supply the secret again with init.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    MANIFEST_INVALID = _row(
+        Coarse.LOCAL,
+        "A manifest of the policy is malformed.",
+        "Repair every line that the message lists, then run again.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
+    MASTER_SECRET_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The master secret does not have 32 bytes of key and 32 bytes of salt.",
+        "Restore the file that secrets made, or import Constellation's constellation-mastersecret.json unchanged.",
+        "ansible-playbook attested.kubernetes.secrets",
     )
     MESSAGE_MALFORMED = _row(
         Coarse.INVALID,
@@ -92,14 +350,228 @@ class Reason(Enum):
         "A message on the wire is larger than the limit.",
         "Check the size of the event logs on the machine that sent it.",
     )
+    NODELOCK_FOREIGN = _row(
+        Coarse.REFUSED,
+        "The register of the node lock holds something that is neither unlocked nor this cluster's lock.",
+        "Reboot the machine; if it comes back, something extends that register without a log.",
+    )
+    NODELOCK_OPEN = _row(
+        Coarse.REFUSED,
+        "The machine has not locked itself to this cluster since its boot.",
+        "Run the node playbook on it.",
+        "ansible-playbook attested.kubernetes.node",
+    )
+    NODELOCK_REGISTER = _row(
+        Coarse.LOCAL,
+        "The register of the node lock cannot serve as one.",
+        "Use 15; registers from 16 on can be reset, and a register that a profile pins cannot move.",
+    )
+    NODE_CONFIG_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The node's configuration /etc/attested/node.yml cannot be used.",
+        "Run prepare again; it writes the file from the site.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
+    NODE_PREREQUISITES_MISSING = _row(
+        Coarse.LOCAL,
+        "The machine lacks something that a node needs.",
+        "Repair every point of the list, then run again; attested_install_packages: true installs the packages.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
+    NONCE_MALFORMED = _row(
+        Coarse.INVALID,
+        "The other side did not send exactly one 32-byte nonce.",
+        "The other side is no attested service or client of a known version.",
+    )
     NOT_TMPFS = _row(
         Coarse.LOCAL,
         "A secret would be written to a file system that is not in memory.",
         "Use a directory on tmpfs, for example below /run or /dev/shm.",
+    )
+    PCR_MISMATCH = _row(
+        Coarse.REFUSED,
+        "The machine booted something that no profile allows.",
+        "Compare the listed events with what you changed; if the change is yours, add it to a profile.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
+    PEER_CERTIFICATE_EXPIRED = _row(
+        Coarse.REFUSED,
+        "The peer's self-signed certificate is not valid at this machine's time.",
+        "Compare the clocks of both machines.",
+        "timedatectl status",
+    )
+    PEER_CERTIFICATE_MALFORMED = _row(
+        Coarse.REFUSED,
+        "The peer's certificate has another form than the protocol asks for.",
+        "Check that both sides run the same version of the collection.",
+    )
+    PEER_UNREACHABLE = _row(
+        Coarse.LOCAL,
+        "No connection to the endpoint could be made.",
+        "Check that the service runs, and the name, port and firewall between; trying again is safe.",
+    )
+    POLICY_EMPTY = _row(
+        Coarse.REFUSED,
+        "No profile is in force, or a profile allows nothing: everybody is refused.",
+        "Learn a profile from a machine that you trust, and apply it.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
+    PORT_UNAVAILABLE = _row(
+        Coarse.LOCAL,
+        "The service cannot listen at its address and port.",
+        "Find who holds the port (ss -ltnp) and end it, or set another port.",
+        "ss -ltnp",
+    )
+    PROTOCOL_VERSION = _row(
+        Coarse.INVALID,
+        "The other side speaks a protocol version that is not accepted.",
+        "Update the older of the two sides; the minimum is set per cluster.",
+    )
+    QUOTE_DIGEST = _row(
+        Coarse.REFUSED,
+        "The register values sent are not those that were quoted.",
+        "Read and quote again; a register may have been extended between the two.",
+    )
+    QUOTE_MALFORMED = _row(
+        Coarse.REFUSED,
+        "The quote is not one that a TPM makes.",
+        "Let the TPM of the machine make it; a quote from elsewhere proves nothing.",
+    )
+    QUOTE_SELECTION = _row(
+        Coarse.REFUSED,
+        "The quote is over other registers than were asked for.",
+        "Run again; if it happens again, both sides disagree on the policy's registers.",
+    )
+    QUOTE_SIGNATURE = _row(
+        Coarse.REFUSED,
+        "The quote's signature does not verify with the attestation key.",
+        "Look for something that changes the evidence on its way; then ask again.",
+    )
+    REQUEST_TIMEOUT = _row(
+        Coarse.UNAVAILABLE,
+        "A request was not answered within its time.",
+        "Read the log of the service at the correlation id; trying again is safe.",
+        "journalctl -u attested-join-service -u attested-key-service",
+    )
+    RUNTIME_INSTALL_FAILED = _row(
+        Coarse.LOCAL,
+        "The virtual environment could not be made from the bundle's wheels.",
+        "Read pip's message; make the bundle again for the Python version of this machine.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    SEAL_UNOPENABLE = _row(
+        Coarse.LOCAL,
+        "A sealed answer does not open on this machine, in this boot, for this exchange.",
+        "Ask for a new one; an answer that was recorded or meant for another machine never opens.",
+    )
+    SEAL_VERSION = _row(
+        Coarse.INVALID,
+        "A sealed answer has a version that this release does not know.",
+        "Run the same release on both sides.",
+    )
+    SITE_CLUSTER_FILE = _row(
+        Coarse.LOCAL,
+        "The site's cluster.yml is malformed.",
+        "Restore it from the site's repository; secrets wrote it and nobody edits it.",
+        "git checkout -- cluster.yml",
+    )
+    SITE_NOT_FOUND = _row(
+        Coarse.LOCAL,
+        "The directory is no site.",
+        "Run in a site directory, or write one.",
+        "ansible-playbook attested.kubernetes.scaffold -e site=DIRECTORY",
+    )
+    SITE_SECRETS_INCOMPLETE = _row(
+        Coarse.LOCAL,
+        "Some or all of the site's secrets are missing.",
+        "Restore the missing files from their backup; remove all of them only if no cluster was made of them.",
+        "ansible-playbook attested.kubernetes.secrets",
+    )
+    SITE_VAULT = _row(
+        Coarse.LOCAL,
+        "A file of the site cannot be opened with Ansible Vault.",
+        "Give the vault password (--ask-vault-pass, vault_password_file or ANSIBLE_VAULT_PASSWORD_FILE).",
+        "ansible-playbook attested.kubernetes.secrets --ask-vault-pass",
     )
     SWAP_ACTIVE = _row(
         Coarse.LOCAL,
         "Swap is on: a secret in memory could reach a disk.",
         "Turn swap off (swapoff -a) and keep it off, or let prepare do it.",
         "ansible-playbook attested.kubernetes.prepare",
+    )
+    TLS_HANDSHAKE_FAILED = _row(
+        Coarse.INVALID,
+        "The TLS handshake failed.",
+        "Both sides must speak TLS 1.3 with HTTP/2, and nothing between them may change bytes.",
+    )
+    TPM_BUSY = _row(
+        Coarse.LOCAL,
+        "Another program holds the TPM, or the TPM did not answer in time.",
+        "See what uses it (fuser /dev/tpm0 /dev/tpmrm0), prefer device:/dev/tpmrm0, then run again.",
+    )
+    TPM_COMMAND_FAILED = _row(
+        Coarse.LOCAL,
+        "The TPM refused a command for a reason that has no code of its own.",
+        "The message names the command and the TPM's response code; a power cycle clears most lasting faults.",
+    )
+    TPM_CREDENTIAL_REFUSED = _row(
+        Coarse.LOCAL,
+        "The TPM did not open a credential: it was made for another EK or another AK, or was changed.",
+        "Ask for a new challenge; if it persists, enrol the machine again.",
+        "ansible-playbook attested.kubernetes.enroll",
+    )
+    TPM_EK_MISMATCH = _row(
+        Coarse.LOCAL,
+        "The certificate in the TPM is not for the endorsement key that the TPM makes.",
+        "Report it to the manufacturer of the machine; a key made from a vendor's own template is not supported.",
+    )
+    TPM_EK_UNSUPPORTED = _row(
+        Coarse.REFUSED,
+        "The endorsement key is neither RSA-2048 (template L-1) nor ECC P-256 (template L-2).",
+        "Use a TPM with one of these; for swtpm make the certificate with swtpm_setup without --ecc.",
+    )
+    TPM_HIERARCHY_AUTH = _row(
+        Coarse.LOCAL,
+        "The owner or endorsement hierarchy of the TPM has a password.",
+        "Set it to empty with tpm2_changeauth, or clear the TPM in the firmware's menu.",
+    )
+    TPM_MALFORMED = _row(
+        Coarse.INVALID,
+        "Bytes are not the TPM structure that they should be.",
+        "Check that both sides have the same version; a TPM that answers so is faulty or not the one expected.",
+    )
+    TPM_PCR_UNAVAILABLE = _row(
+        Coarse.LOCAL,
+        "The TPM has no active bank of the wanted hash algorithm, or not that register.",
+        "Activate the SHA-256 bank in the firmware's menu (tpm2_pcrallocate sha256:all), then reboot.",
+    )
+    TPM_POLICY_MISMATCH = _row(
+        Coarse.LOCAL,
+        "The registers are not those that a secret was sealed to: this boot differs, or the node is locked already.",
+        "Supply the secret again with init or recover if the new boot is wanted.",
+    )
+    TPM_RESET_BETWEEN = _row(
+        Coarse.REFUSED,
+        "The TPM was reset, or its clock went back, between two pieces of evidence of one exchange.",
+        "Run again; if it happens again, the machine reboots or its TPM is being reset.",
+    )
+    TPM_RESPONSE_FORGED = _row(
+        Coarse.LOCAL,
+        "The answer of the TPM to a protected command does not carry the session's authentication.",
+        "Something between this program and the TPM changes the traffic; do not trust this machine.",
+    )
+    TPM_TCTI_INVALID = _row(
+        Coarse.LOCAL,
+        "The TPM's address is not one of the known forms.",
+        "Write device:/dev/tpmrm0, swtpm:path=SOCKET or swtpm:host=HOST,port=PORT.",
+    )
+    TPM_UNREACHABLE = _row(
+        Coarse.LOCAL,
+        "There is no TPM at this address, or the connection to it broke.",
+        "Check that the machine has a TPM 2.0 (ls -l /dev/tpmrm0), that it is on in the firmware, and the tcti option.",
+    )
+    VARIANT_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "The evidence is of a kind that this release does not verify.",
+        "Use a machine with a TPM 2.0.",
     )
