@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import utils as asymmetric_utils
     from cryptography.hazmat.primitives.asymmetric import x25519 as x25519
     from cryptography.hazmat.primitives.ciphers import aead as aead
+    from cryptography.hazmat.primitives.ciphers import algorithms as algorithms
+    from cryptography.hazmat.primitives.ciphers import modes as modes
     from cryptography.hazmat.primitives.kdf import hkdf as hkdf
 else:
     _PRIMITIVES = "cryptography.hazmat.primitives"
@@ -41,4 +43,6 @@ else:
     asymmetric_utils = optional(f"{_PRIMITIVES}.asymmetric.utils")
     x25519 = optional(f"{_PRIMITIVES}.asymmetric.x25519")
     aead = optional(f"{_PRIMITIVES}.ciphers.aead")
+    algorithms = optional(f"{_PRIMITIVES}.ciphers.algorithms")
+    modes = optional(f"{_PRIMITIVES}.ciphers.modes")
     hkdf = optional(f"{_PRIMITIVES}.kdf.hkdf")

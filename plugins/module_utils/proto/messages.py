@@ -9,7 +9,7 @@ import base64
 import functools
 from typing import Any
 
-from .._deps.grpc import descriptor_pb2, descriptor_pool, message, message_factory
+from .._deps.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 from ..errors import Refusal
 from ..reasons import Reason
 from .descriptors import DESCRIPTOR_SET_BASE64

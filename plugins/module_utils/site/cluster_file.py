@@ -1,0 +1,98 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""cluster.yml: what of a cluster may be public, written by secrets, read by every play that seals or verifies."""
+
+from __future__ import annotations
+
+import binascii
+from dataclasses import dataclass
+from typing import Any
+
+from .._deps.yaml import yaml
+from ..errors import SiteError
+from ..reasons import Reason
+
+VERSION = 1
+_ID_BYTES = 32
+_HEADER = "---\n# Written by attested.kubernetes.secrets. Public; commit it. Every node of the cluster pins join_ca.\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFile:
+    """The public facts: cluster id and measurement salt (32 bytes each), join CA and policy key (PEM)."""
+
+    cluster_id: bytes
+    measurement_salt: bytes
+    join_ca: bytes
+    policy_key: bytes
+
+
+def render(cluster: ClusterFile) -> bytes:
+    """Return the file's bytes; equal facts give equal bytes."""
+    body = {
+        "version": VERSION,
+        "cluster_id": cluster.cluster_id.hex(),
+        "measurement_salt": cluster.measurement_salt.hex(),
+        "join_ca": cluster.join_ca.decode("ascii"),
+        "policy_key": cluster.policy_key.decode("ascii"),
+    }
+    text: str = yaml.dump(body, Dumper=_block_dumper(), sort_keys=False, default_flow_style=False)
+    return (_HEADER + text).encode()
+
+
+def parse(data: bytes) -> ClusterFile:
+    """Return the facts in ``data``; raises SITE_CLUSTER_FILE naming every problem found."""
+    try:
+        body = yaml.safe_load(data)
+    except yaml.YAMLError as error:
+        raise SiteError("expected YAML in cluster.yml, got something else", reason=Reason.SITE_CLUSTER_FILE) from error
+    problems = _problems(body)
+    if problems:
+        raise SiteError(f"cluster.yml: {'; '.join(problems)}", reason=Reason.SITE_CLUSTER_FILE)
+    return ClusterFile(
+        cluster_id=bytes.fromhex(body["cluster_id"]),
+        measurement_salt=bytes.fromhex(body["measurement_salt"]),
+        join_ca=body["join_ca"].encode("ascii"),
+        policy_key=body["policy_key"].encode("ascii"),
+    )
+
+
+def _problems(body: Any) -> list[str]:
+    if not isinstance(body, dict):
+        return ["expected a mapping"]
+    problems = []
+    if body.get("version") != VERSION:
+        problems.append(f"expected version {VERSION}, got {body.get('version')!r}")
+    problems += [f"expected {name} as 64 hex digits" for name in _HEX_FIELDS if not _is_id(body.get(name))]
+    problems += [f"expected {name} in PEM" for name in _PEM_FIELDS if not _is_pem(body.get(name))]
+    unknown = sorted(set(body) - {"version", *_HEX_FIELDS, *_PEM_FIELDS}, key=str)
+    return problems + [f"unknown field {name}" for name in unknown]
+
+
+_HEX_FIELDS = ("cluster_id", "measurement_salt")
+_PEM_FIELDS = ("join_ca", "policy_key")
+
+
+def _is_id(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and len(binascii.unhexlify(value)) == _ID_BYTES
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _is_pem(value: Any) -> bool:
+    return isinstance(value, str) and value.isascii() and value.startswith("-----BEGIN ")
+
+
+def _block_dumper() -> Any:  # made on first use: PyYAML may be absent where this file is imported
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as blocks."""
+
+    Dumper.add_representer(
+        str,
+        lambda dumper, text: dumper.represent_scalar(
+            "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+        ),
+    )
+    return Dumper

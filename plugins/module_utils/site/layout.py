@@ -1,0 +1,61 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where what lies in a site directory (design 4: one site directory is one cluster)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import SiteError
+from ..reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The paths of one site; ``root`` is the directory of its inventory."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, root: str | Path) -> Site:
+        """Return the site at ``root``; raises SITE_NOT_FOUND where no hosts.yml lies there."""
+        path = Path(root).resolve()
+        if not (path / "hosts.yml").is_file():
+            raise SiteError(f"expected a site directory with hosts.yml at {path}", reason=Reason.SITE_NOT_FOUND)
+        return cls(path)
+
+    @property
+    def cluster_file(self) -> Path:
+        """The public facts of the cluster, committed."""
+        return self.root / "cluster.yml"
+
+    @property
+    def secrets(self) -> Path:
+        """Ansible-Vault files, git-ignored, mode 0700."""
+        return self.root / ".secrets"
+
+    @property
+    def master_secret(self) -> Path:
+        """Master key and salt."""
+        return self.secrets / "master-secret.json"
+
+    @property
+    def join_ca_key(self) -> Path:
+        """Private key of the join CA."""
+        return self.secrets / "join-ca-key.pem"
+
+    @property
+    def policy_key(self) -> Path:
+        """Private key that will sign the policy in force."""
+        return self.secrets / "policy-key.pem"
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        """The admin's kubeconfig; its key never leaves this machine."""
+        return self.secrets / "admin.kubeconfig"
+
+    def identity_file(self, node: str) -> Path:
+        """Which TPM is in ``node``; written by enroll, committed."""
+        return self.root / "host_vars" / node / "identity.yml"

@@ -1,0 +1,119 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The secrets of a site: made once, encrypted by Ansible Vault, opened only in memory of the admin's machine.
+
+`plan` decides from what lies in the site; `apply` writes the missing files, the public one last, so that a
+break leaves either a complete set or a set that says it is incomplete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from .._deps.crypto import ed25519, serialization
+from ..errors import SiteError
+from ..keys import (
+    KeyBundle,
+    SecretBytes,
+    generate_master_secret,
+    generate_measurement_salt,
+    import_master_secret,
+    make_bundle,
+)
+from ..keys.ca import make_join_ca
+from ..reasons import Reason
+from ..system import read_bytes, write_atomic
+from .cluster_file import ClusterFile, parse, render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..system import Clock, Random
+    from .layout import Site
+
+
+class Vault(Protocol):
+    """Encrypts and decrypts with the admin's vault password; the Ansible side gives one."""
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Return ``data`` encrypted, as text that Ansible Vault reads."""
+
+    def decrypt(self, data: bytes) -> bytes:
+        """Return the clear bytes; raises SITE_VAULT where the password is absent or wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretsPlan:
+    """The files that are there and the files that are missing, in writing order."""
+
+    present: tuple[Path, ...]
+    missing: tuple[Path, ...]
+
+
+def plan(site: Site) -> SecretsPlan:
+    """Decide what to make: all or nothing; raises SITE_SECRETS_INCOMPLETE for a partial set."""
+    files = (site.master_secret, site.join_ca_key, site.policy_key, site.cluster_file)
+    present = tuple(path for path in files if path.exists())
+    missing = tuple(path for path in files if not path.exists())
+    if present and missing:
+        raise SiteError(
+            f"expected all of the site's secrets or none, missing: {', '.join(path.name for path in missing)}",
+            reason=Reason.SITE_SECRETS_INCOMPLETE,
+        )
+    return SecretsPlan(present=present, missing=missing)
+
+
+def apply(site: Site, wanted: SecretsPlan, *, name: str, vault: Vault, clock: Clock, random: Random) -> ClusterFile:
+    """Make what ``wanted`` lists and return the public facts."""
+    if not wanted.missing:
+        return parse(read_bytes(site.cluster_file))
+    join_ca = make_join_ca(name, now=clock.now())
+    bundle = make_bundle(
+        master=generate_master_secret(random),
+        measurement_salt=generate_measurement_salt(random),
+        join_ca_key=SecretBytes(join_ca.private_key),
+        join_ca_certificate=join_ca.certificate,
+    )
+    policy_private, policy_public = _new_policy_key()
+    public = _public_facts(bundle, policy_public)
+    write_atomic(site.master_secret, vault.encrypt(bundle.master.to_json()))
+    write_atomic(site.join_ca_key, vault.encrypt(join_ca.private_key))
+    write_atomic(site.policy_key, vault.encrypt(policy_private))
+    write_atomic(site.cluster_file, render(public), mode=0o644)
+    return public
+
+
+def load(site: Site, vault: Vault) -> KeyBundle:
+    """Open the secrets and check that they belong to cluster.yml; raises CLUSTER_ID_MISMATCH where they do not."""
+    if plan(site).missing:
+        raise SiteError(f"expected secrets in {site.secrets}, found none", reason=Reason.SITE_SECRETS_INCOMPLETE)
+    public = parse(read_bytes(site.cluster_file))
+    bundle = KeyBundle(
+        master=import_master_secret(vault.decrypt(read_bytes(site.master_secret))),
+        measurement_salt=public.measurement_salt,
+        join_ca_key=SecretBytes(vault.decrypt(read_bytes(site.join_ca_key))),
+        join_ca_certificate=public.join_ca,
+        cluster_id=public.cluster_id,
+    )
+    bundle.require_cluster()
+    return bundle
+
+
+def _public_facts(bundle: KeyBundle, policy_key: bytes) -> ClusterFile:
+    return ClusterFile(
+        cluster_id=bundle.cluster_id,
+        measurement_salt=bundle.measurement_salt,
+        join_ca=bundle.join_ca_certificate,
+        policy_key=policy_key,
+    )
+
+
+def _new_policy_key() -> tuple[bytes, bytes]:
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return private, public

@@ -1,0 +1,36 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ansible Vault as the seam that `site.secrets` wants: in memory, with the passwords this run was given."""
+
+from __future__ import annotations
+
+from ansible.errors import AnsibleError
+from ansible.parsing.vault import VaultLib, VaultSecretsContext
+
+from ..module_utils.errors import SiteError
+from ..module_utils.reasons import Reason
+
+
+class AnsibleVault:
+    """Encrypts and decrypts with the vault passwords of the running playbook; nothing touches a disk."""
+
+    def __init__(self) -> None:
+        """Take the passwords that the command line or ansible.cfg named; raises SITE_VAULT without any."""
+        context = VaultSecretsContext.current(optional=True)
+        if context is None or not context.secrets:
+            raise SiteError("expected a vault password, this run was given none", reason=Reason.SITE_VAULT)
+        self._vault = VaultLib(secrets=context.secrets)
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Return ``data`` as Ansible Vault text."""
+        return bytes(self._vault.encrypt(data))
+
+    def decrypt(self, data: bytes) -> bytes:
+        """Return the clear bytes of Ansible Vault text; raises SITE_VAULT."""
+        try:
+            return bytes(self._vault.decrypt(data))
+        except AnsibleError as error:
+            raise SiteError(
+                "expected a file that this run's vault password opens, it does not", reason=Reason.SITE_VAULT
+            ) from error
