@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import algorithms as algorithms
     from cryptography.hazmat.primitives.ciphers import modes as modes
     from cryptography.hazmat.primitives.kdf import hkdf as hkdf
+
+    # An alias is only exported when it is named here.
+    __all__ = ["asymmetric_utils"]
 else:
     _PRIMITIVES = "cryptography.hazmat.primitives"
     exceptions = optional("cryptography.exceptions")

@@ -1,0 +1,68 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""TPM 2.0 client in pure Python, without any policy. What is not named here is private to this package."""
+
+from __future__ import annotations
+
+from .attest import Attest, ClockInfo, Signature
+from .constants import (
+    ALG_ECC,
+    ALG_ECDSA,
+    ALG_RSA,
+    ALG_RSAPSS,
+    ALG_RSASSA,
+    ALG_SHA1,
+    ALG_SHA256,
+    ALG_SHA384,
+    ALG_SHA512,
+    ATTR_DECRYPT,
+    ATTR_FIXED_PARENT,
+    ATTR_FIXED_TPM,
+    ATTR_RESTRICTED,
+    ATTR_SENSITIVE_DATA_ORIGIN,
+    ATTR_SIGN,
+    CURVE_P256,
+    GENERATED_MAGIC,
+    PCR_COUNT,
+    RH_ENDORSEMENT,
+    TAG_ATTEST_QUOTE,
+)
+from .credential import Credential, make_credential, verify_endorsement_key
+from .structures import EccParameters, EccPoint, PcrSelection, Public, RsaParameters, Scheme, Symmetric
+
+__all__ = [
+    "ALG_ECC",
+    "ALG_ECDSA",
+    "ALG_RSA",
+    "ALG_RSAPSS",
+    "ALG_RSASSA",
+    "ALG_SHA1",
+    "ALG_SHA256",
+    "ALG_SHA384",
+    "ALG_SHA512",
+    "ATTR_DECRYPT",
+    "ATTR_FIXED_PARENT",
+    "ATTR_FIXED_TPM",
+    "ATTR_RESTRICTED",
+    "ATTR_SENSITIVE_DATA_ORIGIN",
+    "ATTR_SIGN",
+    "CURVE_P256",
+    "GENERATED_MAGIC",
+    "PCR_COUNT",
+    "RH_ENDORSEMENT",
+    "TAG_ATTEST_QUOTE",
+    "Attest",
+    "ClockInfo",
+    "Credential",
+    "EccParameters",
+    "EccPoint",
+    "PcrSelection",
+    "Public",
+    "RsaParameters",
+    "Scheme",
+    "Signature",
+    "Symmetric",
+    "make_credential",
+    "verify_endorsement_key",
+]

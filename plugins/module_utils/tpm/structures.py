@@ -1,0 +1,302 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Public areas, names and register selections as types: bytes in, objects out, no I/O.
+
+Every parser is strict: bounded fields, known algorithms, no trailing bytes; `TpmError` TPM_MALFORMED otherwise.
+``X.parse(b).marshal() == b`` holds for every byte string that is accepted (part 2, 10 to 12).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from .._deps.crypto import ec, rsa, serialization
+from . import constants as c
+from .marshal import Reader, malformed, sized, u16, u32
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_DEFAULT_EXPONENT = 65537
+_SIGNING_SCHEMES = (c.ALG_RSASSA, c.ALG_RSAPSS, c.ALG_ECDSA)
+
+
+def digest(alg: int, data: bytes) -> bytes:
+    """Return the hash ``alg`` (a TPM algorithm number) of ``data``."""
+    name = c.HASH_NAMES.get(alg)
+    if name is None:
+        raise malformed("a SHA-1 or SHA-2 hash algorithm", f"{alg:#06x}")
+    return hashlib.new(name, data).digest()
+
+
+def read_point(reader: Reader) -> EccPoint:
+    """Return the next TPMS_ECC_POINT."""
+    return EccPoint(reader.sized(c.MAX_DIGEST), reader.sized(c.MAX_DIGEST))
+
+
+@dataclass(frozen=True, slots=True)
+class EccPoint:
+    """A point of a curve, TPMS_ECC_POINT; the coordinates are bytes as the TPM wrote them."""
+
+    x: bytes
+    y: bytes
+
+    def marshal(self) -> bytes:
+        """Return both coordinates as TPM2B."""
+        return sized(self.x) + sized(self.y)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symmetric:
+    """The cipher with which a parent protects its children, TPMT_SYM_DEF_OBJECT; ALG_NULL for other keys."""
+
+    alg: int = c.ALG_NULL
+    key_bits: int = 0
+    mode: int = 0
+
+    @classmethod
+    def read(cls, reader: Reader) -> Symmetric:
+        """Return the next TPMT_SYM_DEF_OBJECT."""
+        alg = reader.u16()
+        if alg == c.ALG_NULL:
+            return cls()
+        if alg != c.ALG_AES:
+            raise malformed("AES or no symmetric algorithm", f"{alg:#06x}")
+        return cls(alg=alg, key_bits=reader.u16(), mode=reader.u16())
+
+    def marshal(self) -> bytes:
+        """Return the TPMT_SYM_DEF_OBJECT."""
+        if self.alg == c.ALG_NULL:
+            return u16(c.ALG_NULL)
+        return u16(self.alg) + u16(self.key_bits) + u16(self.mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A signing scheme with its hash; ALG_NULL (hash 0) for keys that do not sign."""
+
+    alg: int = c.ALG_NULL
+    hash_alg: int = 0
+
+    @classmethod
+    def read(cls, reader: Reader) -> Scheme:
+        """Return the next TPMT_RSA_SCHEME or TPMT_ECC_SCHEME."""
+        alg = reader.u16()
+        if alg == c.ALG_NULL:
+            return cls()
+        if alg not in _SIGNING_SCHEMES:
+            raise malformed("RSASSA, RSAPSS, ECDSA or no scheme", f"{alg:#06x}")
+        return cls(alg, reader.u16())
+
+    def marshal(self) -> bytes:
+        """Return the scheme and, unless it is ALG_NULL, its hash."""
+        return u16(self.alg) if self.alg == c.ALG_NULL else u16(self.alg) + u16(self.hash_alg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RsaParameters:
+    """TPMS_RSA_PARMS; exponent 0 stands for 65537."""
+
+    symmetric: Symmetric
+    scheme: Scheme
+    key_bits: int
+    exponent: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> RsaParameters:
+        """Return the next TPMS_RSA_PARMS."""
+        symmetric, scheme = Symmetric.read(reader), Scheme.read(reader)
+        return cls(symmetric=symmetric, scheme=scheme, key_bits=reader.u16(), exponent=reader.u32())
+
+    def marshal(self) -> bytes:
+        """Return the TPMS_RSA_PARMS."""
+        return self.symmetric.marshal() + self.scheme.marshal() + u16(self.key_bits) + u32(self.exponent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EccParameters:
+    """TPMS_ECC_PARMS without key derivation scheme."""
+
+    symmetric: Symmetric
+    scheme: Scheme
+    curve: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> EccParameters:
+        """Return the next TPMS_ECC_PARMS."""
+        symmetric, scheme, curve = Symmetric.read(reader), Scheme.read(reader), reader.u16()
+        kdf = reader.u16()
+        if kdf != c.ALG_NULL:
+            raise malformed("no key derivation scheme", f"{kdf:#06x}")
+        return cls(symmetric=symmetric, scheme=scheme, curve=curve)
+
+    def marshal(self) -> bytes:
+        """Return the TPMS_ECC_PARMS."""
+        return self.symmetric.marshal() + self.scheme.marshal() + u16(self.curve) + u16(c.ALG_NULL)
+
+
+@dataclass(frozen=True, slots=True)
+class DataParameters:
+    """TPMS_KEYEDHASH_PARMS of a sealed object: no scheme."""
+
+    @classmethod
+    def read(cls, reader: Reader) -> DataParameters:
+        """Return the next TPMS_KEYEDHASH_PARMS."""
+        scheme = reader.u16()
+        if scheme != c.ALG_NULL:
+            raise malformed("a sealed object (no scheme)", f"{scheme:#06x}")
+        return cls()
+
+    def marshal(self) -> bytes:
+        """Return the TPMS_KEYEDHASH_PARMS."""
+        return u16(c.ALG_NULL)
+
+
+Parameters: TypeAlias = RsaParameters | EccParameters | DataParameters
+_PARAMETERS: dict[int, type[RsaParameters | EccParameters | DataParameters]] = {
+    c.ALG_RSA: RsaParameters,
+    c.ALG_ECC: EccParameters,
+    c.ALG_KEYEDHASH: DataParameters,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Public:
+    """The public area of an object, TPMT_PUBLIC (part 2, 12.2.4).
+
+    ``unique`` is the RSA modulus or the digest of sealed data as bytes, the point of an ECC key.
+    """
+
+    type: int
+    name_alg: int
+    attributes: int
+    auth_policy: bytes
+    parameters: Parameters
+    unique: bytes | EccPoint
+
+    @classmethod
+    def parse(cls, data: bytes) -> Public:
+        """Return the public area in ``data`` (TPMT_PUBLIC, without a size in front)."""
+        reader = Reader(data, "TPMT_PUBLIC")
+        kind, name_alg, attributes = reader.u16(), reader.u16(), reader.u32()
+        auth_policy = reader.sized(c.MAX_DIGEST)
+        if kind not in _PARAMETERS:
+            raise malformed("an RSA key, an ECC key or a sealed object", f"type {kind:#06x}")
+        parameters: Parameters = _PARAMETERS[kind].read(reader)
+        unique = read_point(reader) if kind == c.ALG_ECC else reader.sized(c.MAX_BUFFER)
+        reader.end()
+        return cls(
+            type=kind,
+            name_alg=name_alg,
+            attributes=attributes,
+            auth_policy=auth_policy,
+            parameters=parameters,
+            unique=unique,
+        )
+
+    def marshal(self) -> bytes:
+        """Return the TPMT_PUBLIC."""
+        unique = sized(self.unique) if isinstance(self.unique, bytes) else self.unique.marshal()
+        head = u16(self.type) + u16(self.name_alg) + u32(self.attributes) + sized(self.auth_policy)
+        return head + self.parameters.marshal() + unique
+
+    def name(self) -> bytes:
+        """Return the Name: the hash algorithm and the hash of the public area (part 1, 16)."""
+        return u16(self.name_alg) + digest(self.name_alg, self.marshal())
+
+    def qualified_name(self, hierarchy: int) -> bytes:
+        """Return the qualified name that this object has as a primary of ``hierarchy`` (part 1, 16)."""
+        return u16(self.name_alg) + digest(self.name_alg, u32(hierarchy) + self.name())
+
+    def key(self) -> ec.EllipticCurvePublicKey | rsa.RSAPublicKey:
+        """Return the key for `cryptography`; TPM_MALFORMED when its numbers make no key."""
+        if isinstance(self.parameters, RsaParameters) and isinstance(self.unique, bytes):
+            return _rsa_key(self.parameters, self.unique)
+        if isinstance(self.parameters, EccParameters) and isinstance(self.unique, EccPoint):
+            return ecc_key(self.parameters.curve, self.unique)
+        raise malformed("a key", "sealed data")
+
+    def spki(self) -> bytes:
+        """Return the key as DER SubjectPublicKeyInfo (RFC 5280)."""
+        return self.key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+    def spki_sha256(self) -> str:
+        """Return SHA-256 of the SubjectPublicKeyInfo as 64 lower-case hex digits: the machine's name if it is an EK."""
+        return hashlib.sha256(self.spki()).hexdigest()
+
+    def as_template(self) -> Public:
+        """Return the area without its key, to compare it with a template."""
+        empty: bytes | EccPoint = b"" if isinstance(self.unique, bytes) else EccPoint(b"", b"")
+        return replace(self, unique=empty)
+
+
+def _rsa_key(parameters: RsaParameters, modulus: bytes) -> rsa.RSAPublicKey:
+    number = int.from_bytes(modulus, "big")
+    if number.bit_length() != parameters.key_bits:
+        raise malformed(f"an RSA modulus of {parameters.key_bits} bits", f"{number.bit_length()}")
+    try:
+        return rsa.RSAPublicNumbers(parameters.exponent or _DEFAULT_EXPONENT, number).public_key()
+    except ValueError as error:
+        raise malformed("an RSA public key", str(error)) from error
+
+
+def ecc_key(curve: int, point: EccPoint) -> ec.EllipticCurvePublicKey:
+    """Return ``point`` as a public key on ``curve``; TPM_MALFORMED when it does not lie there."""
+    if curve not in {c.CURVE_P256, c.CURVE_P384}:
+        raise malformed("curve P-256 or P-384", f"{curve:#06x}")
+    kind = ec.SECP256R1() if curve == c.CURVE_P256 else ec.SECP384R1()
+    x, y = int.from_bytes(point.x, "big"), int.from_bytes(point.y, "big")
+    try:
+        return ec.EllipticCurvePublicNumbers(x, y, kind).public_key()
+    except ValueError as error:
+        raise malformed(f"a point of {kind.name}", str(error)) from error
+
+
+def ecc_point(key: ec.EllipticCurvePublicKey) -> EccPoint:
+    """Return the point of ``key``, coordinates padded to the size of the field."""
+    numbers, size = key.public_numbers(), (key.curve.key_size + 7) // 8
+    return EccPoint(numbers.x.to_bytes(size, "big"), numbers.y.to_bytes(size, "big"))
+
+
+@dataclass(frozen=True, slots=True)
+class PcrSelection:
+    """Registers of one bank, TPMS_PCR_SELECTION: ``indices`` ascending, 0 to 23."""
+
+    bank: int
+    indices: tuple[int, ...]
+
+    @classmethod
+    def of(cls, indices: Iterable[int], *, bank: int = c.ALG_SHA256) -> PcrSelection:
+        """Return the selection of ``indices``, in any order; TPM_MALFORMED for a register that does not exist."""
+        wanted = tuple(sorted(set(indices)))
+        if wanted and not (wanted[0] >= 0 and wanted[-1] < c.PCR_COUNT):
+            raise malformed(f"registers 0 to {c.PCR_COUNT - 1}", f"{list(wanted)}")
+        return cls(bank, wanted)
+
+    @classmethod
+    def read(cls, reader: Reader) -> PcrSelection:
+        """Return the next TPMS_PCR_SELECTION of three octets, the form that every PC client TPM uses."""
+        bank, size = reader.u16(), reader.u8()
+        if size != c.PCR_COUNT // 8:
+            raise malformed("a register bitmap of 3 bytes", f"{size}")
+        bits = int.from_bytes(reader.take(size), "little")
+        return cls(bank, tuple(index for index in range(c.PCR_COUNT) if bits >> index & 1))
+
+    def marshal(self) -> bytes:
+        """Return the TPMS_PCR_SELECTION."""
+        bits = sum(1 << index for index in self.indices)
+        return u16(self.bank) + b"\x03" + bits.to_bytes(3, "little")
+
+
+def read_selections(reader: Reader) -> tuple[PcrSelection, ...]:
+    """Return the next TPML_PCR_SELECTION."""
+    return tuple(PcrSelection.read(reader) for _ in range(reader.count(c.MAX_SELECTIONS)))
+
+
+def marshal_selections(selections: Iterable[PcrSelection]) -> bytes:
+    """Return a TPML_PCR_SELECTION."""
+    listed = tuple(selections)
+    return u32(len(listed)) + b"".join(selection.marshal() for selection in listed)

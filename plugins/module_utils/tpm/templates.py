@@ -1,0 +1,78 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The public areas of the keys that are made: EK (L-1, L-2), SRK, AK, and what seals data.
+
+Sources: TCG EK Credential Profile 2.5, B.3.3 and B.3.4; TCG TPM v2.0 Provisioning Guidance 1.0, 7.5.1.
+"""
+
+from __future__ import annotations
+
+from . import constants as c
+from .structures import DataParameters, EccParameters, EccPoint, Public, RsaParameters, Scheme, Symmetric
+
+EK_POLICY = bytes.fromhex("837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa")
+"""PolicySecret(endorsement hierarchy) with SHA-256: the policy of both EK templates."""
+
+_FIXED = c.ATTR_FIXED_TPM | c.ATTR_FIXED_PARENT
+_PRIMARY = _FIXED | c.ATTR_SENSITIVE_DATA_ORIGIN | c.ATTR_RESTRICTED
+_EK_ATTRIBUTES = _PRIMARY | c.ATTR_ADMIN_WITH_POLICY | c.ATTR_DECRYPT
+_AES_128_CFB = Symmetric(alg=c.ALG_AES, key_bits=128, mode=c.ALG_CFB)
+_P256_STORAGE = EccParameters(symmetric=_AES_128_CFB, scheme=Scheme(), curve=c.CURVE_P256)
+
+EK_RSA = Public(
+    type=c.ALG_RSA,
+    name_alg=c.ALG_SHA256,
+    attributes=_EK_ATTRIBUTES,
+    auth_policy=EK_POLICY,
+    parameters=RsaParameters(symmetric=_AES_128_CFB, scheme=Scheme(), key_bits=2048, exponent=0),
+    unique=bytes(256),
+)
+"""Template L-1: RSA-2048."""
+
+EK_ECC = Public(
+    type=c.ALG_ECC,
+    name_alg=c.ALG_SHA256,
+    attributes=_EK_ATTRIBUTES,
+    auth_policy=EK_POLICY,
+    parameters=_P256_STORAGE,
+    unique=EccPoint(bytes(32), bytes(32)),
+)
+"""Template L-2: ECC P-256."""
+
+SRK = Public(
+    type=c.ALG_ECC,
+    name_alg=c.ALG_SHA256,
+    attributes=_PRIMARY | c.ATTR_USER_WITH_AUTH | c.ATTR_NO_DA | c.ATTR_DECRYPT,
+    auth_policy=b"",
+    parameters=_P256_STORAGE,
+    unique=EccPoint(bytes(32), bytes(32)),
+)
+"""The ECC storage root key, primary of the owner hierarchy."""
+
+AK = Public(
+    type=c.ALG_ECC,
+    name_alg=c.ALG_SHA256,
+    attributes=_PRIMARY | c.ATTR_USER_WITH_AUTH | c.ATTR_NO_DA | c.ATTR_SIGN,
+    auth_policy=b"",
+    parameters=EccParameters(symmetric=Symmetric(), scheme=Scheme(c.ALG_ECDSA, c.ALG_SHA256), curve=c.CURVE_P256),
+    unique=EccPoint(b"", b""),
+)
+"""The attestation key: restricted, so it signs only what the TPM itself says; ECDSA with SHA-256."""
+
+
+def sealed_template(policy: bytes) -> Public:
+    """Return the area of sealed data that only ``policy`` opens; no password does, so dictionary lockout is moot."""
+    return Public(
+        type=c.ALG_KEYEDHASH,
+        name_alg=c.ALG_SHA256,
+        attributes=_FIXED | c.ATTR_ADMIN_WITH_POLICY | c.ATTR_NO_DA,
+        auth_policy=policy,
+        parameters=DataParameters(),
+        unique=b"",
+    )
+
+
+def matches(public: Public, template: Public) -> bool:
+    """Whether ``public`` is a key of ``template``: equal but for the key itself."""
+    return public.as_template() == template.as_template()
