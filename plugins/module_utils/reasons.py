@@ -350,10 +350,27 @@ class Reason(Enum):
         "A message on the wire is larger than the limit.",
         "Check the size of the event logs on the machine that sent it.",
     )
+    NODELOCK_BUSY = _row(
+        Coarse.LOCAL,
+        "Another process of this machine holds the file of the one-way lock.",
+        "Wait for the other run to end, then run again.",
+        "fuser -v /run/attested/nodelock.lock",
+    )
+    NODELOCK_CLUSTER_ID_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The cluster id to lock to is not 32 bytes.",
+        "Compare the cluster id in cluster.yml with the one that init printed.",
+    )
     NODELOCK_FOREIGN = _row(
         Coarse.REFUSED,
         "The register of the node lock holds something that is neither unlocked nor this cluster's lock.",
         "Reboot the machine; if it comes back, something extends that register without a log.",
+    )
+    NODELOCK_LOG_MALFORMED = _row(
+        Coarse.REFUSED,
+        "A measurement log that explains the lock's register cannot be parsed.",
+        "Look at the log; a reset of the machine starts both log and register anew.",
+        "systemctl reboot",
     )
     NODELOCK_OPEN = _row(
         Coarse.REFUSED,
@@ -361,10 +378,21 @@ class Reason(Enum):
         "Run the node playbook on it.",
         "ansible-playbook attested.kubernetes.node",
     )
+    NODELOCK_OTHER_CLUSTER = _row(
+        Coarse.REFUSED,
+        "The machine is locked to another cluster until its next reset.",
+        "Make sure that the machine belongs to this cluster, then reset it.",
+        "systemctl reboot",
+    )
     NODELOCK_REGISTER = _row(
         Coarse.LOCAL,
         "The register of the node lock cannot serve as one.",
         "Use 15; registers from 16 on can be reset, and a register that a profile pins cannot move.",
+    )
+    NODELOCK_REGISTER_RESETTABLE = _row(
+        Coarse.LOCAL,
+        "The register chosen for the one-way lock can be reset while the machine runs.",
+        "Choose a register from 0 to 15; 15 is the default.",
     )
     NODE_CONFIG_MALFORMED = _row(
         Coarse.LOCAL,
