@@ -125,6 +125,12 @@ class Reason(Enum):
         "The first bytes of a connection are no TLS ClientHello.",
         "Something other than an attested client dialled this port.",
     )
+    CLUSTER_CA_UNUSABLE = _row(
+        Coarse.UNAVAILABLE,
+        "The cluster CA's certificate and key cannot be read or do not belong together.",
+        "Look at /etc/kubernetes/pki/ca.crt and ca.key on this control plane; both must be kubeadm's.",
+        "kubeadm certs check-expiration",
+    )
     CLUSTER_ID_MISMATCH = _row(
         Coarse.LOCAL,
         "The secrets on this machine belong to another cluster.",
@@ -173,10 +179,21 @@ class Reason(Enum):
         "The other side did not finish the handshake in time.",
         "Check the network between both machines; trying again is safe.",
     )
+    CSR_KEY_UNSUPPORTED = _row(
+        Coarse.REFUSED,
+        "A certificate request holds a key of a type or size that is not accepted.",
+        "Use P-256, Ed25519 or RSA from 2048 bits; the join client makes P-256.",
+    )
     CSR_MALFORMED = _row(
         Coarse.INVALID,
         "A certificate request cannot be used: it is malformed, not signed by its key, or its key has another type.",
         "Run the step again; it makes a new key and request.",
+    )
+    CSR_NAME_MISMATCH = _row(
+        Coarse.REFUSED,
+        "A certificate request names another node than the machine's registered identity does.",
+        "The name comes from the NodeIdentity of the machine's TPM: compare node.yml with it; a machine cannot choose its name.",
+        "kubectl get attested",
     )
     DEPENDENCY_MISSING = _row(
         Coarse.LOCAL,
@@ -525,6 +542,22 @@ class Reason(Enum):
         Coarse.LOCAL,
         "Swap is on: a secret in memory could reach a disk.",
         "Turn swap off (swapoff -a) and keep it off, or let prepare do it.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
+    TICKET_MALFORMED = _row(
+        Coarse.INVALID,
+        "A ticket holds a field that means nothing.",
+        "Check that both sides run the same version of the collection.",
+    )
+    TICKET_SIGNATURE = _row(
+        Coarse.LOCAL,
+        "A ticket is not signed by the pinned join CA for this very exchange.",
+        "Something between this node and the key service answered or changed bytes: compare the join CA pin in node.yml with cluster.yml.",
+    )
+    TICKET_VERSION = _row(
+        Coarse.INVALID,
+        "A ticket has a version that this release does not know.",
+        "Install the same version of the collection on node and control plane.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     TLS_HANDSHAKE_FAILED = _row(
