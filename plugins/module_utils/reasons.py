@@ -514,6 +514,12 @@ class Reason(Enum):
         "A sealed answer has a version that this release does not know.",
         "Run the same release on both sides.",
     )
+    SERVER_CREDENTIALS_UNUSABLE = _row(
+        Coarse.UNAVAILABLE,
+        "The certificate chain and key of a service do not fit together.",
+        "The key service signs a new one; restart the join service if it does not do so by itself.",
+        "systemctl restart attested-join-service",
+    )
     SITE_CLUSTER_FILE = _row(
         Coarse.LOCAL,
         "The site's cluster.yml is malformed.",
@@ -559,6 +565,11 @@ class Reason(Enum):
         "A ticket has a version that this release does not know.",
         "Install the same version of the collection on node and control plane.",
         "ansible-playbook attested.kubernetes.prepare",
+    )
+    TLS_BROKEN = _row(
+        Coarse.UNAVAILABLE,
+        "An established TLS connection broke.",
+        "Read the log of the other side at this time; trying again is safe.",
     )
     TLS_HANDSHAKE_FAILED = _row(
         Coarse.INVALID,
