@@ -74,7 +74,7 @@ def sign_server_certificate(csr_der: bytes, *, ca: JoinCa, cluster_id: bytes, no
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(service_name(cluster_id))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(ca=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(load_signing_key(ca), None)
     )
     return leaf.public_bytes(serialization.Encoding.PEM) + ca.certificate

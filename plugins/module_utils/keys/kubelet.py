@@ -1,0 +1,181 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cluster CA's part: the kubelet's first client certificate, and the key service's own.
+
+A node's request says which key, never which name: the registered identity decides the name, and a request that
+names another one is refused rather than corrected (design 6.3, 6.5). Requested extensions are not copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+from .._deps.crypto import ec, ed25519, exceptions, hashes, rsa, serialization, x509
+from ..errors import KeyServiceError, Refusal
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    PublicKey: TypeAlias = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
+    SigningKey: TypeAlias = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
+
+KUBELET_LIFE = timedelta(hours=72)
+SERVICE_LIFE = timedelta(hours=24)
+KEY_SERVICE_USER = "attested:key-service"
+
+_CLOCK_SKEW = timedelta(minutes=5)
+_NODE_GROUP = "system:nodes"
+_MIN_RSA_BITS = 2048
+_MAX_RSA_BITS = 4096
+_MAX_REQUEST_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCa:
+    """The cluster CA: its certificate and its private key."""
+
+    certificate: x509.Certificate
+    private_key: SigningKey = field(repr=False)
+
+    def pem(self) -> bytes:
+        """Return the certificate as PEM."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletRequest:
+    """A checked request: the node's public key and its digest (hex SHA-256 of the SubjectPublicKeyInfo)."""
+
+    public_key: PublicKey
+    spki_sha256: str
+
+
+def load_cluster_ca(certificate: bytes, private_key: bytes) -> ClusterCa:
+    """Return the CA of two PEM files; raises CLUSTER_CA_UNUSABLE unless they belong together."""
+    try:
+        ca = x509.load_pem_x509_certificate(certificate)
+        key = serialization.load_pem_private_key(private_key, password=None)
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
+        raise KeyServiceError(
+            "expected the cluster CA as PEM certificate and PEM key, got something else",
+            reason=Reason.CLUSTER_CA_UNUSABLE,
+        ) from None
+    kinds = (ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey, rsa.RSAPrivateKey)
+    if not isinstance(key, kinds) or key.public_key() != ca.public_key():
+        raise KeyServiceError(
+            "expected the private key of the cluster CA, got another key", reason=Reason.CLUSTER_CA_UNUSABLE
+        )
+    return ClusterCa(ca, key)
+
+
+def check_kubelet_request(der: bytes, *, node_name: str) -> KubeletRequest:
+    """Return the key of a kubelet's request for the registered ``node_name``.
+
+    1. It parses, is signed by its own key and small. CSR_MALFORMED
+    2. The key is P-256, Ed25519 or RSA of 2048 to 4096 bits. CSR_KEY_UNSUPPORTED
+    3. Its subject is exactly O=system:nodes, CN=system:node:<node_name>. CSR_NAME_MISMATCH
+    """
+    request = _parse(der)
+    key = _supported_key(request)
+    wanted = {(x509.NameOID.ORGANIZATION_NAME, _NODE_GROUP), (x509.NameOID.COMMON_NAME, f"system:node:{node_name}")}
+    found = [(attribute.oid, attribute.value) for attribute in request.subject]
+    if len(found) != len(wanted) or set(found) != wanted:
+        raise Refusal(
+            f"expected a request for O={_NODE_GROUP}, CN=system:node:{node_name}, "
+            f"got one for {request.subject.rfc4514_string()[:200]}",
+            reason=Reason.CSR_NAME_MISMATCH,
+        )
+    return KubeletRequest(key, spki_sha256(key))
+
+
+def spki_sha256(key: PublicKey) -> str:
+    """Return the hex SHA-256 of a key's SubjectPublicKeyInfo."""
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
+
+
+def sign_kubelet_certificate(request: KubeletRequest, *, node_name: str, ca: ClusterCa, now: datetime) -> bytes:
+    """Return the PEM client certificate of node ``node_name``: 72 h, clientAuth only, no SAN."""
+    subject = x509.Name(
+        [
+            x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, _NODE_GROUP),
+            x509.NameAttribute(x509.NameOID.COMMON_NAME, f"system:node:{node_name}"),
+        ]
+    )
+    return _sign_client(subject, request.public_key, ca=ca, now=now, life=KUBELET_LIFE)
+
+
+def mint_service_credential(ca: ClusterCa, *, now: datetime) -> tuple[bytes, bytes]:
+    """Return (certificate PEM, private key PEM) of the key service's API user, good for 24 h (design 9.4)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, KEY_SERVICE_USER)])
+    certificate = _sign_client(subject, key.public_key(), ca=ca, now=now, life=SERVICE_LIFE)
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return certificate, pem
+
+
+def _parse(der: bytes) -> x509.CertificateSigningRequest:
+    if len(der) > _MAX_REQUEST_BYTES:
+        raise Refusal(
+            f"expected a request of at most {_MAX_REQUEST_BYTES} bytes, got {len(der)}", reason=Reason.CSR_MALFORMED
+        )
+    try:
+        request = x509.load_der_x509_csr(der)
+        signed = request.is_signature_valid
+        list(request.subject)
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
+        raise Refusal("expected a certificate request in DER, got none", reason=Reason.CSR_MALFORMED) from error
+    if not signed:
+        raise Refusal("expected a request signed by its own key, its signature is wrong", reason=Reason.CSR_MALFORMED)
+    return request
+
+
+def _supported_key(request: x509.CertificateSigningRequest) -> PublicKey:
+    key = request.public_key()
+    if isinstance(key, ed25519.Ed25519PublicKey):
+        return key
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
+        return key
+    if isinstance(key, rsa.RSAPublicKey) and _MIN_RSA_BITS <= key.key_size <= _MAX_RSA_BITS:
+        return key
+    raise Refusal(
+        f"expected a P-256, Ed25519 or RSA-{_MIN_RSA_BITS} key, got {type(key).__name__} "
+        f"of {getattr(key, 'key_size', 0)} bits",
+        reason=Reason.CSR_KEY_UNSUPPORTED,
+    )
+
+
+def _sign_client(subject: x509.Name, key: PublicKey, *, ca: ClusterCa, now: datetime, life: timedelta) -> bytes:
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(ca.certificate.subject)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + life)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_client_usage(), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    )
+    algorithm = None if isinstance(ca.private_key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    return builder.sign(ca.private_key, algorithm).public_bytes(serialization.Encoding.PEM)
+
+
+def _client_usage() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,156 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The ticket: what a node gets, as bytes, and the join CA's signature over them (design 9.3).
+
+    signature = Ed25519(join CA, length-prefixed(label "ticket", cluster id, B, SHA-256(ticket)))
+
+The binding B ties a ticket to one exchange: to its TLS session, request, quote and one-time key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from .._deps.crypto import ed25519, exceptions
+from ..atls import label, length_prefixed
+from ..errors import Refusal
+from ..proto import message_class, parse
+from ..reasons import Reason
+from .secret import DiskKey, MeasurementSecret, SecretBytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+TICKET_VERSION = 1
+
+_TICKET = "attested.v1.Ticket"
+_SECRETS = "attested.v1.TicketSecrets"
+_USE = "ticket"
+
+
+class Role(Enum):
+    """What a ticket makes of a machine."""
+
+    CONTROL_PLANE = "control-plane"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketPublic:
+    """The part of a ticket that is no secret; PEM where a certificate, Unix seconds where a time."""
+
+    cluster_id: bytes
+    node_name: str
+    role: Role
+    disk_id: str
+    kubernetes_version: str
+    api_endpoint: str
+    cluster_ca: bytes
+    kubelet_certificate: bytes
+    expires_unix_seconds: int
+    joined_before: bool
+
+    def to_bytes(self, sealed: bytes) -> bytes:
+        """Return the ticket around the box of its secrets."""
+        message = message_class(_TICKET)(
+            version=TICKET_VERSION,
+            cluster_id=self.cluster_id,
+            node_name=self.node_name,
+            role=self.role.value,
+            disk_uuid=self.disk_id,
+            kubernetes_version=self.kubernetes_version,
+            api_endpoint=self.api_endpoint,
+            cluster_ca=self.cluster_ca,
+            kubelet_certificate=self.kubelet_certificate,
+            expires_unix_seconds=self.expires_unix_seconds,
+            sealed=sealed,
+            joined_before=self.joined_before,
+        )
+        return bytes(message.SerializeToString(deterministic=True))
+
+
+def parse_ticket(data: bytes) -> tuple[TicketPublic, bytes]:
+    """Return (public part, sealed box) of a ticket; raises TICKET_VERSION, TICKET_MALFORMED, MESSAGE_MALFORMED."""
+    message = parse(_TICKET, data)
+    if message.version != TICKET_VERSION:
+        raise Refusal(
+            f"expected a ticket of version {TICKET_VERSION}, got {message.version}", reason=Reason.TICKET_VERSION
+        )
+    try:
+        role = Role(message.role)
+    except ValueError as error:
+        raise Refusal(
+            f"expected the role control-plane or worker, got {message.role[:32]!r}", reason=Reason.TICKET_MALFORMED
+        ) from error
+    public = TicketPublic(
+        cluster_id=message.cluster_id,
+        node_name=message.node_name,
+        role=role,
+        disk_id=message.disk_uuid,
+        kubernetes_version=message.kubernetes_version,
+        api_endpoint=message.api_endpoint,
+        cluster_ca=message.cluster_ca,
+        kubelet_certificate=message.kubelet_certificate,
+        expires_unix_seconds=message.expires_unix_seconds,
+        joined_before=message.joined_before,
+    )
+    return public, message.sealed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketSecrets:
+    """The part of a ticket that travels sealed only."""
+
+    disk_key: DiskKey = field(repr=False)
+    measurement_secret: MeasurementSecret = field(repr=False)
+    measurement_salt: bytes
+    control_plane_files: Mapping[str, SecretBytes] = field(default_factory=dict, repr=False)
+
+    def to_bytes(self) -> bytes:
+        """Return the message that is sealed."""
+        message = message_class(_SECRETS)(
+            disk_key=self.disk_key.reveal(),
+            measurement_secret=self.measurement_secret.reveal(),
+            measurement_salt=self.measurement_salt,
+        )
+        for name, data in sorted(self.control_plane_files.items()):
+            message.control_plane_files.add(name=name, data=data.reveal())
+        return bytes(message.SerializeToString(deterministic=True))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> TicketSecrets:
+        """Return the secrets of an opened box; raises MESSAGE_MALFORMED."""
+        message = parse(_SECRETS, data)
+        return cls(
+            disk_key=DiskKey(message.disk_key),
+            measurement_secret=MeasurementSecret(message.measurement_secret),
+            measurement_salt=message.measurement_salt,
+            control_plane_files={entry.name: SecretBytes(entry.data) for entry in message.control_plane_files},
+        )
+
+
+def sign_ticket(key: ed25519.Ed25519PrivateKey, *, cluster_id: bytes, binding: bytes, ticket: bytes) -> bytes:
+    """Return the join CA's signature over a ticket and the exchange that it answers, 64 bytes."""
+    return key.sign(_signed(cluster_id, binding, ticket))
+
+
+def verify_ticket(
+    key: ed25519.Ed25519PublicKey, signature: bytes, *, cluster_id: bytes, binding: bytes, ticket: bytes
+) -> None:
+    """Raise TICKET_SIGNATURE unless ``signature`` is the join CA's over this ticket and this exchange."""
+    try:
+        key.verify(signature, _signed(cluster_id, binding, ticket))
+    except (exceptions.InvalidSignature, ValueError) as error:
+        raise Refusal(
+            "expected the join CA's signature over this ticket and this exchange, got another one",
+            reason=Reason.TICKET_SIGNATURE,
+        ) from error
+
+
+def _signed(cluster_id: bytes, binding: bytes, ticket: bytes) -> bytes:
+    return length_prefixed(label(_USE), cluster_id, binding, hashlib.sha256(ticket).digest())

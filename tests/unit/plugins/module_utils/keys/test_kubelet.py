@@ -1,0 +1,165 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kubelet's client certificate: the registered name decides, the request only brings a key."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import kubelet
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+O, CN, OU = NameOID.ORGANIZATION_NAME, NameOID.COMMON_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME  # noqa: E741
+GOOD = [(O, "system:nodes"), (CN, "system:node:w-1")]
+
+
+def make_ca(key: Any = None) -> kubelet.ClusterCa:
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(CN, "kubernetes")])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW - timedelta(days=1))
+        .not_valid_after(NOW + timedelta(days=3650))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    )
+    algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    pem = builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)
+    return kubelet.load_cluster_ca(pem, private_pem(key))
+
+
+def private_pem(key: Any) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def make_request(subject: list[tuple[Any, str]] = GOOD, key: Any = None, extension: Any = None) -> bytes:
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    names = x509.Name([x509.NameAttribute(oid, value) for oid, value in subject])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(names)
+    if extension is not None:
+        builder = builder.add_extension(extension, critical=False)
+    algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    return builder.sign(key, algorithm).public_bytes(serialization.Encoding.DER)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(ec.generate_private_key(ec.SECP256R1()), id="P-256"),
+        pytest.param(ed25519.Ed25519PrivateKey.generate(), id="Ed25519"),
+        pytest.param(rsa.generate_private_key(65537, 2048), id="RSA-2048"),
+    ],
+)
+def test_certificate_names_the_registered_node_and_nothing_else(key: Any) -> None:
+    ca = make_ca()
+    asks_for_more = x509.SubjectAlternativeName([x509.DNSName("api.prod.example")])
+    request = kubelet.check_kubelet_request(make_request(key=key, extension=asks_for_more), node_name="w-1")
+    pem = kubelet.sign_kubelet_certificate(request, node_name="w-1", ca=ca, now=NOW)
+    certificate = x509.load_pem_x509_certificate(pem)
+    certificate.verify_directly_issued_by(ca.certificate)
+    assert [(part.oid, part.value) for part in certificate.subject] == GOOD
+    assert certificate.public_key() == key.public_key()
+    assert certificate.not_valid_after_utc == NOW + timedelta(hours=72)
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    present = {type(extension.value).__name__ for extension in certificate.extensions}
+    assert present == {"BasicConstraints", "KeyUsage", "ExtendedKeyUsage"}
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        pytest.param([(O, "system:nodes"), (CN, "system:node:cp-1")], id="another node's name"),
+        pytest.param([(O, "system:nodes"), (CN, "system:node:w-10")], id="a longer name"),
+        pytest.param([(O, "system:nodes"), (CN, "system:node:W-1")], id="the name in upper case"),
+        pytest.param([(O, "system:nodes"), (CN, "w-1")], id="the bare node name"),
+        pytest.param([(O, "system:masters"), (CN, "system:node:w-1")], id="the group of the admins"),
+        pytest.param([*GOOD, (O, "system:masters")], id="a second group"),
+        pytest.param([(O, "system:nodes"), (O, "system:nodes"), (CN, "system:node:w-1")], id="the group twice"),
+        pytest.param([*GOOD, (CN, "system:node:cp-1")], id="a second name"),
+        pytest.param([*GOOD, (OU, "x")], id="a part that nobody needs"),
+        pytest.param([(CN, "system:node:w-1")], id="no group"),
+        pytest.param([], id="no subject at all"),
+    ],
+)
+def test_csr_for_another_nodes_name_is_refused(subject: list[tuple[Any, str]]) -> None:
+    with pytest.raises(AttestedError) as caught:
+        kubelet.check_kubelet_request(make_request(subject), node_name="w-1")
+    assert caught.value.code == "CSR_NAME_MISMATCH"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(ec.generate_private_key(ec.SECP384R1()), id="P-384"),
+        pytest.param(rsa.generate_private_key(65537, 1024), id="RSA-1024"),
+    ],
+)
+def test_a_key_of_another_kind_is_refused(key: Any) -> None:
+    with pytest.raises(AttestedError) as caught:
+        kubelet.check_kubelet_request(make_request(key=key), node_name="w-1")
+    assert caught.value.code == "CSR_KEY_UNSUPPORTED"
+
+
+def _broken_signature(der: bytes) -> bytes:
+    return der[:-1] + bytes([der[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    "der",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\x30\x03\x02\x01\x00", id="another structure"),
+        pytest.param(_broken_signature(make_request()), id="a changed signature"),
+        pytest.param(make_request() + b"\x00", id="a byte behind it"),
+        pytest.param(b"\x30" * 20_000, id="too many bytes"),
+    ],
+)
+def test_a_malformed_request_is_refused(der: bytes) -> None:
+    with pytest.raises(AttestedError) as caught:
+        kubelet.check_kubelet_request(der, node_name="w-1")
+    assert caught.value.code == "CSR_MALFORMED"
+
+
+def test_a_ca_with_a_foreign_key_is_refused() -> None:
+    one, other = make_ca(), ec.generate_private_key(ec.SECP256R1())
+    with pytest.raises(AttestedError) as caught:
+        kubelet.load_cluster_ca(one.pem(), private_pem(other))
+    assert caught.value.code == "CLUSTER_CA_UNUSABLE"
+
+
+def test_a_ca_that_is_no_pem_is_refused_without_its_text() -> None:
+    with pytest.raises(AttestedError) as caught:
+        kubelet.load_cluster_ca(b"x", b"y")
+    assert caught.value.code == "CLUSTER_CA_UNUSABLE"
+    assert caught.value.__cause__ is None
+
+
+def test_an_rsa_ca_as_kubeadm_makes_it_signs_too() -> None:
+    ca = make_ca(rsa.generate_private_key(65537, 2048))
+    request = kubelet.check_kubelet_request(make_request(), node_name="w-1")
+    pem = kubelet.sign_kubelet_certificate(request, node_name="w-1", ca=ca, now=NOW)
+    x509.load_pem_x509_certificate(pem).verify_directly_issued_by(ca.certificate)
+
+
+def test_the_services_own_credential_is_short_and_in_no_group() -> None:
+    ca = make_ca()
+    certificate, key = kubelet.mint_service_credential(ca, now=NOW)
+    parsed = x509.load_pem_x509_certificate(certificate)
+    parsed.verify_directly_issued_by(ca.certificate)
+    assert [(part.oid, part.value) for part in parsed.subject] == [(CN, "attested:key-service")]
+    assert parsed.not_valid_after_utc == NOW + timedelta(hours=24)
+    assert serialization.load_pem_private_key(key, password=None).public_key() == parsed.public_key()
