@@ -10,6 +10,8 @@ documentation read) anywhere; the first use of the placeholder raises `Dependenc
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from typing import Any, NoReturn
 
 from ..errors import DependencyError
@@ -46,3 +48,13 @@ def optional(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         return Missing(name)
+
+
+def require(*names: str) -> None:
+    """Raise `DependencyError` naming every package of ``names`` that this interpreter cannot find."""
+    absent = [name for name in names if importlib.util.find_spec(name) is None]
+    if absent:
+        raise DependencyError(
+            f"expected the Python packages {', '.join(names)} in {sys.executable}, found no {', '.join(absent)}",
+            reason=Reason.DEPENDENCY_MISSING,
+        )

@@ -49,3 +49,23 @@ else:
     algorithms = optional(f"{_PRIMITIVES}.ciphers.algorithms")
     modes = optional(f"{_PRIMITIVES}.ciphers.modes")
     hkdf = optional(f"{_PRIMITIVES}.kdf.hkdf")
+
+__all__ = [
+    "aead",
+    "algorithms",
+    "asymmetric",
+    "asymmetric_utils",
+    "ciphers",
+    "ec",
+    "ed25519",
+    "exceptions",
+    "hashes",
+    "hkdf",
+    "hpke",
+    "modes",
+    "padding",
+    "rsa",
+    "serialization",
+    "x509",
+    "x25519",
+]

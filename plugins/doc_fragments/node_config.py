@@ -1,0 +1,20 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the node's configuration lies; in sync with `node_config_spec` in module_utils/adapter/argspec.py."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """The option of every module that works on a prepared node."""
+
+    DOCUMENTATION = r"""
+options:
+  node_config:
+    description:
+      - The node's own configuration (name, endpoints, pins of the join CA, cluster id, TPM and log paths),
+        written by the playbook C(attested.kubernetes.prepare) and never by hand.
+    type: path
+    default: /etc/attested/node.yml
+"""

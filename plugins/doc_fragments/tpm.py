@@ -1,0 +1,29 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How the TPM is reached; in sync with `tpm_spec` in module_utils/adapter/argspec.py."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """The options of every module that speaks to a TPM."""
+
+    DOCUMENTATION = r"""
+options:
+  tcti:
+    description:
+      - How the TPM is reached, V(device:PATH) for a device of the kernel, V(swtpm:path=PATH) for a UNIX socket
+        of a software TPM, or V(swtpm:host=HOST,port=PORT) for a TCP port of one.
+      - Anything else fails with the reason code V(TPM_TCTI_INVALID).
+    type: str
+    default: device:/dev/tpmrm0
+  tpm_timeout_seconds:
+    description:
+      - How long to wait for the TPM and for others that use it, in seconds.
+      - When it runs out, the module fails with V(TPM_BUSY) or V(TPM_UNREACHABLE).
+    type: int
+    default: 10
+requirements:
+  - a TPM 2.0
+"""

@@ -1,0 +1,35 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a module's work comes to, in words that Ansible and a program on a node both understand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """The plan, rendered: ``before`` and ``after`` are text or mappings of plain values, never secrets."""
+
+    before: str | Mapping[str, Any]
+    after: str | Mapping[str, Any]
+    header: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The outcome of ``run(params, check_mode)``.
+
+    ``values`` become the keys of the module's result: plain values, handles, digests and paths, never secrets.
+    In check mode ``changed`` and ``diff`` say what would happen.
+    """
+
+    changed: bool = False
+    values: Mapping[str, Any] = field(default_factory=dict)
+    diff: Diff | None = None
+    warnings: tuple[str, ...] = ()
