@@ -1,0 +1,131 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbooks that work on the admin's machine alone, run for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.site import Site, secrets
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = ROOT / "inventory" / "example"
+PASSWORD = "correct horse"
+EXAMPLE_VARIABLES = {
+    "cluster_name": "prod",
+    "api_endpoint": "api.prod.example:6443",
+    "site_directory_control_planes": {"cp-1": "192.0.2.11"},
+    "site_directory_workers": {"w-1": "192.0.2.21", "w-2": "192.0.2.22"},
+    "site_directory_profiles": ["r650-debian13"],
+}
+
+
+def play(name: str, *options: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a playbook of the collection as an admin does."""
+    program = Path(sys.executable).parent / "ansible-playbook"
+    return subprocess.run(
+        [program, f"attested.kubernetes.{name}", *options],
+        cwd=cwd,
+        env={**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_FORCE_COLOR": "0", **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def scaffold(site: Path, **changes: object) -> subprocess.CompletedProcess[str]:
+    variables = {**EXAMPLE_VARIABLES, "site": str(site), **changes}
+    return play("scaffold", "-e", json.dumps(variables), cwd=site.parent)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sites") / "prod"
+    done = scaffold(path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return path
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_example_in_the_repository_is_what_scaffold_writes(site: Path) -> None:
+    assert files(site) == files(EXAMPLE)
+
+
+def test_second_run_leaves_an_edit_alone_and_changes_nothing(site: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "prod"
+    assert scaffold(copy).returncode == 0
+    (copy / "hosts.yml").write_text("edited\n", encoding="utf-8")
+    again = scaffold(copy, cluster_name="other")
+    assert "changed=0" in again.stdout
+    assert (copy / "hosts.yml").read_text(encoding="utf-8") == "edited\n"
+
+
+def test_name_that_is_no_dns_label_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    done = scaffold(tmp_path / "bad", cluster_name="Prod_1")
+    assert done.returncode != 0
+    assert "SITE_OPTION_INVALID" in done.stdout
+    assert not (tmp_path / "bad").exists()
+
+
+def test_secrets_without_a_vault_password_are_refused_and_nothing_is_written(site: Path) -> None:
+    done = play("secrets", cwd=site)
+    assert done.returncode != 0
+    assert "SITE_VAULT" in done.stdout
+    assert not any((site / ".secrets").iterdir())
+
+
+def clear_secrets(site: Path, vault: VaultLibrary) -> list[str]:
+    """Return every secret of the site as it would look in a log: base64 halves and the PEM body."""
+    bundle = secrets.load(Site.at(site), vault)
+    halves = json.loads(bundle.master.to_json())
+    return [halves["key"], halves["salt"], bundle.join_ca_key.reveal().decode().splitlines()[1]]
+
+
+class VaultLibrary:
+    """Opens the site's files with the test's password."""
+
+    def __init__(self) -> None:
+        from ansible.constants import DEFAULT_VAULT_ID_MATCH  # noqa: PLC0415  # costs a second: only where used
+        from ansible.parsing.vault import VaultLib, VaultSecret  # noqa: PLC0415
+
+        self._vault = VaultLib([(DEFAULT_VAULT_ID_MATCH, VaultSecret(PASSWORD.encode()))])
+
+    def encrypt(self, data: bytes) -> bytes:
+        return self._vault.encrypt(data)
+
+    def decrypt(self, data: bytes) -> bytes:
+        return self._vault.decrypt(data)
+
+
+def leaks(canaries: list[str], outputs: tuple[str, ...], folders: tuple[Path, ...]) -> set[str]:
+    """Return the canaries that stand in an output or in a file below a folder."""
+    texts = [*outputs, *(data.decode("utf-8", "replace") for root in folders for data in files(root).values())]
+    return {canary for canary in canaries if any(canary in text for text in texts)}
+
+
+def test_no_secret_shows_at_full_verbosity_and_a_planted_one_would(site: Path, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text(PASSWORD, encoding="utf-8")
+    home = tmp_path / "home"
+    done = play(
+        "secrets", "-vvvv", "--diff", "--vault-password-file", str(password), cwd=site,
+        HOME=str(home), ANSIBLE_HOME=str(home / ".ansible"), ANSIBLE_LOG_PATH=str(tmp_path / "log"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    canaries = clear_secrets(site, VaultLibrary())
+    assert leaks(canaries, (done.stdout, done.stderr), (tmp_path, site)) == set()
+    home.mkdir(exist_ok=True)
+    (home / "planted").write_text(f"x{canaries[0]}x", encoding="utf-8")
+    assert leaks(canaries, (f"x{canaries[1]}x",), (tmp_path, site)) == set(canaries[:2])
+    again = play("secrets", "--vault-password-file", str(password), cwd=site)
+    assert "changed=0" in again.stdout
