@@ -54,6 +54,30 @@ class Reason(Enum):
         "The quote was made with another attestation key than the challenge was for.",
         "Ask for a new challenge with the key that makes the quote.",
     )
+    API_CONFLICT = _row(
+        Coarse.UNAVAILABLE,
+        "An object of the Kubernetes API was changed by somebody else at the same time.",
+        "Nothing to do: the request is tried again.",
+        "kubectl get attested",
+    )
+    API_FORBIDDEN = _row(
+        Coarse.UNAVAILABLE,
+        "The Kubernetes API does not let this user do what it must.",
+        "Apply the service's RBAC objects again; its user is attested:key-service.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    API_UNAVAILABLE = _row(
+        Coarse.UNAVAILABLE,
+        "The Kubernetes API cannot be read; a decision that cannot be read is no.",
+        "Look at etcd and the kube-apiserver of this control plane.",
+        "journalctl -u attested-key-service -u kubelet",
+    )
+    API_UNREACHABLE = _row(
+        Coarse.LOCAL,
+        "The Kubernetes API server does not answer.",
+        "Check that the control plane is up and that its address is right in group_vars.",
+        "attested status",
+    )
     BACKEND_UNREACHABLE = _row(
         Coarse.UNAVAILABLE,
         "The relay cannot reach the service behind it.",
@@ -339,11 +363,63 @@ class Reason(Enum):
         "The service's certificate is for another cluster.",
         "The endpoint or the cluster id in /etc/attested/node.yml belongs to another site.",
     )
+    KEYS_ABSENT = _row(
+        Coarse.UNAVAILABLE,
+        "This control plane holds no key material.",
+        "Make it a control plane with init; only init and recover bring keys to a machine.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    KEYS_DAMAGED = _row(
+        Coarse.UNAVAILABLE,
+        "The key material at rest cannot be decrypted or parsed.",
+        "The file was changed or cut: remove it and supply the secret again with init.",
+        "ansible-playbook attested.kubernetes.init",
+    )
     KEY_BUNDLE_VERSION_UNKNOWN = _row(
         Coarse.LOCAL,
         "The stored key bundle has a version that this release does not know.",
         "Run the release of the collection that wrote it, or supply the secret again with init.",
         "ansible-playbook attested.kubernetes.init",
+    )
+    KUBEADM_JOURNAL_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The record of what kubeadm has done on this machine cannot be read.",
+        "Reset the node and let it join again.",
+        "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
+    )
+    KUBEADM_OPTION_INVALID = _row(
+        Coarse.LOCAL,
+        "An option for kubeadm cannot be used.",
+        "Correct the option that the message names in group_vars or host_vars.",
+    )
+    KUBEADM_PHASE_FAILED = _row(
+        Coarse.LOCAL,
+        "A phase of kubeadm ended with an error.",
+        "Read kubeadm's last lines, repair the cause and run again: done phases are kept.",
+        "ansible-playbook attested.kubernetes.node --limit NODE",
+    )
+    KUBEADM_TIMEOUT = _row(
+        Coarse.LOCAL,
+        "A phase of kubeadm did not end within its time.",
+        "See whether the kubelet runs and the API server answers; running again continues.",
+        "journalctl -u kubelet -n 50",
+    )
+    KUBECONFIG_MALFORMED = _row(
+        Coarse.LOCAL,
+        "A kubeconfig or the kubelet's credential on this machine is not what kubeadm writes.",
+        "Reset the node and let it join again.",
+        "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
+    )
+    KUBELET_CREDENTIAL_INVALID = _row(
+        Coarse.LOCAL,
+        "The kubelet certificate of a ticket is not for this node and this key.",
+        "Run again for a fresh ticket; report it if it comes back.",
+    )
+    KUBELET_NOT_RUNNING = _row(
+        Coarse.LOCAL,
+        "The kubelet does not run although everything for it is in place.",
+        "Read the kubelet's log; the usual causes are the container runtime and the cgroup version.",
+        "journalctl -u kubelet -n 50",
     )
     MANIFEST_INVALID = _row(
         Coarse.LOCAL,
@@ -389,6 +465,12 @@ class Reason(Enum):
         "Look at the log; a reset of the machine starts both log and register anew.",
         "systemctl reboot",
     )
+    NODELOCK_NOT_HELD = _row(
+        Coarse.LOCAL,
+        "A step that needs the one-way lock found the machine unlocked.",
+        "Take the lock first: the playbooks init and node do it in their order.",
+        "ansible-playbook attested.kubernetes.node --limit NODE",
+    )
     NODELOCK_OPEN = _row(
         Coarse.REFUSED,
         "The machine has not locked itself to this cluster since its boot.",
@@ -416,6 +498,12 @@ class Reason(Enum):
         "The node's configuration /etc/attested/node.yml cannot be used.",
         "Run prepare again; it writes the file from the site.",
         "ansible-playbook attested.kubernetes.prepare",
+    )
+    NODE_NOT_REGISTERED = _row(
+        Coarse.LOCAL,
+        "The kubelet runs, but its Node object did not appear in time.",
+        "See in the kubelet's log why the API server refuses or cannot be reached.",
+        "journalctl -u kubelet -n 50",
     )
     NODE_PREREQUISITES_MISSING = _row(
         Coarse.LOCAL,
@@ -543,6 +631,12 @@ class Reason(Enum):
         "A file of the site cannot be opened with Ansible Vault.",
         "Give the vault password (--ask-vault-pass, vault_password_file or ANSIBLE_VAULT_PASSWORD_FILE).",
         "ansible-playbook attested.kubernetes.secrets --ask-vault-pass",
+    )
+    STATE_CHANGED = _row(
+        Coarse.UNAVAILABLE,
+        "This boot is not the one that the keys were sealed to, so the TPM does not open them.",
+        "If the change was wanted (firmware, kernel, command line), add a profile for it and supply the secret again; else find out who changed the boot.",
+        "ansible-playbook attested.kubernetes.init",
     )
     SWAP_ACTIVE = _row(
         Coarse.LOCAL,
