@@ -4,6 +4,7 @@
 """Every error of the collection, as one tree.
 
     AttestedError
+    ├── ApiError           the Kubernetes API cannot be read or refused a write
     ├── ComponentError     a bundle, a download or an installed file is not what its hash says
     ├── DependencyError    a library of the virtual environment is missing
     ├── KeyServiceError    the key service cannot answer
@@ -51,6 +52,10 @@ class AttestedError(Exception):
         return f"{self.code}: {self.message} ({self.hint})"
 
 
+class ApiError(AttestedError):
+    """The Kubernetes API cannot be read or refused a write."""
+
+
 class ComponentError(AttestedError):
     """A bundle, a download or an installed file is not what its hash says."""
 
@@ -92,4 +97,9 @@ class TpmError(AttestedError):
 
 
 class TransportError(AttestedError):
-    """The connection, its certificates or its binding failed."""
+    """The connection, its certificates or its binding failed; ``retryable`` says whether time alone may help."""
+
+    def __init__(self, message: str, *, reason: Reason, hint: str | None = None, retryable: bool = False) -> None:
+        """Keep the sentence, the code, the hint and whether to try again."""
+        super().__init__(message, reason=reason, hint=hint)
+        self.retryable = retryable

@@ -12,3 +12,4 @@ from . import optional
 client: Any = optional("kubernetes.client")
 config: Any = optional("kubernetes.config")
 watch: Any = optional("kubernetes.watch")
+http_exceptions: Any = optional("urllib3.exceptions")

@@ -1,0 +1,251 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A real Kubernetes API as two processes on loopback: etcd and kube-apiserver, up in about three seconds.
+
+The programs come from the cache that the bundle build fills (``$ATTESTED_CACHE`` or ~/.cache/attested-kubernetes).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KUBERNETES_VERSION = "1.35.4"
+_READY_SECONDS = 60
+_STOP_SECONDS = 10
+
+
+def binaries() -> Path:
+    """Return the directory that holds etcd, kube-apiserver and kubectl once the bundle was built."""
+    cache = os.environ.get("ATTESTED_CACHE")
+    root = Path(cache) if cache else Path.home() / ".cache" / "attested-kubernetes"
+    return root / "bin" / KUBERNETES_VERSION
+
+
+def why_not() -> str | None:
+    """Return why no bed can be started here, or None."""
+    missing = [name for name in ("etcd", "kube-apiserver", "kubectl") if not (binaries() / name).is_file()]
+    if missing:
+        return f"no {', '.join(missing)} in {binaries()}: build the bundle first (playbook bundle)"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A cluster CA as kubeadm makes it (RSA-2048), in PEM files."""
+
+    directory: Path
+    certificate: x509.Certificate
+    key: rsa.RSAPrivateKey
+
+    @classmethod
+    def make(cls, directory: Path) -> Authority:
+        """Make ca.crt and ca.key in ``directory``."""
+        key = rsa.generate_private_key(65537, 2048)
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
+        certificate = (
+            _builder(name, name, key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        made = cls(directory, certificate, key)
+        made.write("ca", certificate, key)
+        return made
+
+    def issue(self, stem: str, *, names: list[tuple[x509.ObjectIdentifier, str]], server: bool = False) -> None:
+        """Write ``stem``.crt and ``stem``.key, a certificate of this CA."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in names])
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+        builder = _builder(subject, self.certificate.subject, key.public_key()).add_extension(
+            x509.ExtendedKeyUsage([usage]), critical=False
+        )
+        if server:
+            alternatives = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+            builder = builder.add_extension(alternatives, critical=False)
+        self.write(stem, builder.sign(self.key, hashes.SHA256()), key)
+
+    def write(
+        self, stem: str, certificate: x509.Certificate, key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+    ) -> None:
+        """Write a pair of PEM files."""
+        (self.directory / f"{stem}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+        (self.directory / f"{stem}.key").write_bytes(pem)
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: Any) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=2))
+    )
+
+
+@dataclass(slots=True)
+class ApiBed:
+    """A running API: its address, its CA, the admin's credential, and kubectl."""
+
+    directory: Path
+    port: int
+    ca: Authority
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def server(self) -> str:
+        """The API's URL."""
+        return f"https://127.0.0.1:{self.port}"
+
+    def kubectl(self, *words: str, stdin: str | None = None, user: str = "admin", check: bool = True) -> str:
+        """Run kubectl as ``user`` (whose certificate lies in the bed) and return what it printed."""
+        argv = [
+            str(binaries() / "kubectl"),
+            f"--server={self.server}",
+            f"--certificate-authority={self.directory / 'ca.crt'}",
+            f"--client-certificate={self.directory / f'{user}.crt'}",
+            f"--client-key={self.directory / f'{user}.key'}",
+            *words,
+        ]
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        if check and done.returncode:
+            raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr}")
+        return done.stdout + ("" if check else done.stderr)
+
+    def apply(self, *documents: dict[str, Any]) -> None:
+        """Apply objects as the site does: server side, under the site's field manager."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)})
+        self.kubectl("apply", "--server-side", "--field-manager=attested-site", "-f", "-", stdin=text)
+
+    def get(self, *words: str) -> dict[str, Any]:
+        """Return an object or list as kubectl prints it in JSON."""
+        return cast("dict[str, Any]", json.loads(self.kubectl("get", *words, "-o", "json")))
+
+    def stop(self) -> None:
+        """End every process that was started here, the API before its store."""
+        for process in reversed(self.processes.values()):
+            process.terminate()
+        for process in reversed(self.processes.values()):
+            try:
+                process.wait(timeout=_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextlib.contextmanager
+def api_bed(directory: Path) -> Iterator[ApiBed]:
+    """Run a bed below ``directory`` until the block ends."""
+    bed = ApiBed(directory, _free_port(), Authority.make(directory))
+    _credentials(bed.ca)
+    try:
+        _start_etcd(bed)
+        _wait_ready(bed)
+        yield bed
+    finally:
+        bed.stop()
+
+
+def _credentials(ca: Authority) -> None:
+    ca.issue("apiserver", names=[(NameOID.COMMON_NAME, "kube-apiserver")], server=True)
+    ca.issue("admin", names=[(NameOID.ORGANIZATION_NAME, "system:masters"), (NameOID.COMMON_NAME, "admin")])
+    key = rsa.generate_private_key(65537, 2048)
+    ca.write("sa", ca.certificate, key)
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (ca.directory / "sa.pub").write_bytes(public)
+
+
+def _start_etcd(bed: ApiBed) -> None:
+    client, peer = f"http://127.0.0.1:{_free_port()}", f"http://127.0.0.1:{_free_port()}"
+    d = bed.directory
+    _spawn(
+        bed,
+        "etcd",
+        f"--data-dir={d / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    )
+    _spawn(
+        bed,
+        "kube-apiserver",
+        f"--etcd-servers={client}",
+        f"--cert-dir={d}",
+        f"--tls-cert-file={d / 'apiserver.crt'}",
+        f"--tls-private-key-file={d / 'apiserver.key'}",
+        f"--secure-port={bed.port}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=192.0.2.1",  # must not be loopback; nothing is published (reconciler none)
+        "--endpoint-reconciler-type=none",
+        f"--client-ca-file={d / 'ca.crt'}",
+        "--service-account-issuer=https://test",
+        f"--service-account-key-file={d / 'sa.pub'}",
+        f"--service-account-signing-key-file={d / 'sa.key'}",
+        "--service-cluster-ip-range=10.96.0.0/24",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--disable-admission-plugins=ServiceAccount",
+        "--anonymous-auth=false",
+        "--enable-bootstrap-token-auth=false",
+        "--allow-privileged=true",
+    )
+
+
+def _spawn(bed: ApiBed, name: str, *arguments: str) -> None:
+    with (bed.directory / f"{name}.log").open("wb") as log:
+        bed.processes[name] = subprocess.Popen(
+            [str(binaries() / name), *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+
+
+def _wait_ready(bed: ApiBed) -> None:
+    context = ssl.create_default_context(cafile=str(bed.directory / "ca.crt"))
+    context.load_cert_chain(bed.directory / "admin.crt", bed.directory / "admin.key")
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline:
+        for name, process in bed.processes.items():
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} ended: {(bed.directory / f'{name}.log').read_text()[-2000:]}")
+        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+            urllib.request.urlopen(f"{bed.server}/readyz", context=context, timeout=5).close()
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"the API was not ready within {_READY_SECONDS} s, see {bed.directory}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
