@@ -1,0 +1,124 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bounds of a listener: what strangers may cost before and after they have shown evidence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import TransportError
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one listener; the defaults serve a few hundred machines that boot at once.
+
+    An unverified connection costs about 25 KB, a served one about 100 KB.
+    """
+
+    unverified: int = 512
+    """Connections that have shown nothing yet; the oldest goes when one more comes."""
+    unverified_per_source: int = 256
+    """The same for one address; large, because a load balancer makes many machines look like one."""
+    served: int = 256
+    """Connections that have shown evidence; one more is closed at once."""
+    served_per_source: int = 128
+    """The same for one address."""
+    handshake_seconds: float = 5.0
+    """From the first byte to the end of the TLS handshake."""
+    judging_seconds: float = 10.0
+    """For the judgement of evidence, waiting for a free worker included."""
+    judging_workers: int = 2
+    """Evidence judged, or made, at the same time."""
+    handshake_bytes: int = 98_304
+    """What a peer may send before it is served; OpenSSL itself allows 100 KB of certificates."""
+    rejected_seconds: float = 10.0
+    """How long a rejected peer may hold its connection."""
+    rejection_floor_seconds: float = 0.25
+    """No rejection is answered earlier, counted from the first byte: its time says nothing about its cause."""
+    linger_seconds: float = 5.0
+    """How long a closed connection may take to accept what is still to be sent."""
+    served_seconds: float = 300.0
+    """How long one attested connection may live; evidence ages."""
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """One connection that takes part in the counting."""
+
+    source: str
+    give_up: Callable[[], None]
+
+
+class Unverified:
+    """Connections that have shown nothing yet, oldest first."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Count against ``limits``."""
+        self._limits = limits
+        self._slots: dict[Slot, None] = {}
+        self._sources: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._slots)
+
+    def enter(self, source: str, give_up: Callable[[], None]) -> Slot:
+        """Take a slot; where there is none, the oldest (of this source, then of all) is given up for it."""
+        if self._sources[source] >= self._limits.unverified_per_source:
+            self._evict(next(slot for slot in self._slots if slot.source == source))
+        elif len(self._slots) >= self._limits.unverified:
+            self._evict(next(iter(self._slots)))
+        slot = Slot(source, give_up)
+        self._slots[slot] = None
+        self._sources[source] += 1
+        return slot
+
+    def leave(self, slot: Slot) -> None:
+        """Give the slot back; harmless when it was given up already."""
+        if slot not in self._slots:
+            return
+        del self._slots[slot]
+        self._sources[slot.source] -= 1
+        if not self._sources[slot.source]:
+            del self._sources[slot.source]
+
+    def _evict(self, slot: Slot) -> None:
+        self.leave(slot)
+        slot.give_up()
+
+
+class Served:
+    """Attested connections by source."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Count against ``limits``."""
+        self._limits = limits
+        self._sources: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """Count them."""
+        return self._sources.total()
+
+    def enter(self, source: str) -> None:
+        """Count one more; raises `TransportError` CONNECTION_LIMIT where there are too many."""
+        if len(self) >= self._limits.served or self._sources[source] >= self._limits.served_per_source:
+            raise TransportError(
+                f"expected at most {self._limits.served} attested connections and "
+                f"{self._limits.served_per_source} from one address, got one more from {source}",
+                reason=Reason.CONNECTION_LIMIT,
+            )
+        self._sources[source] += 1
+
+    def leave(self, source: str) -> None:
+        """Count one less."""
+        self._sources[source] -= 1
+        if not self._sources[source]:
+            del self._sources[source]
