@@ -1,0 +1,42 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Event logs: parsed strictly, replayed to register values, put into words. Private to the collection."""
+
+from __future__ import annotations
+
+from .describe import describe, printable
+from .nodelock import (
+    DEFAULT_REGISTER,
+    LOCK_KIND,
+    LockReading,
+    LockState,
+    lock_log_record,
+    read_lock,
+    require_lock_register,
+)
+from .replay import extend, initial_value, replay, verify_replay
+from .tcg import parse_firmware_log
+from .types import FirmwareEvent, FirmwareLog, UserspaceRecord
+from .userspace import parse_records
+
+__all__ = [
+    "DEFAULT_REGISTER",
+    "LOCK_KIND",
+    "FirmwareEvent",
+    "FirmwareLog",
+    "LockReading",
+    "LockState",
+    "UserspaceRecord",
+    "describe",
+    "extend",
+    "initial_value",
+    "lock_log_record",
+    "parse_firmware_log",
+    "parse_records",
+    "printable",
+    "read_lock",
+    "replay",
+    "require_lock_register",
+    "verify_replay",
+]

@@ -1,0 +1,161 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Events in words, for explanation only: nothing here decides.
+
+The type and the data of an event are not covered by its digest, so a text is *proven* only where the text's own hash
+is that digest (a label in front, such as the kind of a command, is only told). Where a log holds a digest alone (the
+kernel's load options, the sections of a unified kernel image), the machine sends its command line along as a hint, and
+it is shown where it fits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...policy import MeasuredEvent
+from ...tpm import ALG_SHA256
+from . import kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .types import FirmwareEvent, FirmwareLog, UserspaceRecord
+
+MAX_TEXT = 1024
+"""Characters of a description; a kernel command line has at most 2048 bytes."""
+
+_RANK_COMMAND_LINE = 0
+_RANK_PROVEN = 1
+_RANK_TOLD = 5
+
+
+class _Words(NamedTuple):
+    text: str
+    hashed: tuple[bytes, ...] = ()
+    rank: int = _RANK_PROVEN
+
+
+def describe(
+    firmware: FirmwareLog, userspace: Iterable[UserspaceRecord], *, command_line: bytes = b""
+) -> tuple[MeasuredEvent, ...]:
+    """Return every event of both logs in words; ``command_line`` (/proc/cmdline) is believed by its hash only."""
+    hint = command_line.rstrip(b"\n\x00").decode(errors="replace")
+    told = [_firmware_event(event, hint) for event in firmware.events]
+    return (*told, *(_userspace_event(record) for record in userspace))
+
+
+def printable(text: str) -> str:
+    """Return ``text`` on one line, without control characters, at most `MAX_TEXT` long."""
+    kept = "".join(letter if letter.isprintable() else "�" for letter in text[:MAX_TEXT])
+    return kept if len(text) <= MAX_TEXT else f"{kept}…"
+
+
+def _firmware_event(event: FirmwareEvent, hint: str) -> MeasuredEvent:
+    digest = event.digests.get(ALG_SHA256, b"")
+    words = _DESCRIBERS.get(event.kind, _other)(event, hint)
+    return _measured(event.pcr, digest, words)
+
+
+def _userspace_event(record: UserspaceRecord) -> MeasuredEvent:
+    digest = record.digests.get(ALG_SHA256, b"")
+    return _measured(record.pcr, digest, _Words(f"{record.kind}: {record.text}", (record.text.encode(errors="replace"),)))
+
+
+def _measured(pcr: int, digest: bytes, words: _Words) -> MeasuredEvent:
+    proven = any(hashlib.sha256(candidate).digest() == digest for candidate in words.hashed)
+    rank = words.rank if proven else _RANK_TOLD
+    return MeasuredEvent(pcr=pcr, digest=digest, text=printable(words.text), proven=proven, rank=rank)
+
+
+def _other(event: FirmwareEvent, _hint: str) -> _Words:
+    return _Words(f"{kinds.name(event.kind)} ({len(event.data)} bytes)", (event.data,))
+
+
+def _separator(event: FirmwareEvent, _hint: str) -> _Words:
+    return _Words("separator", (event.data,))
+
+
+def _plain_text(event: FirmwareEvent, _hint: str) -> _Words:
+    return _Words(event.data.rstrip(b"\x00").decode(errors="replace"), (event.data,))
+
+
+def _version(event: FirmwareEvent, _hint: str) -> _Words:
+    return _Words(f"firmware version {kinds.utf16(event.data)!r}", (event.data,))
+
+
+def _variable(event: FirmwareEvent, _hint: str) -> _Words:
+    variable = kinds.efi_variable(event.data)
+    if variable is None:
+        return _other(event, _hint)
+    value = variable.value.hex() if len(variable.value) <= kinds.SHORT_VALUE else f"{len(variable.value)} bytes"
+    return _Words(f"EFI variable {variable.name} = {value or 'empty'}", (event.data,))
+
+
+def _image(event: FirmwareEvent, _hint: str) -> _Words:
+    path = kinds.image_path(event.data)
+    return _Words(f"EFI program {path}" if path else "EFI program without a file path")
+
+
+def _blob(event: FirmwareEvent, _hint: str) -> _Words:
+    blob = kinds.firmware_blob(event.data)
+    return _Words(f"firmware volume at {blob}" if blob else "firmware volume")
+
+
+def _partitions(event: FirmwareEvent, _hint: str) -> _Words:
+    names = kinds.partition_names(event.data)
+    return _Words(f"partition table with {', '.join(names) or 'no partition'}", (event.data,))
+
+
+def _tagged(event: FirmwareEvent, hint: str) -> _Words:
+    tag = kinds.tag(event.data)
+    if tag == kinds.TAG_LOAD_OPTIONS:
+        return _command_line(event, hint, f"{hint}\x00".encode("utf-16-le"))
+    return _Words("initrd" if tag == kinds.TAG_INITRD else f"tagged event {tag:#x}")
+
+
+def _boot_loader(event: FirmwareEvent, hint: str) -> _Words:
+    """Describe EV_IPL: a section of a unified kernel image, a command of GRUB, or a file that a loader read."""
+    section = kinds.section_name(event.data)
+    if section:
+        return _section(event, section, hint)
+    text = event.data.rstrip(b"\x00").decode(errors="replace")
+    _kind, mark, argument = text.partition(": ")
+    rank = _RANK_COMMAND_LINE if text.startswith("kernel_cmdline: ") else _RANK_PROVEN
+    return _Words(text, (event.data, argument.encode() if mark else event.data), rank)
+
+
+def _section(event: FirmwareEvent, section: str, hint: str) -> _Words:
+    name = f"{section}\x00".encode()
+    if event.digests.get(ALG_SHA256) == hashlib.sha256(name).digest():
+        return _Words(f"kernel image has a section {section}", (name,))
+    if section == ".cmdline":
+        return _command_line(event, hint, hint.encode())
+    return _Words(f"contents of the kernel image's section {section}")
+
+
+def _command_line(event: FirmwareEvent, hint: str, hashed: bytes) -> _Words:
+    where = "section .cmdline" if event.kind == kinds.EV_IPL else "load options"
+    if hashlib.sha256(hashed).digest() != event.digests.get(ALG_SHA256):
+        return _Words(f"kernel command line ({where}), text not known")
+    return _Words(f"kernel command line ({where}): {hint}", (hashed,), _RANK_COMMAND_LINE)
+
+
+_DESCRIBERS: dict[int, Callable[[FirmwareEvent, str], _Words]] = {
+    kinds.EV_SEPARATOR: _separator,
+    kinds.EV_ACTION: _plain_text,
+    kinds.EV_EVENT_TAG: _tagged,
+    kinds.EV_S_CRTM_VERSION: _version,
+    kinds.EV_PLATFORM_CONFIG_FLAGS: _plain_text,
+    kinds.EV_IPL: _boot_loader,
+    kinds.EV_EFI_VARIABLE_DRIVER_CONFIG: _variable,
+    kinds.EV_EFI_VARIABLE_BOOT: _variable,
+    kinds.EV_EFI_BOOT_SERVICES_APPLICATION: _image,
+    kinds.EV_EFI_BOOT_SERVICES_DRIVER: _image,
+    kinds.EV_EFI_GPT_EVENT: _partitions,
+    kinds.EV_EFI_ACTION: _plain_text,
+    kinds.EV_EFI_PLATFORM_FIRMWARE_BLOB: _blob,
+    kinds.EV_EFI_VARIABLE_BOOT2: _variable,
+    kinds.EV_EFI_VARIABLE_AUTHORITY: _variable,
+}

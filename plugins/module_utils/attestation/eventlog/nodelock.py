@@ -1,0 +1,142 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node lock's register, read from its logs: unlocked, locked to a cluster, or neither (design 6.9, 9.7).
+
+Unlocked is not zero (systemd measures the machine-id there), and no base value is stored anywhere: the value must
+follow from systemd's log and ours, in some order of the two. Every event must say what was hashed, so that a lock
+cannot pass as something else; a lock is TPM2_PCR_Event of the cluster id. What cannot be explained so is *foreign*.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ...errors import Refusal
+from ...policy import FIRST_RESETTABLE_REGISTER
+from ...reasons import Reason
+from ...tpm import ALG_SHA256
+from .replay import extend, initial_value
+from .userspace import HASH_ALGORITHMS, RECORD_SEPARATOR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from .types import FirmwareLog, UserspaceRecord
+
+DEFAULT_REGISTER = 15
+"""What Constellation's lock uses."""
+
+LOCK_KIND = "lock"
+"""The event type of the one record that is the lock; its text is the cluster id in hex."""
+
+_FIRST_REGISTER = 8
+_MAX_OWN_RECORDS = 2
+_MAX_OTHER_RECORDS = 16
+
+
+class LockState(Enum):
+    """The three readings; there is no way from LOCKED back to UNLOCKED but a reset of the machine."""
+
+    FOREIGN = "foreign"
+    LOCKED = "locked"
+    UNLOCKED = "unlocked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockReading:
+    """What the register says: ``cluster_id`` (32 bytes) only when LOCKED, ``why`` only when FOREIGN."""
+
+    state: LockState
+    cluster_id: bytes = b""
+    why: str = ""
+
+
+def require_lock_register(register: int) -> None:
+    """Refuse a register that firmware uses or that software can reset: NODELOCK_REGISTER."""
+    if not _FIRST_REGISTER <= register < FIRST_RESETTABLE_REGISTER:
+        raise Refusal(
+            f"expected a register from {_FIRST_REGISTER} to {FIRST_RESETTABLE_REGISTER - 1} for the node lock, "
+            f"got {register}",
+            reason=Reason.NODELOCK_REGISTER,
+        )
+
+
+def lock_log_record(*, register: int, kind: str, text: str, digests: Mapping[int, bytes]) -> bytes:
+    """Return one record of the node lock log; ``digests`` as TPM2_PCR_Event returned them."""
+    names = {number: name for name, number in HASH_ALGORITHMS.items()}
+    listed = [{"hashAlg": names[alg], "digest": digests[alg].hex()} for alg in sorted(digests) if alg in names]
+    content = {"eventType": kind, "string": text}
+    record = {"pcr": register, "digests": listed, "content_type": "attested", "content": content}
+    return RECORD_SEPARATOR + json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def read_lock(
+    value: bytes,
+    *,
+    register: int,
+    firmware: FirmwareLog,
+    userspace: Sequence[UserspaceRecord],
+    nodelock: Sequence[UserspaceRecord],
+) -> LockReading:
+    """Return the reading of ``value``, the quoted content of ``register`` in the SHA-256 bank.
+
+    Raises nothing: what is unclear reads FOREIGN.
+    """
+    others = [record for record in userspace if record.pcr == register]
+    own = [record for record in nodelock if record.pcr == register]
+    if any(event.pcr == register for event in firmware.events):
+        return _foreign("the firmware extended it")
+    why = _unexplained(others, own)
+    if why:
+        return _foreign(why)
+    if value not in _values(register, [_digest(one) for one in others], [_digest(one) for one in own]):
+        return _foreign(f"the logs do not lead to {value.hex()}")
+    locks = [record for record in (*others, *own) if record.kind == LOCK_KIND]
+    if not locks:
+        return LockReading(state=LockState.UNLOCKED)
+    return LockReading(state=LockState.LOCKED, cluster_id=bytes.fromhex(locks[0].text))
+
+
+def _unexplained(others: list[UserspaceRecord], own: list[UserspaceRecord]) -> str:
+    """Return why the records cannot be read, empty if they can."""
+    if len(own) > _MAX_OWN_RECORDS or len(others) > _MAX_OTHER_RECORDS:
+        return f"{len(others)} and {len(own)} records, more than can be"
+    silent = [record.kind for record in (*others, *own) if _preimage(record) is None]
+    if silent:
+        return f"records that do not say what was hashed: {', '.join(silent)}"
+    if sum(record.kind == LOCK_KIND for record in (*others, *own)) > 1:
+        return "it was locked twice"
+    return ""
+
+
+def _foreign(why: str) -> LockReading:
+    return LockReading(state=LockState.FOREIGN, why=why)
+
+
+def _preimage(record: UserspaceRecord) -> bytes | None:
+    """Return what was hashed, or None where the record's digest is not its hash."""
+    try:
+        told = bytes.fromhex(record.text) if record.kind == LOCK_KIND else record.text.encode()
+    except ValueError:
+        return None
+    return told if hashlib.sha256(told).digest() == _digest(record) else None
+
+
+def _digest(record: UserspaceRecord) -> bytes:
+    return record.digests.get(ALG_SHA256, b"")
+
+
+def _values(register: int, others: list[bytes], own: list[bytes]) -> Iterator[bytes]:
+    """Yield the value of every order that keeps each log's own; ours last comes first, as it nearly always was."""
+    total = len(others) + len(own)
+    for positions in reversed(list(itertools.combinations(range(total), len(own)))):
+        theirs, ours, value = iter(others), iter(own), initial_value(register)
+        for at in range(total):
+            value = extend(value, next(ours if at in positions else theirs))
+        yield value

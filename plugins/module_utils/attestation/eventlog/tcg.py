@@ -1,0 +1,139 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The firmware's event log in its crypto-agile form (TCG PC Client Platform Firmware Profile 1.05, section 10).
+
+Strict: one header, every event with exactly the header's algorithms, nothing behind the last event. Of an event only
+its digests are believed; its type decides nothing but whether it was extended (EV_NO_ACTION was not).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...tpm import ALG_SHA1, ALG_SHA256, ALG_SHA384, ALG_SHA512
+from .types import REGISTERS, FirmwareEvent, FirmwareLog, malformed, require_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_LOG_BYTES = 512 * 1024
+"""Firmware reserves 64 KiB as a rule; large servers with many option ROMs stay below half of this."""
+
+MAX_EVENTS = 4096
+
+EV_NO_ACTION = 0x00000003
+
+_LOG = "firmware event log"
+_SIGNATURE = b"Spec ID Event03\x00"
+_STARTUP_LOCALITY = b"StartupLocality\x00"
+_LOCALITIES = (0, 3, 4)
+_MAX_ALGORITHMS = 8
+_MAX_DIGEST_BYTES = 64
+_SHA1_BYTES = 20
+_KNOWN_SIZES = {ALG_SHA1: 20, ALG_SHA256: 32, ALG_SHA384: 48, ALG_SHA512: 64}
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """A position in the log; every read is checked against its end."""
+
+    data: bytes
+    at: int = 0
+
+    def take(self, size: int) -> bytes:
+        if size > len(self.data) - self.at:
+            raise malformed(_LOG, f"{size} more bytes at offset {self.at}", f"{len(self.data) - self.at}")
+        part = self.data[self.at : self.at + size]
+        self.at += size
+        return part
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    @property
+    def more(self) -> bool:
+        return self.at < len(self.data)
+
+
+def parse_firmware_log(data: bytes) -> FirmwareLog:
+    """Return the events of ``data`` (binary_bios_measurements); an empty log has none.
+
+    Raises `Refusal` EVENT_LOG_MALFORMED or EVENT_LOG_TOO_LARGE.
+    """
+    require_size(_LOG, data, MAX_LOG_BYTES)
+    if not data:
+        return FirmwareLog(events=(), startup_locality=0)
+    events: list[FirmwareEvent] = []
+    locality: int | None = None
+    for event in _all_events(_Cursor(data)):
+        if event.kind != EV_NO_ACTION:
+            events.append(_in_range(event))
+        elif event.data.startswith(_STARTUP_LOCALITY):
+            late = locality is not None or any(earlier.pcr == 0 for earlier in events)
+            locality = _locality(event, late=late)
+    return FirmwareLog(events=tuple(events), startup_locality=locality or 0)
+
+
+def _all_events(cursor: _Cursor) -> Iterator[FirmwareEvent]:
+    sizes = _header(cursor)
+    count = 0
+    while cursor.more:
+        count += 1
+        if count > MAX_EVENTS:
+            raise malformed(_LOG, f"at most {MAX_EVENTS} events", "more")
+        yield _event(cursor, sizes)
+
+
+def _header(cursor: _Cursor) -> dict[int, int]:
+    """Return the digest size of each algorithm, from the TCG_EfiSpecIDEvent that begins the log."""
+    pcr, kind, _digest = cursor.number(4), cursor.number(4), cursor.take(_SHA1_BYTES)
+    body = _Cursor(cursor.take(cursor.number(4)))
+    if (pcr, kind) != (0, EV_NO_ACTION) or body.take(len(_SIGNATURE)) != _SIGNATURE:
+        raise malformed(_LOG, "the header Spec ID Event03", "another first event")
+    body.take(8)  # platform class, version, errata, size of UINTN: none of them changes the format
+    count = body.number(4)
+    if not 1 <= count <= _MAX_ALGORITHMS:
+        raise malformed(_LOG, f"1 to {_MAX_ALGORITHMS} algorithms", f"{count}")
+    sizes = dict(_algorithm(body) for _ in range(count))
+    if len(sizes) != count:
+        raise malformed(_LOG, "every algorithm once", "one of them twice")
+    body.take(body.number(1))
+    if body.more:
+        raise malformed(_LOG, "the end of the header", "more bytes")
+    return sizes
+
+
+def _algorithm(body: _Cursor) -> tuple[int, int]:
+    alg, size = body.number(2), body.number(2)
+    if not 0 < size <= _MAX_DIGEST_BYTES or _KNOWN_SIZES.get(alg, size) != size:
+        raise malformed(_LOG, f"the digest size of algorithm {alg:#06x}", f"{size}")
+    return alg, size
+
+
+def _event(cursor: _Cursor, sizes: dict[int, int]) -> FirmwareEvent:
+    pcr, kind, count = cursor.number(4), cursor.number(4), cursor.number(4)
+    if count != len(sizes):
+        raise malformed(_LOG, f"{len(sizes)} digests an event", f"{count}")
+    digests: dict[int, bytes] = {}
+    for _ in range(count):
+        alg = cursor.number(2)
+        if alg not in sizes or alg in digests:
+            raise malformed(_LOG, "one digest of each algorithm of the header", f"algorithm {alg:#06x}")
+        digests[alg] = cursor.take(sizes[alg])
+    return FirmwareEvent(pcr=pcr, kind=kind, digests=digests, data=cursor.take(cursor.number(4)))
+
+
+def _in_range(event: FirmwareEvent) -> FirmwareEvent:
+    if event.pcr >= REGISTERS:
+        raise malformed(_LOG, f"a register below {REGISTERS}", f"{event.pcr}")
+    return event
+
+
+def _locality(event: FirmwareEvent, *, late: bool) -> int:
+    """Return the locality of TPM2_Startup, with which PCR 0 begins; it comes once and before PCR 0 is extended."""
+    locality = event.data[len(_STARTUP_LOCALITY) :]
+    if late or len(locality) != 1 or locality[0] not in _LOCALITIES:
+        raise malformed(_LOG, "one StartupLocality of 0, 3 or 4 before any event of PCR 0", repr(locality.hex()))
+    return locality[0]

@@ -1,0 +1,16 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which machine is which node, and what it may have booted: pure. Private to the collection."""
+
+from __future__ import annotations
+
+from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
+
+__all__ = [
+    "FIRST_RESETTABLE_REGISTER",
+    "AllowedValue",
+    "MeasuredEvent",
+    "MeasurementProfile",
+    "Posture",
+]

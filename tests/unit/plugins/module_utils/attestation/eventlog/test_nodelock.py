@@ -1,0 +1,162 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The three readings of the node lock's register."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
+    DEFAULT_REGISTER,
+    LOCK_KIND,
+    FirmwareEvent,
+    FirmwareLog,
+    LockReading,
+    LockState,
+    UserspaceRecord,
+    extend,
+    initial_value,
+    lock_log_record,
+    parse_records,
+    read_lock,
+    require_lock_register,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA1, ALG_SHA256
+from ansible_collections.attested.kubernetes.tests.support import boots
+
+OURS = b"o" * 32
+THEIRS = b"t" * 32
+BOOT = boots.load("deb13-base")
+SYSTEMD = tuple(one for one in parse_records(BOOT.userspace, "log") if one.pcr == DEFAULT_REGISTER)
+NO_FIRMWARE = FirmwareLog(events=(), startup_locality=0)
+
+
+def told(text: str, kind: str = "cryptsetup") -> UserspaceRecord:
+    return UserspaceRecord(pcr=15, digests={ALG_SHA256: hashlib.sha256(text.encode()).digest()}, kind=kind, text=text)
+
+
+def lock(cluster_id: bytes = OURS) -> UserspaceRecord:
+    digests = {ALG_SHA1: bytes(20), ALG_SHA256: hashlib.sha256(cluster_id).digest()}
+    data = lock_log_record(register=15, kind=LOCK_KIND, text=cluster_id.hex(), digests=digests)
+    return parse_records(data, "node lock log")[0]
+
+
+def value_after(*records: UserspaceRecord) -> bytes:
+    value = initial_value(15)
+    for record in records:
+        value = extend(value, record.digests[ALG_SHA256])
+    return value
+
+
+def reading(
+    value: bytes,
+    *own: UserspaceRecord,
+    systemd: tuple[UserspaceRecord, ...] = SYSTEMD,
+    firmware: FirmwareLog = NO_FIRMWARE,
+) -> LockReading:
+    return read_lock(value, register=15, firmware=firmware, userspace=systemd, nodelock=own)
+
+
+def test_a_recorded_boot_is_unlocked_although_its_register_is_not_zero() -> None:
+    assert BOOT.pcrs[15] != bytes(32)
+    assert reading(BOOT.pcrs[15]) == LockReading(state=LockState.UNLOCKED)
+
+
+def test_a_machine_without_any_measurement_there_is_unlocked() -> None:
+    assert reading(bytes(32), systemd=()).state is LockState.UNLOCKED
+
+
+def test_a_lock_names_its_cluster() -> None:
+    """Constellation's value: TPM2_PCR_Event of the cluster id."""
+    value = extend(BOOT.pcrs[15], hashlib.sha256(OURS).digest())
+    assert reading(value, lock()) == LockReading(state=LockState.LOCKED, cluster_id=OURS)
+
+
+def test_our_configuration_may_be_measured_before_the_lock() -> None:
+    node = told("node-configuration:1f", "node-configuration")
+    assert reading(value_after(*SYSTEMD, node), node).state is LockState.UNLOCKED
+    assert reading(value_after(*SYSTEMD, node, lock()), node, lock()).state is LockState.LOCKED
+
+
+def test_systemd_may_measure_a_volume_after_the_lock() -> None:
+    late = told("cryptsetup:state:uuid")
+    assert reading(value_after(*SYSTEMD, lock(), late), lock(), systemd=(*SYSTEMD, late)).state is LockState.LOCKED
+
+
+def test_records_of_other_registers_do_not_count() -> None:
+    every = parse_records(BOOT.userspace, "log")
+    assert reading(BOOT.pcrs[15], systemd=every).state is LockState.UNLOCKED
+
+
+@pytest.mark.parametrize(
+    ("value", "own", "why"),
+    [
+        pytest.param(value_after(*SYSTEMD, lock()), (), "the logs do not lead to", id="the lock's record is withheld"),
+        pytest.param(BOOT.pcrs[15], (lock(),), "the logs do not lead to", id="a lock is told that never was"),
+        pytest.param(
+            value_after(*SYSTEMD, lock(), lock(THEIRS)), (lock(), lock(THEIRS)), "locked twice", id="two locks"
+        ),
+        pytest.param(
+            value_after(*SYSTEMD, lock(THEIRS)),
+            (UserspaceRecord(pcr=15, digests=lock(THEIRS).digests, kind="node-configuration", text="harmless"),),
+            "records that do not say what was hashed: node-configuration",
+            id="another cluster's lock passed off as configuration",
+        ),
+        pytest.param(
+            value_after(*SYSTEMD, lock(THEIRS)),
+            (UserspaceRecord(pcr=15, digests=lock(THEIRS).digests, kind=LOCK_KIND, text=OURS.hex()),),
+            "records that do not say what was hashed: lock",
+            id="another cluster's lock passed off as ours",
+        ),
+        pytest.param(
+            value_after(*SYSTEMD),
+            (UserspaceRecord(pcr=15, digests={ALG_SHA256: bytes(32)}, kind=LOCK_KIND, text="no hex"),),
+            "records that do not say what was hashed: lock",
+            id="a lock that names no cluster",
+        ),
+        pytest.param(
+            value_after(*SYSTEMD),
+            (UserspaceRecord(pcr=15, digests={ALG_SHA1: bytes(20)}, kind="x", text="x"),),
+            "records that do not say what was hashed: x",
+            id="a record without the bank",
+        ),
+        pytest.param(
+            value_after(*SYSTEMD), (told("a"), told("b"), told("c")), "1 and 3 records", id="three own records"
+        ),
+    ],
+)
+def test_what_cannot_be_explained_is_foreign(value: bytes, own: tuple[UserspaceRecord, ...], why: str) -> None:
+    got = reading(value, *own)
+    assert (got.state, got.cluster_id) == (LockState.FOREIGN, b"")
+    assert why in got.why
+
+
+def test_too_many_records_are_not_tried() -> None:
+    many = tuple(told(f"cryptsetup:{number}") for number in range(17))
+    assert "17 and 0 records" in reading(value_after(*many), systemd=many).why
+
+
+def test_a_register_that_the_firmware_extended_is_foreign() -> None:
+    event = FirmwareEvent(pcr=15, kind=1, digests={ALG_SHA256: bytes(32)}, data=b"")
+    got = reading(bytes(32), systemd=(), firmware=FirmwareLog(events=(event,), startup_locality=0))
+    assert (got.state, got.why) == (LockState.FOREIGN, "the firmware extended it")
+
+
+@pytest.mark.parametrize("register", [8, 15])
+def test_registers_that_can_hold_a_lock(register: int) -> None:
+    require_lock_register(register)
+
+
+@pytest.mark.parametrize("register", [-1, 0, 7, 16, 23])
+def test_registers_that_can_hold_no_lock_are_refused(register: int) -> None:
+    with pytest.raises(Refusal, match=f"from 8 to 15 for the node lock, got {register}") as caught:
+        require_lock_register(register)
+    assert caught.value.code == "NODELOCK_REGISTER"
+
+
+def test_a_record_leaves_out_banks_that_the_log_has_no_name_for() -> None:
+    data = lock_log_record(register=15, kind="x", text="x", digests={0x12: b"m" * 32, ALG_SHA256: bytes(32)})
+    assert data.count(b"hashAlg") == 1
