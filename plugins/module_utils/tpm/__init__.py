@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from .attest import Attest, ClockInfo, Signature
+from .client import Quote, Tpm, TpmProperties, open_tpm
+from .commands import LoadedKey
 from .constants import (
     ALG_ECC,
     ALG_ECDSA,
@@ -29,6 +31,9 @@ from .constants import (
     TAG_ATTEST_QUOTE,
 )
 from .credential import Credential, make_credential, verify_endorsement_key
+from .keys import Persistence, load_attestation_key, load_endorsement_key, persist_keys, plan_persistence
+from .responses import ResponseError
+from .sealed import SealedObject, seal, unseal
 from .structures import EccParameters, EccPoint, PcrSelection, Public, RsaParameters, Scheme, Symmetric
 
 __all__ = [
@@ -57,12 +62,26 @@ __all__ = [
     "Credential",
     "EccParameters",
     "EccPoint",
+    "LoadedKey",
     "PcrSelection",
+    "Persistence",
     "Public",
+    "Quote",
+    "ResponseError",
     "RsaParameters",
     "Scheme",
+    "SealedObject",
     "Signature",
     "Symmetric",
+    "Tpm",
+    "TpmProperties",
+    "load_attestation_key",
+    "load_endorsement_key",
     "make_credential",
+    "open_tpm",
+    "persist_keys",
+    "plan_persistence",
+    "seal",
+    "unseal",
     "verify_endorsement_key",
 ]

@@ -48,6 +48,10 @@ class EccPoint:
         """Return both coordinates as TPM2B."""
         return sized(self.x) + sized(self.y)
 
+    def uncompressed(self, size: int) -> bytes:
+        """Return the point as certificates hold it (SEC 1, 2.3.3), for a field of ``size`` bytes."""
+        return b"\x04" + self.x.rjust(size, b"\0") + self.y.rjust(size, b"\0")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symmetric:

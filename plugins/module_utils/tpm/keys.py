@@ -1,0 +1,178 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The endorsement key and the attestation key of this machine: found, made, kept.
+
+Which EK (design 9.8): RSA-2048 of template L-1 if the TPM holds a certificate for it, else ECC P-256 of L-2 if it holds
+one for that; with no certificate at all L-1; certified only otherwise: refused by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..errors import TpmError
+from ..reasons import Reason
+from . import constants as c
+from .commands import LoadedKey
+from .templates import AK, EK_ECC, EK_RSA, matches
+
+if TYPE_CHECKING:
+    from .client import Tpm
+    from .structures import Public
+
+_EK, _AK = "endorsement key", "attestation key"
+_MAX_CHAIN = 16
+_P256_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyKind:
+    """How one key is made and where it is kept; ``certificate`` is the NV index, 0 without."""
+
+    label: str
+    template: Public
+    persistent: int
+    certificate: int = 0
+
+
+ATTESTATION = KeyKind(label=_AK, template=AK, persistent=c.PERSISTENT_AK)
+_ENDORSEMENT_RSA = KeyKind(label=_EK, template=EK_RSA, persistent=c.PERSISTENT_EK_RSA, certificate=c.NV_EK_RSA_2048_L1)
+_ENDORSEMENT_ECC = KeyKind(label=_EK, template=EK_ECC, persistent=c.PERSISTENT_EK_ECC, certificate=c.NV_EK_ECC_P256_L2)
+
+
+@dataclass(frozen=True, slots=True)
+class Persistence:
+    """What `persist_keys` does: ``missing`` keys are put in, ``occupied`` handles hold something else and stay."""
+
+    missing: tuple[KeyKind, ...]
+    occupied: tuple[KeyKind, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.missing)
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return the plan for a person, one sentence a key."""
+        kept = tuple(f"{kind.label}: kept at {kind.persistent:#010x}" for kind in self.missing)
+        left = tuple(
+            f"{kind.label}: {kind.persistent:#010x} holds another object, which stays; the key is made at each use"
+            for kind in self.occupied
+        )
+        return kept + left
+
+
+def choose_endorsement_key(nv_indices: tuple[int, ...]) -> KeyKind:
+    """Return the EK to use, given the NV indices that exist; raises TPM_EK_UNSUPPORTED."""
+    for kind in (_ENDORSEMENT_RSA, _ENDORSEMENT_ECC):
+        if kind.certificate in nv_indices:
+            return kind
+    others = [name for index, name in c.NV_EK_OTHER.items() if index in nv_indices]
+    if others:
+        raise TpmError(
+            "expected a certificate for an EK of RSA-2048 (L-1) or ECC P-256 (L-2), "
+            f"the TPM has one only for {', '.join(others)}",
+            reason=Reason.TPM_EK_UNSUPPORTED,
+        )
+    return replace(_ENDORSEMENT_RSA, certificate=0)
+
+
+def load_endorsement_key(tpm: Tpm) -> LoadedKey:
+    """Return the EK with its certificates; raises TPM_EK_UNSUPPORTED, TPM_EK_MISMATCH, TPM_HIERARCHY_AUTH."""
+    return tpm.once(_EK, lambda: _load_certified(tpm))
+
+
+def load_attestation_key(tpm: Tpm) -> LoadedKey:
+    """Return the AK: restricted, ECC P-256, primary of the endorsement hierarchy; raises TPM_HIERARCHY_AUTH."""
+    return tpm.once(_AK, lambda: _load(tpm, ATTESTATION))
+
+
+def plan_persistence(tpm: Tpm) -> Persistence:
+    """Return which keys are not kept in the TPM yet, and which cannot be."""
+    used = tpm.handles(c.FIRST_PERSISTENT)
+    kinds = (choose_endorsement_key(tpm.nv_indices()), ATTESTATION)
+    return Persistence(
+        missing=tuple(kind for kind in kinds if kind.persistent not in used),
+        occupied=tuple(kind for kind in kinds if kind.persistent in used and _persistent_public(tpm, kind) is None),
+    )
+
+
+def persist_keys(tpm: Tpm) -> Persistence:
+    """Keep EK and AK in the TPM, so that no later use has to make them; return what was done.
+
+    Handles in use are never overwritten. Raises TPM_HIERARCHY_AUTH when the owner hierarchy has a password.
+    """
+    plan = plan_persistence(tpm)
+    for kind in plan.missing:
+        tpm.evict(_create(tpm, kind), kind.persistent)
+        tpm.forget(kind.label)
+    return plan
+
+
+def _load_certified(tpm: Tpm) -> LoadedKey:
+    nv_indices = tpm.nv_indices()
+    kind = choose_endorsement_key(nv_indices)
+    key = _load(tpm, kind)
+    if not kind.certificate:
+        return key
+    certificate = der_prefix(tpm.nv_read(kind.certificate))
+    _verify_certified(key.public, certificate)
+    return replace(key, certificates=(certificate, *_read_chain(tpm, nv_indices)))
+
+
+def _verify_certified(public: Public, certificate: bytes) -> None:
+    # The certificate is not parsed here (that is the verifier's work, and old ones name the RSA key by an algorithm
+    # that parsers refuse): the key's own bytes must occur in it, which they do in every encoding of it.
+    unique = public.unique
+    wanted = unique if isinstance(unique, bytes) else unique.uncompressed(_P256_SIZE)
+    if wanted not in certificate:
+        raise TpmError(
+            f"expected a certificate for the EK {public.spki_sha256()}, the one in the TPM is for another key",
+            reason=Reason.TPM_EK_MISMATCH,
+        )
+
+
+def _read_chain(tpm: Tpm, nv_indices: tuple[int, ...]) -> list[bytes]:
+    """Return the certificates of the issuers, which lie back to back over as many indices as they need."""
+    chain = sorted(index for index in nv_indices if c.NV_EK_CHAIN_FIRST <= index <= c.NV_EK_CHAIN_LAST)
+    data = b"".join(tpm.nv_read(index) for index in chain[:_MAX_CHAIN])
+    certificates: list[bytes] = []
+    while len(certificates) < _MAX_CHAIN and (certificate := der_prefix(data)).startswith(b"\x30"):
+        certificates.append(certificate)
+        data = data[len(certificate) :]
+    return certificates
+
+
+def der_prefix(data: bytes) -> bytes:
+    """Return the DER sequence that ``data`` begins with, without the padding of an NV index; all if there is none."""
+    if len(data) < 2 or data[0] != 0x30:  # noqa: PLR2004 - tag and first length byte
+        return b"" if not data.strip(b"\x00\xff") else data
+    octets = data[1] - 0x80 if data[1] > 0x80 else 0  # noqa: PLR2004 - long form of a DER length
+    length = int.from_bytes(data[2 : 2 + octets], "big") if octets else data[1]
+    return data[: 2 + octets + length]
+
+
+def _load(tpm: Tpm, kind: KeyKind) -> LoadedKey:
+    if kind.persistent in tpm.handles(c.FIRST_PERSISTENT):
+        public = _persistent_public(tpm, kind)
+        if public is not None:
+            return LoadedKey(handle=kind.persistent, public=public, name=public.name())
+    return _create(tpm, kind)
+
+
+def _create(tpm: Tpm, kind: KeyKind) -> LoadedKey:
+    return tpm.create_primary(c.RH_ENDORSEMENT, kind.template)
+
+
+def _persistent_public(tpm: Tpm, kind: KeyKind) -> Public | None:
+    """Return the public area at the kind's handle if it is a primary key of its template and of our hierarchy."""
+    try:
+        public, qualified_name = tpm.read_public(kind.persistent)
+    except TpmError as error:
+        if error.reason is Reason.TPM_MALFORMED:
+            return None  # an object of a kind that is not used here
+        raise
+    ours = matches(public, kind.template) and qualified_name == public.qualified_name(c.RH_ENDORSEMENT)
+    return public if ours else None

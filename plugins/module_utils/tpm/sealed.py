@@ -1,0 +1,174 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Data that the TPM gives back only while registers have the values it was sealed to (part 1, 19.7.7; PolicyPCR)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import TpmError
+from ..reasons import Reason
+from . import constants as c
+from .commands import Command, LoadedKey, Password
+from .keys import load_endorsement_key
+from .marshal import Reader, malformed, sized, u32
+from .responses import RC_PCR_CHANGED, RC_POLICY_FAIL, ResponseError
+from .sessions import pcr_policy_digest
+from .structures import PcrSelection, Public, marshal_selections
+from .templates import SRK, matches, sealed_template
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .client import Tpm
+    from .sessions import Session
+
+_VERSION = 1
+_ALGORITHM = "tpm2-ecc-srk-policypcr-sha256"
+_MAX_JSON = 8192
+_VALUE_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedObject:
+    """Sealed data as it may lie on a disk: TPMT_PUBLIC and TPM2B_PRIVATE's content, and the registers it depends on.
+
+    It opens in the TPM that made it and nowhere else, and it does not say who made it: the caller authenticates
+    what comes out (a wrapping key does so by opening something).
+    """
+
+    public: bytes
+    private: bytes
+    pcrs: tuple[int, ...]
+
+    def to_json(self) -> str:
+        """Return the stored form, version 1."""
+        document = {
+            "version": _VERSION,
+            "alg": _ALGORITHM,
+            "pcrs": list(self.pcrs),
+            "public": base64.b64encode(self.public).decode(),
+            "private": base64.b64encode(self.private).decode(),
+        }
+        return json.dumps(document, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> SealedObject:
+        """Return what `to_json` wrote; raises TPM_MALFORMED for anything else."""
+        document = _load_document(text)
+        pcrs = document["pcrs"]
+        if not isinstance(pcrs, list) or any(type(index) is not int for index in pcrs):
+            raise malformed("a list of registers in a sealed object", f"{pcrs!r:.100}")
+        selection = PcrSelection.of(pcrs)
+        return cls(public=_decode(document["public"]), private=_decode(document["private"]), pcrs=selection.indices)
+
+
+def _load_document(text: str) -> dict[str, object]:
+    try:
+        document = json.loads(text) if len(text) <= _MAX_JSON else None
+    except (ValueError, RecursionError) as error:
+        raise malformed("a sealed object as JSON", str(error)) from error
+    if not isinstance(document, dict) or set(document) != {"version", "alg", "pcrs", "public", "private"}:
+        raise malformed("version, alg, pcrs, public and private in a sealed object", f"{text!r:.100}")
+    if type(document["version"]) is not int or (document["version"], document["alg"]) != (_VERSION, _ALGORITHM):
+        raise malformed(
+            f"a sealed object of version {_VERSION} and {_ALGORITHM}",
+            f"{document['version']!r:.50}, {document['alg']!r:.50}",
+        )
+    return document
+
+
+def _decode(value: object) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else b""
+    except (binascii.Error, ValueError) as error:
+        raise malformed("base64 in a sealed object", str(error)) from error
+
+
+def seal(tpm: Tpm, secret: bytes, pcrs: Mapping[int, bytes]) -> SealedObject:
+    """Seal ``secret`` (1 to 128 bytes) to the SHA-256 values ``pcrs``, which need not be the present ones.
+
+    At least one register; ``secret`` is encrypted on its way into the TPM. Raises TPM_MALFORMED, TPM_HIERARCHY_AUTH.
+    """
+    selection = _selection(pcrs)
+    if not 0 < len(secret) <= c.MAX_SEALED:
+        raise malformed(f"a secret of 1 to {c.MAX_SEALED} bytes", f"{len(secret)}")
+    values = b"".join(pcrs[index] for index in selection.indices)
+    template = sealed_template(pcr_policy_digest(marshal_selections([selection]), values))
+    ek, srk = load_endorsement_key(tpm), tpm.create_primary(c.RH_OWNER, SRK)
+    try:
+        with tpm.session(ek, c.SESSION_HMAC) as session:
+            return _create(tpm, srk, session, secret=secret, template=template, selection=selection)
+    finally:
+        tpm.flush(srk.handle)
+
+
+def _selection(pcrs: Mapping[int, bytes]) -> PcrSelection:
+    selection = PcrSelection.of(pcrs)
+    if not selection.indices or any(len(value) != _VALUE_SIZE for value in pcrs.values()):
+        raise malformed("at least one register, and SHA-256 values", f"{len(pcrs)} registers")
+    return selection
+
+
+def _create(
+    tpm: Tpm, srk: LoadedKey, session: Session, *, secret: bytes, template: Public, selection: PcrSelection
+) -> SealedObject:
+    sensitive = sized(sized(b"") + sized(secret))
+    parameters = sensitive + sized(template.marshal()) + sized(b"") + u32(0)
+    command = Command(code=c.CC_CREATE, handles=(srk.entity,), parameters=parameters, auths=(session,))
+    reader = tpm.execute(command).parameters
+    private, public = reader.sized(c.MAX_BUFFER), reader.sized(c.MAX_BUFFER)
+    if not matches(Public.parse(public), template):
+        raise malformed("a sealed object of the template", f"{public.hex()}")
+    return SealedObject(public=public, private=private, pcrs=selection.indices)
+
+
+def unseal(tpm: Tpm, sealed: SealedObject) -> bytes:
+    """Return the secret of ``sealed``, encrypted on its way; TPM_POLICY_MISMATCH when the registers differ.
+
+    Needs room for two objects beside what this client has loaded.
+    """
+    ek, loaded = load_endorsement_key(tpm), _load(tpm, sealed)
+    try:
+        with tpm.session(ek, c.SESSION_POLICY) as session:
+            return _open(tpm, loaded, session, sealed)
+    finally:
+        tpm.flush(loaded.handle)
+
+
+def _load(tpm: Tpm, sealed: SealedObject) -> LoadedKey:
+    public = Public.parse(sealed.public)
+    srk = tpm.create_primary(c.RH_OWNER, SRK)
+    try:
+        parameters = sized(sealed.private) + sized(sealed.public)
+        reply = tpm.execute(
+            Command(
+                code=c.CC_LOAD, handles=(srk.entity,), parameters=parameters, auths=(Password(),), returns_handle=True
+            )
+        )
+    finally:
+        tpm.flush(srk.handle)
+    return LoadedKey(handle=reply.handle, public=public, name=public.name())
+
+
+def _open(tpm: Tpm, loaded: LoadedKey, session: Session, sealed: SealedObject) -> bytes:
+    # An empty digest lets the TPM take the registers as they are; whether they are right shows at Unseal.
+    selection = sized(b"") + marshal_selections([PcrSelection.of(sealed.pcrs)])
+    tpm.execute(Command(code=c.CC_POLICY_PCR, handles=(session.entity,), parameters=selection))
+    try:
+        reader: Reader = tpm.execute(Command(code=c.CC_UNSEAL, handles=(loaded.entity,), auths=(session,))).parameters
+    except ResponseError as error:
+        if error.base not in {RC_POLICY_FAIL, RC_PCR_CHANGED}:
+            raise
+        raise TpmError(
+            f"expected the values that the secret was sealed to in the registers {list(sealed.pcrs)}, they differ",
+            reason=Reason.TPM_POLICY_MISMATCH,
+        ) from error
+    secret = reader.sized(c.MAX_BUFFER)
+    reader.end()
+    return secret

@@ -1,0 +1,114 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Sessions salted to a key of the TPM, with AES-128-CFB parameter encryption (part 1, 19 and 21)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING
+
+from ..errors import TpmError
+from ..reasons import Reason
+from . import constants as c
+from .commands import Command, Entity, LoadedKey, Reply
+from .kdf import KEY_SIZE, cfb_decrypt, cfb_encrypt, kdf_a, share_secret
+from .marshal import Reader, sized, u8, u16, u32
+
+if TYPE_CHECKING:
+    from ..system.random import Random
+
+_NONCE_SIZE = 32
+_ATTRIBUTES = c.SESSION_CONTINUE | c.SESSION_ENCRYPT
+
+
+class Session:
+    """One HMAC or policy session; encrypts the first parameter in both directions.
+
+    Only for entities without an auth value, so the session's key alone makes HMAC and cipher keys. It is stateful
+    (rolling nonces): one command after the other.
+    """
+
+    def __init__(self, *, handle: int, key: bytes, nonce_caller: bytes, nonce_tpm: bytes, random: Random) -> None:
+        self.handle = handle
+        self._key = key
+        self._nonce_caller = nonce_caller
+        self._nonce_tpm = nonce_tpm
+        self._random = random
+        self._attributes = _ATTRIBUTES
+
+    @property
+    def entity(self) -> Entity:
+        """The session as a handle of a policy command."""
+        return Entity.of(self.handle)
+
+    def encrypt(self, parameters: bytes) -> bytes:
+        """Roll our nonce and return ``parameters``, the content of the leading TPM2B encrypted (if there is one)."""
+        self._nonce_caller = self._random.token(_NONCE_SIZE)
+        self._attributes = _ATTRIBUTES
+        if not parameters:
+            return parameters
+        self._attributes |= c.SESSION_DECRYPT
+        key, iv = self._cipher_key(newer=self._nonce_caller, older=self._nonce_tpm)
+        reader = Reader(parameters, "the first parameter of a command")
+        return sized(cfb_encrypt(key, iv, reader.sized(c.MAX_BUFFER))) + reader.rest()
+
+    def authorize(self, cp_hash: bytes) -> bytes:
+        """Return handle, nonce, attributes and HMAC."""
+        code = self._hmac(cp_hash, newer=self._nonce_caller, older=self._nonce_tpm, attributes=self._attributes)
+        return u32(self.handle) + sized(self._nonce_caller) + u8(self._attributes) + sized(code)
+
+    def verify(self, rp_hash: bytes, nonce: bytes, attributes: int, code: bytes) -> None:
+        """Check that the TPM that knows the salt sent this response; raises TPM_RESPONSE_FORGED."""
+        expected = self._hmac(rp_hash, newer=nonce, older=self._nonce_caller, attributes=attributes)
+        if not hmac.compare_digest(expected, code):
+            raise TpmError(
+                "expected the HMAC of the salted session in the response, got another",
+                reason=Reason.TPM_RESPONSE_FORGED,
+            )
+        self._nonce_tpm = nonce
+
+    def decrypt(self, parameters: bytes) -> bytes:
+        """Return ``parameters``, the content of the leading TPM2B decrypted (if there is one)."""
+        if not parameters:
+            return parameters
+        key, iv = self._cipher_key(newer=self._nonce_tpm, older=self._nonce_caller)
+        reader = Reader(parameters, "the first parameter of a response")
+        return sized(cfb_decrypt(key, iv, reader.sized(c.MAX_BUFFER))) + reader.rest()
+
+    def _hmac(self, parameter_hash: bytes, *, newer: bytes, older: bytes, attributes: int) -> bytes:
+        return hmac.digest(self._key, parameter_hash + newer + older + u8(attributes), "sha256")
+
+    def _cipher_key(self, *, newer: bytes, older: bytes) -> tuple[bytes, bytes]:
+        stream = kdf_a(self._key, b"CFB", context=newer + older, size=2 * KEY_SIZE)
+        return stream[:KEY_SIZE], stream[KEY_SIZE:]
+
+
+class PendingSession:
+    """A session about to be started: the command to send, and the session made from its reply."""
+
+    def __init__(self, key: LoadedKey, kind: int, random: Random) -> None:
+        self._salt, encrypted = share_secret(key.public, b"SECRET", random)
+        self._nonce = random.token(_NONCE_SIZE)
+        self._random = random
+        symmetric = u16(c.ALG_AES) + u16(KEY_SIZE * 8) + u16(c.ALG_CFB)
+        self.command = Command(
+            code=c.CC_START_AUTH_SESSION,
+            handles=(key.entity, Entity.of(c.RH_NULL)),
+            parameters=sized(self._nonce) + sized(encrypted) + u8(kind) + symmetric + u16(c.ALG_SHA256),
+            returns_handle=True,
+        )
+
+    def finish(self, reply: Reply) -> Session:
+        """Return the session that the TPM has opened."""
+        nonce_tpm = reply.parameters.sized(c.MAX_DIGEST)
+        reply.parameters.end()
+        key = kdf_a(self._salt, b"ATH", context=nonce_tpm + self._nonce)
+        return Session(handle=reply.handle, key=key, nonce_caller=self._nonce, nonce_tpm=nonce_tpm, random=self._random)
+
+
+def pcr_policy_digest(selection: bytes, values: bytes) -> bytes:
+    """Return the policy digest of one PolicyPCR over ``values`` (concatenated) of a TPML_PCR_SELECTION."""
+    start = bytes(hashlib.sha256().digest_size)
+    return hashlib.sha256(start + u32(c.CC_POLICY_PCR) + selection + hashlib.sha256(values).digest()).digest()

@@ -1,0 +1,59 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fixtures of all component tests: real TPMs (swtpm), each test with as many as it asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import open_tpm
+from ansible_collections.attested.kubernetes.tests.support.swtpm import Swtpm, SwtpmFactory, missing_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+
+
+@pytest.fixture(scope="session")
+def manufactured(tmp_path_factory: pytest.TempPathFactory) -> SwtpmFactory:
+    """TPM states made once a run (making one costs half a second); the tests start copies of them."""
+    missing = missing_tools()
+    if missing:
+        pytest.skip(f"no real TPM here: {', '.join(missing)} not installed (packages swtpm, swtpm-tools, gnutls-bin)")
+    return SwtpmFactory(tmp_path_factory.mktemp("tpms"))
+
+
+@pytest.fixture
+def swtpms(manufactured: SwtpmFactory, tmp_path: Path) -> Iterator[Callable[..., Swtpm]]:
+    """Start TPMs: ``swtpms("a")``, ``swtpms("b", certified=False)``; another name is another TPM."""
+    factory = SwtpmFactory(tmp_path / "tpms")
+
+    def start(name: str = "a", *, certified: bool = True, banks: str = "sha256", **options: object) -> Swtpm:
+        if "state" not in options:
+            kind = f"{name}-{'certified' if certified else 'plain'}-{banks.replace(',', '-')}"
+            options["state"] = manufactured.state(kind, certified=certified, banks=banks)
+        return factory.start(name, **options)  # type: ignore[arg-type]
+
+    yield start
+    factory.close()
+
+
+@pytest.fixture
+def swtpm(swtpms: Callable[..., Swtpm]) -> Swtpm:
+    """One TPM with an EK certificate and the SHA-256 bank."""
+    return swtpms()
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., AbstractContextManager[Tpm]]:
+    """`open_tpm` with its lock files in the test's own folder."""
+
+    def open_one(tpm: Swtpm, **options: object) -> AbstractContextManager[Tpm]:
+        return open_tpm(tpm.tcti, lock_directory=tmp_path / "locks", **options)  # type: ignore[arg-type]
+
+    return open_one
