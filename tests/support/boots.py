@@ -32,7 +32,7 @@ def names() -> list[str]:
 def load(name: str) -> Boot:
     """Return the boot ``name``, for example ``deb13-base``."""
     folder = BOOTS / name
-    listed = _REGISTER.findall((folder / "pcrs.yaml").read_text(encoding="utf-8"))
+    listed = _REGISTER.findall((folder / "pcrs.txt").read_text(encoding="utf-8"))
     return Boot(
         name=name,
         firmware=(folder / "eventlog.bin").read_bytes(),
