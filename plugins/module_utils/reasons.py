@@ -392,6 +392,12 @@ class Reason(Enum):
         "An option for kubeadm cannot be used.",
         "Correct the option that the message names in group_vars or host_vars.",
     )
+    KUBEADM_OTHER_ROLE = _row(
+        Coarse.LOCAL,
+        "The machine has been made the other kind of node before.",
+        "A node keeps its role; reset it first if that is what you want.",
+        "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
+    )
     KUBEADM_PHASE_FAILED = _row(
         Coarse.LOCAL,
         "A phase of kubeadm ended with an error.",
@@ -585,6 +591,11 @@ class Reason(Enum):
         "A request was not answered within its time.",
         "Read the log of the service at the correlation id; trying again is safe.",
         "journalctl -u attested-join-service -u attested-key-service",
+    )
+    RESET_INCOMPLETE = _row(
+        Coarse.LOCAL,
+        "Something of Kubernetes is still on the machine after a reset.",
+        "Remove what the message names, or reboot the machine, and run again.",
     )
     RUNTIME_INSTALL_FAILED = _row(
         Coarse.LOCAL,

@@ -1,0 +1,42 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""kubeadm and the kubelet: configuration, phases, plan and apply apart. Private to the collection."""
+
+from __future__ import annotations
+
+from .api import KubeconfigNodeReader, NodeReader, NodeView
+from .cluster import ControlPlane, InitOutcome
+from .credential import KubeletCredential, remaining_seconds
+from .gateway import KubeletUnit
+from .node import JoinMaterial, Worker
+from .operation import Machine, Step
+from .phases import INIT_PHASES, JOIN_PHASES, Phase
+from .plan import Plan
+from .reset import Reset, ResetPlan
+from .spec import ClusterSpec, KubernetesPaths, NodeSpec, is_node_name
+
+__all__ = [
+    "INIT_PHASES",
+    "JOIN_PHASES",
+    "ClusterSpec",
+    "ControlPlane",
+    "InitOutcome",
+    "JoinMaterial",
+    "KubeconfigNodeReader",
+    "KubeletCredential",
+    "KubeletUnit",
+    "KubernetesPaths",
+    "Machine",
+    "NodeReader",
+    "NodeSpec",
+    "NodeView",
+    "Phase",
+    "Plan",
+    "Reset",
+    "ResetPlan",
+    "Step",
+    "Worker",
+    "is_node_name",
+    "remaining_seconds",
+]

@@ -1,0 +1,142 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The API server as one node sees it: its own Node object, read with its own credential."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import http.client
+import json
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from .._deps.yaml import yaml
+from ..errors import KubeadmError
+from ..reasons import Reason
+from ..system import read_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..system import Clock
+
+_TIMEOUT_SECONDS = 5.0
+_POLL_SECONDS = 0.1
+_LIMIT = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A Node object: the boot that its kubelet reported last, and whether it is Ready."""
+
+    name: str
+    boot_id: str
+    ready: bool
+
+
+class NodeReader(Protocol):
+    """Reads one Node object."""
+
+    def node(self, name: str) -> NodeView | None:
+        """Return the object, None when there is none; raises API_UNREACHABLE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    host: str
+    port: int
+    ca: str
+    certificate: str
+    key: str
+
+
+class KubeconfigNodeReader:
+    """Reads with a kubeconfig whose credential is a file (the kubelet's own)."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        """Keep the path; it is read at each call, because a renewal replaces the credential."""
+        self._path = kubeconfig
+
+    def node(self, name: str) -> NodeView | None:
+        """Return Node ``name``."""
+        status, body = self._get(f"/api/v1/nodes/{name}")
+        if status == http.client.NOT_FOUND:
+            return None
+        if status != http.client.OK:
+            raise KubeadmError(f"expected the Node {name}, the API server said {status}", reason=Reason.API_UNREACHABLE)
+        return _view(body)
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        server = _server(read_bytes(self._path, limit=_LIMIT))
+        try:
+            context = ssl.create_default_context(cadata=server.ca)
+            context.load_cert_chain(server.certificate, server.key)
+            connection = http.client.HTTPSConnection(
+                server.host, server.port, timeout=_TIMEOUT_SECONDS, context=context
+            )
+            try:
+                connection.request("GET", path, headers={"Accept": "application/json"})
+                answer = connection.getresponse()
+                return answer.status, answer.read(_LIMIT)
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            raise KubeadmError(
+                f"expected an answer of the API server at {server.host}:{server.port}: {error}",
+                reason=Reason.API_UNREACHABLE,
+            ) from error
+
+
+def wait_registered(reader: NodeReader, name: str, *, boot_id: str, clock: Clock, timeout_seconds: float) -> NodeView:
+    """Wait until Node ``name`` reports this very boot (an older report is stale); raises NODE_NOT_REGISTERED."""
+    deadline = clock.monotonic() + timeout_seconds
+    last = "there is none"
+    while True:
+        try:
+            found = reader.node(name)
+            if found is not None and found.boot_id == boot_id:
+                return found
+            last = "there is none" if found is None else "it reports an earlier boot"
+        except KubeadmError as error:
+            last = error.message
+        if clock.monotonic() > deadline:
+            raise KubeadmError(
+                f"expected Node {name} within {timeout_seconds:g} s: {last}", reason=Reason.NODE_NOT_REGISTERED
+            )
+        clock.sleep(_POLL_SECONDS)
+
+
+def _view(body: bytes) -> NodeView:
+    try:
+        node: dict[str, Any] = json.loads(body)
+        conditions = node["status"].get("conditions", [])
+        return NodeView(
+            name=node["metadata"]["name"],
+            boot_id=node["status"].get("nodeInfo", {}).get("bootID", ""),
+            ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise KubeadmError("expected a Node object from the API server", reason=Reason.API_UNREACHABLE) from error
+
+
+def _server(kubeconfig: bytes) -> _Server:
+    try:
+        config: dict[str, Any] = yaml.safe_load(kubeconfig)
+        cluster = config["clusters"][0]["cluster"]
+        user = config["users"][0]["user"]
+        address = urlsplit(cluster["server"])
+        return _Server(
+            host=str(address.hostname),
+            port=address.port or 443,
+            ca=base64.b64decode(cluster["certificate-authority-data"], validate=True).decode("ascii"),
+            certificate=user["client-certificate"],
+            key=user["client-key"],
+        )
+    except (yaml.YAMLError, KeyError, IndexError, TypeError, ValueError, binascii.Error) as error:
+        raise KubeadmError(
+            "expected the kubelet's kubeconfig, found something else", reason=Reason.KUBECONFIG_MALFORMED
+        ) from error

@@ -1,0 +1,158 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kubelet's own credential: certificate and key in one PEM file, named by its kubeconfig.
+
+With the PEM in place before the kubelet starts, no certificate request ever waits for approval (design 9.5).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .._deps.crypto import serialization, x509
+from .._deps.yaml import yaml
+from ..errors import KubeadmError
+from ..reasons import Reason
+from ..system import Clock, read_bytes, write_atomic
+from .render import documents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .spec import KubernetesPaths
+
+_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletCredential:
+    """A client certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        """Never show the key."""
+        return "KubeletCredential(…)"
+
+
+def render_kubeconfig(*, server: str, ca: bytes, cluster_name: str, user: str, credential: Path) -> bytes:
+    """Return a kubeconfig for ``server`` (URL) whose certificate and key both are the file ``credential``."""
+    context = f"{user}@{cluster_name}"
+    return documents(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": cluster_name,
+                    "cluster": {"server": server, "certificate-authority-data": base64.b64encode(ca).decode()},
+                }
+            ],
+            "users": [{"name": user, "user": {"client-certificate": str(credential), "client-key": str(credential)}}],
+            "contexts": [{"name": context, "context": {"cluster": cluster_name, "user": user}}],
+            "current-context": context,
+        }
+    )
+
+
+def place(credential: KubeletCredential, paths: KubernetesPaths, *, clock: Clock) -> bool:
+    """Write the PEM file and the link ``kubelet-client-current.pem`` to it; return whether anything changed.
+
+    The link is replaced by rename, so a kubelet never reads half a credential; the file before it is removed.
+    """
+    link = paths.kubelet_credential
+    content = credential.certificate.strip() + b"\n" + credential.key.strip() + b"\n"
+    if link.is_symlink() and link.exists() and read_bytes(link, limit=_LIMIT) == content:
+        return False
+    link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    before = link.resolve() if link.is_symlink() else None
+    target = link.with_name(f"kubelet-client-{clock.now():%Y-%m-%d-%H-%M-%S}.pem")
+    write_atomic(target, content)
+    _relink(link, target)
+    if before is not None and before != target and before.parent == link.parent:
+        before.unlink(missing_ok=True)
+    return True
+
+
+def embedded_credential(kubeconfig: bytes) -> KubeletCredential | None:
+    """Return the credential embedded in a kubeconfig of kubeadm, or None when it names files instead."""
+    try:
+        user: dict[str, Any] = yaml.safe_load(kubeconfig)["users"][0]["user"]
+        if "client-certificate-data" not in user:
+            return None
+        return KubeletCredential(
+            certificate=base64.b64decode(user["client-certificate-data"], validate=True),
+            key=base64.b64decode(user["client-key-data"], validate=True),
+        )
+    except (yaml.YAMLError, KeyError, IndexError, TypeError, binascii.Error) as error:
+        raise KubeadmError(
+            "expected a kubeconfig with one user, found something else", reason=Reason.KUBECONFIG_MALFORMED
+        ) from error
+
+
+def adopt_embedded(paths: KubernetesPaths, *, clock: Clock) -> bool:
+    """Move the credential that ``kubeadm init phase kubeconfig`` embedded in kubelet.conf into the PEM file.
+
+    Returns whether anything changed; the kubeconfig then names the link.
+    """
+    text = read_bytes(paths.kubelet_config, limit=_LIMIT)
+    credential = embedded_credential(text)
+    if credential is None:
+        return False
+    place(credential, paths, clock=clock)
+    config = yaml.safe_load(text)
+    config["users"][0]["user"] = {
+        "client-certificate": str(paths.kubelet_credential),
+        "client-key": str(paths.kubelet_credential),
+    }
+    return write_atomic(paths.kubelet_config, documents(config))
+
+
+def remaining_seconds(paths: KubernetesPaths, *, clock: Clock) -> float | None:
+    """Return how long the kubelet's certificate is still valid (negative: it is over), None when there is none."""
+    if not paths.kubelet_credential.exists():
+        return None
+    try:
+        leaf = x509.load_pem_x509_certificate(read_bytes(paths.kubelet_credential, limit=_LIMIT))
+    except ValueError as error:
+        raise KubeadmError(
+            f"expected a certificate in {paths.kubelet_credential}", reason=Reason.KUBECONFIG_MALFORMED
+        ) from error
+    return (leaf.not_valid_after_utc - clock.now()).total_seconds()
+
+
+def require_pair(credential: KubeletCredential, *, name: str) -> None:
+    """Check that the certificate is for node ``name`` and belongs to the key; raises KUBELET_CREDENTIAL_INVALID."""
+    try:
+        leaf = x509.load_pem_x509_certificate(credential.certificate)
+        key = serialization.load_pem_private_key(credential.key, password=None)
+    except (ValueError, TypeError) as error:
+        raise _invalid("expected a certificate and a key in PEM") from error
+    subject = leaf.subject.rfc4514_string()
+    wanted = f"CN=system:node:{name},O=system:nodes"
+    if subject != wanted:
+        raise _invalid(f"expected the subject {wanted}, got {subject}")
+    if _spki(leaf.public_key()) != _spki(key.public_key()):
+        raise _invalid("expected the certificate of this node's own key, got another key's")
+
+
+def _spki(public: Any) -> bytes:
+    encoded: bytes = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return encoded
+
+
+def _invalid(message: str) -> KubeadmError:
+    return KubeadmError(message, reason=Reason.KUBELET_CREDENTIAL_INVALID)
+
+
+def _relink(link: Path, target: Path) -> None:
+    fresh = link.with_name(f".{link.name}.new")
+    fresh.unlink(missing_ok=True)
+    # Relative, as the kubelet itself writes it: it refuses a link that leaves its directory.
+    fresh.symlink_to(target.name)
+    fresh.replace(link)

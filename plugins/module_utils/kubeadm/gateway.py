@@ -1,0 +1,114 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The programs: kubeadm, the kubelet's unit, kubectl. Their own words come back, without secrets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..errors import KubeadmError, SystemFault
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ..system import Clock, CommandResult, Runner
+    from .phases import Phase
+
+_LAST_LINES = 12
+_UNIT = "kubelet.service"
+_UNIT_TIMEOUT_SECONDS = 60
+_SECRETS = (
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "[key]"),
+    (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), "[token]"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "[64 hex digits]"),
+    (re.compile(r"[A-Za-z0-9+/]{80,}={0,2}"), "[base64]"),
+)
+
+
+class Kubeadm:
+    """kubeadm, one phase a call."""
+
+    def __init__(self, runner: Runner, *, operation: str, config: Path, ignored: Sequence[str] = ()) -> None:
+        """Keep the operation ("init" or "join"), its configuration file and the checks to ignore."""
+        self._runner = runner
+        self._operation = operation
+        self._config = config
+        self._ignored = tuple(ignored)
+
+    def run(self, phase: Phase) -> None:
+        """Run one phase; raises KUBEADM_PHASE_FAILED or KUBEADM_TIMEOUT with kubeadm's own last lines."""
+        argv = ["kubeadm", self._operation, "phase", *phase.command, "--config", str(self._config)]
+        if phase.name == "preflight" and self._ignored:
+            argv.append(f"--ignore-preflight-errors={','.join(self._ignored)}")
+        try:
+            result = self._runner.run(argv, timeout_seconds=phase.timeout_seconds, check=False)
+        except SystemFault as error:
+            if error.reason is not Reason.COMMAND_TIMEOUT:
+                raise
+            raise KubeadmError(
+                f"expected kubeadm {self._operation} phase {phase.name} to end within {phase.timeout_seconds:g} s",
+                reason=Reason.KUBEADM_TIMEOUT,
+            ) from error
+        if result.returncode != 0:
+            raise KubeadmError(
+                f"kubeadm {self._operation} phase {phase.name} ended with {result.returncode}: {last_words(result)}",
+                reason=Reason.KUBEADM_PHASE_FAILED,
+            )
+
+
+class KubeletUnit:
+    """The kubelet as systemd sees it."""
+
+    def __init__(self, runner: Runner, *, clock: Clock) -> None:
+        """Keep how to run programs and how to wait."""
+        self._runner = runner
+        self._clock = clock
+
+    def is_active(self) -> bool:
+        """Say whether the unit runs now."""
+        return self._systemctl("is-active", "--quiet", _UNIT, check=False).returncode == 0
+
+    def start(self) -> None:
+        """Enable and start it; raises KUBELET_NOT_RUNNING when it does not stay up."""
+        self._systemctl("enable", "--quiet", _UNIT)
+        self._systemctl("start", _UNIT)
+        self.require_active()
+
+    def restart(self) -> None:
+        """Let it read its credential again."""
+        self._systemctl("restart", _UNIT)
+        self.require_active()
+
+    def stop(self) -> None:
+        """Stop and disable it; a machine without the unit is fine."""
+        self._systemctl("disable", "--quiet", "--now", _UNIT, check=False)
+
+    def reload(self) -> None:
+        """Let systemd read changed units."""
+        self._systemctl("daemon-reload")
+
+    def require_active(self) -> None:
+        """Raise KUBELET_NOT_RUNNING unless the unit is up (a unit whose condition fails "starts" without running)."""
+        if not self.is_active():
+            raise KubeadmError("expected the kubelet to run, it does not", reason=Reason.KUBELET_NOT_RUNNING)
+
+    def _systemctl(self, *words: str, check: bool = True) -> CommandResult:
+        return self._runner.run(["systemctl", *words], timeout_seconds=_UNIT_TIMEOUT_SECONDS, check=check)
+
+
+def last_words(result: CommandResult) -> str:
+    """Return the last lines of a program's output, redacted, its errors if there are any."""
+    text = (result.stderr.strip() or result.stdout.strip()).decode("utf-8", "replace")
+    lines = [line for line in redact(text).splitlines() if line.strip()]
+    return "\n".join(lines[-_LAST_LINES:]) or "no output"
+
+
+def redact(text: str) -> str:
+    """Return ``text`` without keys, tokens and long encodings."""
+    for pattern, stand_in in _SECRETS:
+        text = pattern.sub(stand_in, text)
+    return text

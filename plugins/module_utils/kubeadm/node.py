@@ -1,0 +1,86 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A worker: ``kubeadm join`` with a credential that was handed out, never with a token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..system import read_bytes, write_atomic
+from .api import KubeconfigNodeReader, NodeReader, NodeView, wait_registered
+from .credential import KubeletCredential, place, render_kubeconfig, require_pair
+from .operation import Machine, Operation, Step
+from .phases import JOIN_PHASES
+from .render import ignored_checks, render_join
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .plan import Plan
+    from .spec import NodeSpec
+
+REGISTER_TIMEOUT_SECONDS = 120.0
+# The two that are there because we wrote them.
+_OWN_FILES = ("FileAvailable--etc-kubernetes-kubelet.conf", "FileAvailable--etc-kubernetes-pki-ca.crt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinMaterial:
+    """What a ticket says that kubeadm needs: API endpoint (host:port), CA (PEM), the kubelet's credential."""
+
+    cluster_name: str
+    api_endpoint: str
+    ca: bytes
+    credential: KubeletCredential
+
+
+class Worker:
+    """One machine that is (or becomes) a worker."""
+
+    def __init__(self, node: NodeSpec, machine: Machine, *, reader: NodeReader | None = None) -> None:
+        """Render the configuration; raises KUBEADM_OPTION_INVALID."""
+        self._node = node
+        self._machine = machine
+        self._reader = reader or KubeconfigNodeReader(machine.paths.kubelet_config)
+        self._operation = Operation(
+            machine,
+            name="join",
+            table=JOIN_PHASES,
+            config=render_join(node, paths=machine.paths),
+            ignored=(*ignored_checks(node), *_OWN_FILES),
+        )
+
+    def plan(self) -> Plan:
+        """Return what is to do."""
+        return self._operation.plan()
+
+    def write(self, material: JoinMaterial) -> bool:
+        """Write credential and kubeconfig; return whether anything changed; raises KUBELET_CREDENTIAL_INVALID."""
+        require_pair(material.credential, name=self._node.name)
+        paths = self._machine.paths
+        changed = place(material.credential, paths, clock=self._machine.clock)
+        paths.kubernetes.mkdir(mode=0o755, parents=True, exist_ok=True)
+        config = render_kubeconfig(
+            server=f"https://{material.api_endpoint}",
+            ca=material.ca,
+            cluster_name=material.cluster_name,
+            user=f"system:node:{self._node.name}",
+            credential=paths.kubelet_credential,
+        )
+        return write_atomic(paths.kubelet_config, config) or changed
+
+    def apply(self, todo: Plan) -> tuple[Step, ...]:
+        """Perform ``todo``."""
+        return self._operation.apply(todo)
+
+    def confirm(self, *, boot_id: Path) -> NodeView:
+        """Wait for the Node object of this boot (the kernel's file ``boot_id``); raises NODE_NOT_REGISTERED."""
+        return wait_registered(
+            self._reader,
+            self._node.name,
+            boot_id=read_bytes(boot_id, limit=64).decode("ascii").strip(),
+            clock=self._machine.clock,
+            timeout_seconds=REGISTER_TIMEOUT_SECONDS,
+        )

@@ -1,0 +1,122 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""kubeadm's phases, in order, as tables: name, what a person reads, command, and what proves that it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import PurePosixPath as Posix
+
+
+class Doer(Enum):
+    """Who performs a phase."""
+
+    KUBEADM = "kubeadm"
+    CREDENTIAL = "credential"
+    LEFTOVERS = "leftovers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One step: ``command`` are the words after ``kubeadm init phase`` (or join), ``witnesses`` files it leaves.
+
+    ``absent`` are files that it removes. Witnesses are relative to the root of the machine.
+    """
+
+    name: str
+    title: str
+    command: tuple[str, ...] = ()
+    doer: Doer = Doer.KUBEADM
+    witnesses: tuple[Posix, ...] = ()
+    absent: tuple[Posix, ...] = field(default=())
+    timeout_seconds: float = 120.0
+
+
+_KUBERNETES = Posix("etc/kubernetes")
+_PKI = _KUBERNETES / "pki"
+_MANIFESTS = _KUBERNETES / "manifests"
+_KUBELET = Posix("var/lib/kubelet")
+
+INIT_PHASES = (
+    Phase(name="preflight", title="Check the machine", command=("preflight",)),
+    Phase(
+        name="certs",
+        title="Make the cluster's certificates",
+        command=("certs", "all"),
+        witnesses=(_PKI / "ca.crt", _PKI / "ca.key", _PKI / "sa.key", _PKI / "etcd/ca.crt", _PKI / "apiserver.crt"),
+    ),
+    Phase(
+        name="kubeconfig",
+        title="Make the control plane's kubeconfigs",
+        command=("kubeconfig", "all"),
+        # super-admin.conf is no witness: it goes at the end.
+        witnesses=tuple(
+            _KUBERNETES / name for name in ("admin.conf", "kubelet.conf", "controller-manager.conf", "scheduler.conf")
+        ),
+    ),
+    Phase(
+        name="kubelet-credential",
+        title="Give the kubelet its own certificate file",
+        doer=Doer.CREDENTIAL,
+        witnesses=(_KUBELET / "pki/kubelet-client-current.pem",),
+    ),
+    Phase(name="etcd", title="Describe etcd", command=("etcd", "local"), witnesses=(_MANIFESTS / "etcd.yaml",)),
+    Phase(
+        name="control-plane",
+        title="Describe the control plane",
+        command=("control-plane", "all"),
+        witnesses=tuple(_MANIFESTS / f"kube-{name}.yaml" for name in ("apiserver", "controller-manager", "scheduler")),
+    ),
+    Phase(
+        name="kubelet-start",
+        title="Start the kubelet",
+        command=("kubelet-start",),
+        witnesses=(_KUBELET / "config.yaml", _KUBELET / "kubeadm-flags.env"),
+    ),
+    Phase(
+        name="wait-control-plane",
+        title="Wait for the control plane",
+        command=("wait-control-plane",),
+        timeout_seconds=300.0,
+    ),
+    Phase(name="upload-config", title="Keep the configuration in the cluster", command=("upload-config", "all")),
+    Phase(name="mark-control-plane", title="Mark the control plane", command=("mark-control-plane",)),
+    Phase(name="kubelet-finalize", title="Finish the kubelet", command=("kubelet-finalize", "all")),
+    Phase(name="coredns", title="Install CoreDNS", command=("addon", "coredns")),
+    Phase(name="kube-proxy", title="Install kube-proxy", command=("addon", "kube-proxy")),
+    Phase(
+        name="super-admin",
+        title="Remove the kubeconfig of system:masters",
+        doer=Doer.LEFTOVERS,
+        absent=(_KUBERNETES / "super-admin.conf",),
+    ),
+)
+"""Phases of kubeadm that are not here never run: upload-certs, bootstrap-token, show-join-command."""
+
+JOIN_PHASES = (
+    Phase(name="preflight", title="Check the machine", command=("preflight",)),
+    Phase(
+        name="kubelet-start",
+        title="Start the kubelet",
+        command=("kubelet-start",),
+        witnesses=(_KUBELET / "config.yaml", _KUBELET / "kubeadm-flags.env"),
+        timeout_seconds=60.0,
+    ),
+    Phase(
+        name="kubelet-wait-bootstrap",
+        title="Wait for the kubelet",
+        command=("kubelet-wait-bootstrap",),
+        timeout_seconds=180.0,
+    ),
+    Phase(
+        name="bootstrap-config",
+        title="Remove the copy of the kubelet's credential",
+        doer=Doer.LEFTOVERS,
+        absent=(_KUBERNETES / "bootstrap-kubelet.conf",),
+    ),
+)
+
+ALWAYS_ON_REPEAT = ("preflight",)
+"""A check of an empty machine says nothing of one that is half done."""

@@ -1,0 +1,199 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""kubeadm's configuration, v1beta4. Pure.
+
+Documents are written as JSON, which is YAML too, so that no quoting rule of YAML can change a value.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from .spec import ClusterSpec, KubernetesPaths, NodeSpec, require_valid, require_valid_node, split_endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+API_VERSION = "kubeadm.k8s.io/v1beta4"
+SKIPPED_INIT_PHASES = ("upload-certs", "bootstrap-token", "show-join-command")
+"""No bootstrap token ever exists (design 6.5); show-join-command refuses to run without one."""
+
+_CGROUP_V1_CHECK = "SystemVerification"
+_AUDIT_LOG = "/var/log/kubernetes/audit"
+_API_PORT = 6443
+_HEALTH_PATHS = ("livez", "readyz", "healthz")
+
+
+def render_init(cluster: ClusterSpec, node: NodeSpec, *, paths: KubernetesPaths) -> bytes:
+    """Return the four documents of ``kubeadm init --config``; raises KUBEADM_OPTION_INVALID."""
+    require_valid(cluster, node)
+    return documents(
+        _init_configuration(node),
+        _cluster_configuration(cluster, node, paths),
+        _kubelet_configuration(node),
+        _proxy_configuration(cluster),
+    )
+
+
+def render_join(node: NodeSpec, *, paths: KubernetesPaths, control_plane: bool = False) -> bytes:
+    """Return the document of ``kubeadm join --config``: discovery by file, no token; raises KUBEADM_OPTION_INVALID."""
+    require_valid_node(node)
+    document: dict[str, Any] = {
+        "apiVersion": API_VERSION,
+        "kind": "JoinConfiguration",
+        "discovery": {"file": {"kubeConfigPath": str(paths.kubelet_config)}},
+        "nodeRegistration": _registration(node),
+        "timeouts": {"discovery": "30s", "tlsBootstrap": "1m0s", "kubeletHealthCheck": "2m0s"},
+    }
+    if control_plane:
+        document["controlPlane"] = {"localAPIEndpoint": _local_endpoint(node)}
+    return documents(document)
+
+
+def render_audit_policy() -> bytes:
+    """Return the audit policy: who did what, never request bodies (they would hold Secrets)."""
+    return documents(
+        {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata"}],
+        }
+    )
+
+
+def render_authentication() -> bytes:
+    """Return the API server's authentication: anonymous requests reach the health endpoints only."""
+    return documents(
+        {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "AuthenticationConfiguration",
+            "anonymous": {"enabled": True, "conditions": [{"path": f"/{name}"} for name in _HEALTH_PATHS]},
+        }
+    )
+
+
+def api_server_files(paths: KubernetesPaths) -> dict[str, bytes]:
+    """Return the files that the API server's arguments name, by absolute path."""
+    directory = paths.kubernetes / "attested"
+    return {
+        str(directory / "audit-policy.yaml"): render_audit_policy(),
+        str(directory / "authentication.yaml"): render_authentication(),
+    }
+
+
+def ignored_checks(node: NodeSpec) -> tuple[str, ...]:
+    """Return the preflight checks to ignore: the admin's, and the cgroup check where cgroup v1 is allowed."""
+    extra = (_CGROUP_V1_CHECK,) if node.allow_cgroup_v1 else ()
+    return tuple(sorted({*node.ignore_preflight_errors, *extra}))
+
+
+def _init_configuration(node: NodeSpec) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "InitConfiguration",
+        "localAPIEndpoint": _local_endpoint(node),
+        "nodeRegistration": _registration(node),
+        "skipPhases": list(SKIPPED_INIT_PHASES),
+    }
+
+
+def _cluster_configuration(cluster: ClusterSpec, node: NodeSpec, paths: KubernetesPaths) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "apiVersion": API_VERSION,
+        "kind": "ClusterConfiguration",
+        "kubernetesVersion": f"v{cluster.kubernetes_version}",
+        "clusterName": cluster.cluster_name,
+        "controlPlaneEndpoint": cluster.api_endpoint,
+        "networking": {
+            "podSubnet": cluster.pod_subnet,
+            "serviceSubnet": cluster.service_subnet,
+            "dnsDomain": cluster.dns_domain,
+        },
+        "apiServer": _api_server(cluster, node, paths),
+        "controllerManager": {"extraArgs": _arguments({"profiling": "false", "terminated-pod-gc-threshold": "1000"})},
+        "scheduler": {"extraArgs": _arguments({"profiling": "false"})},
+        "featureGates": {"ControlPlaneKubeletLocalMode": True},
+    }
+    if cluster.image_repository:
+        document["imageRepository"] = cluster.image_repository
+    return document
+
+
+def _api_server(cluster: ClusterSpec, node: NodeSpec, paths: KubernetesPaths) -> dict[str, Any]:
+    directory = str(paths.kubernetes / "attested")
+    host, _port = split_endpoint(cluster.api_endpoint)
+    return {
+        "certSANs": sorted({"127.0.0.1", "localhost", host, node.node_ip, *cluster.extra_sans}),
+        "extraArgs": _arguments(
+            {
+                "audit-log-maxage": "30",
+                "audit-log-maxbackup": "10",
+                "audit-log-maxsize": "100",
+                "audit-log-path": f"{_AUDIT_LOG}/audit.log",
+                "audit-policy-file": f"{directory}/audit-policy.yaml",
+                "authentication-config": f"{directory}/authentication.yaml",
+                "enable-bootstrap-token-auth": "false",
+                "profiling": "false",
+            }
+        ),
+        "extraVolumes": [
+            _volume("attested", directory, read_only=True, path_type="Directory"),
+            _volume("audit", _AUDIT_LOG, read_only=False, path_type="DirectoryOrCreate"),
+        ],
+    }
+
+
+def _kubelet_configuration(node: NodeSpec) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cgroupDriver": "systemd",
+        # Renewal is ours: `node` fetches a new certificate with fresh evidence. A kubelet that asked by itself
+        # would leave a request pending, since nothing in this cluster approves one automatically.
+        "rotateCertificates": False,
+        "serverTLSBootstrap": False,
+    }
+    if node.allow_cgroup_v1:
+        document["failCgroupV1"] = False
+    return document
+
+
+def _proxy_configuration(cluster: ClusterSpec) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+    }
+    if cluster.unmanaged_conntrack:
+        document["conntrack"] = {"maxPerCore": 0, "min": 0}
+    return document
+
+
+def _registration(node: NodeSpec) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "criSocket": node.cri_socket,
+        "imagePullPolicy": "IfNotPresent",
+        "ignorePreflightErrors": list(ignored_checks(node)),
+        "kubeletExtraArgs": _arguments({"node-ip": node.node_ip}),
+    }
+
+
+def _local_endpoint(node: NodeSpec) -> dict[str, Any]:
+    return {"advertiseAddress": node.node_ip, "bindPort": _API_PORT}
+
+
+def _arguments(values: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in sorted(values.items())]
+
+
+def _volume(name: str, path: str, *, read_only: bool, path_type: str) -> dict[str, Any]:
+    return {"name": name, "hostPath": path, "mountPath": path, "readOnly": read_only, "pathType": path_type}
+
+
+def documents(*parts: Mapping[str, Any]) -> bytes:
+    """Return ``parts`` as a stream of YAML documents, each written as JSON."""
+    return b"---\n".join(json.dumps(part, indent=2).encode() + b"\n" for part in parts)

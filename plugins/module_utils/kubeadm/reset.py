@@ -1,0 +1,130 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Taking Kubernetes off a machine: ``kubeadm reset`` and what it leaves behind."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ..errors import KubeadmError
+from ..reasons import Reason
+from .gateway import last_words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from .operation import Machine
+
+_RESET_TIMEOUT_SECONDS = 120
+_CALL_SECONDS = 20
+
+# kubeadm reset leaves the network: the next podCIDR would meet the old bridge's address.
+LEFT_DIRECTORIES = tuple(
+    PurePosixPath(name)
+    for name in (
+        "etc/kubernetes",
+        "etc/cni/net.d",
+        "var/lib/cni",
+        "var/lib/etcd",
+        "var/lib/kubelet",
+        "var/lib/attested/kubeadm",
+        "var/log/kubernetes",
+        "etc/systemd/system/kubelet.service.d/20-attested.conf",
+    )
+)
+LEFT_LINKS = ("cni0",)
+LEFT_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetPlan:
+    """What is there to remove: files and directories, network links, nftables tables; ``kubeadm`` says it was used."""
+
+    kubeadm: bool
+    paths: tuple[PurePosixPath, ...]
+    links: tuple[str, ...]
+    tables: tuple[tuple[str, str], ...]
+
+    def __bool__(self) -> bool:
+        """Say whether anything is left of Kubernetes."""
+        return bool(self.kubeadm or self.paths or self.links or self.tables)
+
+
+class Reset:
+    """Makes a machine as it was before init or join, as far as Kubernetes goes."""
+
+    def __init__(self, machine: Machine, *, cri_socket: str = "unix:///run/containerd/containerd.sock") -> None:
+        """Keep the machine and its container runtime's socket."""
+        self._machine = machine
+        self._cri_socket = cri_socket
+
+    def plan(self) -> ResetPlan:
+        """Look at the machine."""
+        root = self._machine.paths.root
+        left = tuple(path for path in LEFT_DIRECTORIES if _is_filled(root / path))
+        return ResetPlan(
+            kubeadm=(root / "etc/kubernetes/kubelet.conf").exists() or (root / "etc/kubernetes/manifests").exists(),
+            paths=left,
+            links=tuple(name for name in LEFT_LINKS if self._succeeds("ip", "link", "show", "dev", name)),
+            tables=tuple(table for table in LEFT_TABLES if self._succeeds("nft", "list", "table", *table)),
+        )
+
+    def apply(self, todo: ResetPlan) -> None:
+        """Remove it all; raises RESET_INCOMPLETE naming what stayed."""
+        if todo.kubeadm:
+            self._kubeadm_reset()
+        self._machine.kubelet.stop()
+        for path in todo.paths:
+            self._empty(path)
+        for name in todo.links:
+            self._succeeds("ip", "link", "delete", "dev", name)
+        for table in todo.tables:
+            self._succeeds("nft", "delete", "table", *table)
+        self._machine.kubelet.reload()
+        left = self.plan()
+        if left:
+            raise KubeadmError(f"expected nothing of Kubernetes, found {_names(left)}", reason=Reason.RESET_INCOMPLETE)
+
+    def _kubeadm_reset(self) -> None:
+        result = self._machine.runner.run(
+            ["kubeadm", "reset", "--force", "--cri-socket", self._cri_socket],
+            timeout_seconds=_RESET_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if result.returncode != 0:
+            raise KubeadmError(f"kubeadm reset: {last_words(result)}", reason=Reason.RESET_INCOMPLETE)
+
+    def _empty(self, path: PurePosixPath) -> None:
+        try:
+            _empty(self._machine.paths.root / path)
+        except OSError as error:
+            raise KubeadmError(f"cannot remove /{path}: {error.strerror}", reason=Reason.RESET_INCOMPLETE) from error
+
+    def _succeeds(self, *words: str) -> bool:
+        return self._machine.runner.run(words, timeout_seconds=_CALL_SECONDS, check=False).returncode == 0
+
+
+def _is_filled(path: Path) -> bool:
+    return any(path.iterdir()) if path.is_dir() else path.exists()
+
+
+def _empty(path: Path) -> None:
+    """Remove a file, or what is in a directory (which may be a mount point and stays)."""
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    for child in path.iterdir():
+        if child.is_dir() and not child.is_symlink():
+            shutil.rmtree(child)
+        else:
+            child.unlink(missing_ok=True)
+
+
+def _names(left: ResetPlan) -> str:
+    found: Sequence[object] = [*left.paths, *left.links, *(" ".join(table) for table in left.tables)]
+    return ", ".join(str(one) for one in found) or "kubeadm's files"

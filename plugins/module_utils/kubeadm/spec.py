@@ -1,0 +1,175 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cluster and a node of it are to kubeadm, and where its files lie."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import KubeadmError
+from ..reasons import Reason
+
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_VERSION = re.compile(r"1\.[0-9]{1,3}\.[0-9]{1,3}")
+_ENDPOINT = re.compile(r"(?P<host>[^:\s]+|\[[0-9a-f:]+\]):(?P<port>[0-9]{1,5})")
+_NAME_LIMIT = 253
+_PORT_LIMIT = 65535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """The choices that hold for the whole cluster.
+
+    ``kubernetes_version`` without "v", ``api_endpoint`` as host:port, subnets in CIDR notation.
+    ``unmanaged_conntrack`` is for machines where kube-proxy may not set its limits (the lab).
+    """
+
+    kubernetes_version: str
+    cluster_name: str
+    api_endpoint: str
+    pod_subnet: str = "10.244.0.0/16"
+    service_subnet: str = "10.96.0.0/16"
+    dns_domain: str = "cluster.local"
+    extra_sans: tuple[str, ...] = ()
+    image_repository: str = ""
+    unmanaged_conntrack: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """The choices of one node: registered ``name``, ``node_ip``, and the preflight checks that the admin ignores.
+
+    ``allow_cgroup_v1`` is for machines whose kernel leaves no other way (the lab).
+    """
+
+    name: str
+    node_ip: str
+    cri_socket: str = "unix:///run/containerd/containerd.sock"
+    ignore_preflight_errors: tuple[str, ...] = ()
+    allow_cgroup_v1: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesPaths:
+    """Files of kubeadm and kubelet below ``root`` ("/" on a machine, a directory in tests)."""
+
+    root: Path = field(default=Path("/"))
+
+    @property
+    def kubernetes(self) -> Path:
+        """Where kubeadm keeps PKI, kubeconfigs and manifests."""
+        return self.root / "etc/kubernetes"
+
+    @property
+    def kubelet(self) -> Path:
+        """The kubelet's own directory."""
+        return self.root / "var/lib/kubelet"
+
+    @property
+    def state(self) -> Path:
+        """Our journal and the rendered configuration; no secret lies here."""
+        return self.root / "var/lib/attested/kubeadm"
+
+    @property
+    def ca(self) -> Path:
+        """The cluster's CA certificate."""
+        return self.kubernetes / "pki/ca.crt"
+
+    @property
+    def admin_config(self) -> Path:
+        """The control plane's own admin kubeconfig."""
+        return self.kubernetes / "admin.conf"
+
+    @property
+    def super_admin_config(self) -> Path:
+        """The kubeconfig of system:masters, which goes after init."""
+        return self.kubernetes / "super-admin.conf"
+
+    @property
+    def kubelet_config(self) -> Path:
+        """The kubelet's kubeconfig, which is kubeadm's discovery file too."""
+        return self.kubernetes / "kubelet.conf"
+
+    @property
+    def kubelet_credential(self) -> Path:
+        """The link to the kubelet's certificate and key in one PEM file."""
+        return self.kubelet / "pki/kubelet-client-current.pem"
+
+    @property
+    def lock_marker(self) -> Path:
+        """Exists while the machine is locked to its cluster."""
+        return self.root / "run/attested/locked"
+
+
+def require_valid(cluster: ClusterSpec, node: NodeSpec) -> None:
+    """Raise KUBEADM_OPTION_INVALID naming every option that kubeadm could not use."""
+    _require_none([*_cluster_problems(cluster), *_node_problems(node)])
+
+
+def require_valid_node(node: NodeSpec) -> None:
+    """Raise KUBEADM_OPTION_INVALID naming every option of the node that kubeadm could not use."""
+    _require_none(_node_problems(node))
+
+
+def split_endpoint(endpoint: str) -> tuple[str, int]:
+    """Return host and port of ``endpoint`` ("host:port"); raises KUBEADM_OPTION_INVALID."""
+    match = _ENDPOINT.fullmatch(endpoint)
+    if match is None or not 0 < int(match["port"]) <= _PORT_LIMIT:
+        raise KubeadmError(f"expected an endpoint host:port, got {endpoint!r}", reason=Reason.KUBEADM_OPTION_INVALID)
+    return match["host"].strip("[]"), int(match["port"])
+
+
+def is_node_name(name: str) -> bool:
+    """Say whether ``name`` is a DNS-1123 subdomain (dots allowed), as the API demands of a node."""
+    return len(name) <= _NAME_LIMIT and _NAME.fullmatch(name) is not None
+
+
+def _require_none(problems: list[str]) -> None:
+    if problems:
+        raise KubeadmError("; ".join(problems), reason=Reason.KUBEADM_OPTION_INVALID)
+
+
+def _cluster_problems(cluster: ClusterSpec) -> list[str]:
+    problems = []
+    if not _VERSION.fullmatch(cluster.kubernetes_version):
+        problems.append(f"expected a version such as 1.35.4, got {cluster.kubernetes_version!r}")
+    if not is_node_name(cluster.cluster_name):
+        problems.append(f"expected a cluster name in lower case, got {cluster.cluster_name!r}")
+    if _ENDPOINT.fullmatch(cluster.api_endpoint) is None:
+        problems.append(f"expected an API endpoint host:port, got {cluster.api_endpoint!r}")
+    for label, subnet in (("pod", cluster.pod_subnet), ("service", cluster.service_subnet)):
+        if not _is_network(subnet):
+            problems.append(f"expected a {label} subnet in CIDR notation, got {subnet!r}")
+    return problems
+
+
+def _node_problems(node: NodeSpec) -> list[str]:
+    problems = []
+    if not is_node_name(node.name):
+        problems.append(f"expected a node name in lower case, got {node.name!r}")
+    if not _is_address(node.node_ip):
+        problems.append(f"expected an IP address of the node, got {node.node_ip!r}")
+    if "all" in (name.lower() for name in node.ignore_preflight_errors):
+        problems.append("expected the names of preflight checks to ignore, got 'all'")
+    return problems
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return "/" in text
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,159 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""kubeadm's configuration as bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+    ClusterSpec,
+    KubernetesPaths,
+    NodeSpec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
+    api_server_files,
+    render_init,
+    render_join,
+)
+
+CLUSTER = ClusterSpec(kubernetes_version="1.35.4", cluster_name="prod", api_endpoint="api.prod.example:6443")
+NODE = NodeSpec(name="cp-1", node_ip="10.0.0.11")
+PATHS = KubernetesPaths()
+
+
+def init_documents(cluster=CLUSTER, node=NODE):
+    return {one["kind"]: one for one in yaml.safe_load_all(render_init(cluster, node, paths=PATHS))}
+
+
+def arguments(component):
+    return {one["name"]: one["value"] for one in component["extraArgs"]}
+
+
+def test_init_has_no_bootstrap_token_anywhere():
+    found = init_documents()
+    assert {"bootstrap-token", "show-join-command", "upload-certs"} <= set(found["InitConfiguration"]["skipPhases"])
+    assert "bootstrapTokens" not in found["InitConfiguration"]
+    assert arguments(found["ClusterConfiguration"]["apiServer"])["enable-bootstrap-token-auth"] == "false"
+
+
+def test_documents_are_of_the_versions_that_kubeadm_takes():
+    assert {kind: one["apiVersion"] for kind, one in init_documents().items()} == {
+        "InitConfiguration": "kubeadm.k8s.io/v1beta4",
+        "ClusterConfiguration": "kubeadm.k8s.io/v1beta4",
+        "KubeletConfiguration": "kubelet.config.k8s.io/v1beta1",
+        "KubeProxyConfiguration": "kubeproxy.config.k8s.io/v1alpha1",
+    }
+
+
+def test_names_of_the_api_server():
+    cluster = dataclasses.replace(CLUSTER, extra_sans=("10.0.0.100", "k8s.example"))
+    assert init_documents(cluster)["ClusterConfiguration"]["apiServer"]["certSANs"] == [
+        "10.0.0.100",
+        "10.0.0.11",
+        "127.0.0.1",
+        "api.prod.example",
+        "k8s.example",
+        "localhost",
+    ]
+
+
+def test_nothing_of_the_lab_is_a_default():
+    found = init_documents()
+    assert "failCgroupV1" not in found["KubeletConfiguration"]
+    assert "conntrack" not in found["KubeProxyConfiguration"]
+    assert found["InitConfiguration"]["nodeRegistration"]["ignorePreflightErrors"] == []
+
+
+def test_lab_options_reach_their_documents():
+    node = dataclasses.replace(NODE, allow_cgroup_v1=True, ignore_preflight_errors=("Mem",))
+    found = init_documents(dataclasses.replace(CLUSTER, unmanaged_conntrack=True), node)
+    assert found["KubeletConfiguration"]["failCgroupV1"] is False
+    assert found["KubeProxyConfiguration"]["conntrack"] == {"maxPerCore": 0, "min": 0}
+    assert found["InitConfiguration"]["nodeRegistration"]["ignorePreflightErrors"] == ["Mem", "SystemVerification"]
+
+
+def test_kubelet_never_asks_for_a_certificate_by_itself():
+    found = init_documents()["KubeletConfiguration"]
+    assert (found["rotateCertificates"], found["serverTLSBootstrap"]) == (False, False)
+
+
+def test_join_uses_the_node_own_kubeconfig_and_bounded_times():
+    found = yaml.safe_load(render_join(dataclasses.replace(NODE, name="w-1"), paths=PATHS))
+    assert found["discovery"] == {"file": {"kubeConfigPath": "/etc/kubernetes/kubelet.conf"}}
+    assert found["nodeRegistration"]["name"] == "w-1"
+    assert found["nodeRegistration"]["kubeletExtraArgs"] == [{"name": "node-ip", "value": "10.0.0.11"}]
+    assert set(found["timeouts"]) == {"discovery", "tlsBootstrap", "kubeletHealthCheck"}
+    assert "controlPlane" not in found
+
+
+def test_join_of_a_control_plane_names_its_address():
+    found = yaml.safe_load(render_join(NODE, paths=PATHS, control_plane=True))
+    assert found["controlPlane"] == {"localAPIEndpoint": {"advertiseAddress": "10.0.0.11", "bindPort": 6443}}
+
+
+def test_anonymous_requests_reach_health_only():
+    files = api_server_files(PATHS)
+    found = json.loads(files["/etc/kubernetes/attested/authentication.yaml"])
+    assert [one["path"] for one in found["anonymous"]["conditions"]] == ["/livez", "/readyz", "/healthz"]
+
+
+def test_audit_never_logs_bodies():
+    found = json.loads(api_server_files(PATHS)["/etc/kubernetes/attested/audit-policy.yaml"])
+    assert {rule["level"] for rule in found["rules"]} == {"Metadata"}
+
+
+def test_files_named_by_arguments_are_written_and_mounted():
+    server = init_documents()["ClusterConfiguration"]["apiServer"]
+    named = [
+        value for name, value in arguments(server).items() if name in ("audit-policy-file", "authentication-config")
+    ]
+    assert sorted(named) == sorted(api_server_files(PATHS))
+    assert {str(Path(name).parent) for name in named} <= {one["mountPath"] for one in server["extraVolumes"]}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "node", "said"),
+    [
+        pytest.param({"kubernetes_version": "v1.35.4"}, {}, "v1.35.4", id="a version with its letter"),
+        pytest.param({"kubernetes_version": "1.35"}, {}, "1.35", id="a minor without its patch"),
+        pytest.param({"cluster_name": "Prod_1"}, {}, "Prod_1", id="a cluster name that is no DNS name"),
+        pytest.param({"api_endpoint": "api.prod.example"}, {}, "api.prod.example", id="an endpoint without port"),
+        pytest.param({"api_endpoint": "https://a:6443"}, {}, "https://a:6443", id="an endpoint with scheme"),
+        pytest.param({"pod_subnet": "10.244.0.0"}, {}, "10.244.0.0", id="a subnet without length"),
+        pytest.param({"service_subnet": "10.96.0.1/16"}, {}, "10.96.0.1/16", id="a subnet with host bits"),
+        pytest.param({}, {"name": "W-1"}, "W-1", id="a node name in capitals"),
+        pytest.param({}, {"name": "a" * 254}, "a" * 254, id="a node name that is too long"),
+        pytest.param({}, {"node_ip": "w-1.example"}, "w-1.example", id="a name instead of an address"),
+        pytest.param({}, {"ignore_preflight_errors": ("All",)}, "'all'", id="all checks ignored"),
+    ],
+)
+def test_unusable_option_is_refused_by_name(cluster, node, said):
+    with pytest.raises(KubeadmError) as caught:
+        render_init(dataclasses.replace(CLUSTER, **cluster), dataclasses.replace(NODE, **node), paths=PATHS)
+    assert caught.value.code == "KUBEADM_OPTION_INVALID"
+    assert said in caught.value.message
+
+
+def test_all_problems_are_named_at_once():
+    with pytest.raises(KubeadmError) as caught:
+        render_init(dataclasses.replace(CLUSTER, cluster_name="P"), dataclasses.replace(NODE, node_ip="x"), paths=PATHS)
+    assert "'P'" in caught.value.message
+    assert "'x'" in caught.value.message
+
+
+@pytest.mark.parametrize("port", ["0", "65536"])
+def test_port_out_of_range_is_refused(port):
+    with pytest.raises(KubeadmError) as caught:
+        render_init(dataclasses.replace(CLUSTER, api_endpoint=f"api:{port}"), NODE, paths=PATHS)
+    assert caught.value.code == "KUBEADM_OPTION_INVALID"
+
+
+def test_a_dotted_node_name_is_fine():
+    assert init_documents(node=dataclasses.replace(NODE, name="cp-1.prod.example"))
