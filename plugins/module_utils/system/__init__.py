@@ -10,6 +10,7 @@ from .command import CommandResult, Runner, SystemRunner
 from .files import read_bytes, remove, write_atomic
 from .random import Random, SystemRandom
 from .tmpfs import require_no_swap, require_tmpfs
+from .version import release
 
 __all__ = [
     "Clock",
@@ -20,6 +21,7 @@ __all__ = [
     "SystemRandom",
     "SystemRunner",
     "read_bytes",
+    "release",
     "remove",
     "require_no_swap",
     "require_tmpfs",
