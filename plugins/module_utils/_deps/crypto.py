@@ -10,23 +10,12 @@ from typing import TYPE_CHECKING
 from . import optional
 
 if TYPE_CHECKING:
-    from cryptography import exceptions as exceptions
-    from cryptography import x509 as x509
-    from cryptography.hazmat.primitives import asymmetric as asymmetric
-    from cryptography.hazmat.primitives import ciphers as ciphers
-    from cryptography.hazmat.primitives import hashes as hashes
-    from cryptography.hazmat.primitives import hpke as hpke
-    from cryptography.hazmat.primitives import serialization as serialization
-    from cryptography.hazmat.primitives.asymmetric import ec as ec
-    from cryptography.hazmat.primitives.asymmetric import ed25519 as ed25519
-    from cryptography.hazmat.primitives.asymmetric import padding as padding
-    from cryptography.hazmat.primitives.asymmetric import rsa as rsa
+    from cryptography import exceptions, x509
+    from cryptography.hazmat.primitives import asymmetric, ciphers, hashes, hpke, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, x25519
     from cryptography.hazmat.primitives.asymmetric import utils as asymmetric_utils
-    from cryptography.hazmat.primitives.asymmetric import x25519 as x25519
-    from cryptography.hazmat.primitives.ciphers import aead as aead
-    from cryptography.hazmat.primitives.ciphers import algorithms as algorithms
-    from cryptography.hazmat.primitives.ciphers import modes as modes
-    from cryptography.hazmat.primitives.kdf import hkdf as hkdf
+    from cryptography.hazmat.primitives.ciphers import aead, algorithms, modes
+    from cryptography.hazmat.primitives.kdf import hkdf
 
     # An alias is only exported when it is named here.
     __all__ = ["asymmetric_utils"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`grpcio` and `protobuf`, guarded."""
+"""`grpcio`, guarded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING
 from . import optional
 
 if TYPE_CHECKING:
-    import grpc as grpc
-    from google.protobuf import descriptor_pb2 as descriptor_pb2
-    from google.protobuf import descriptor_pool as descriptor_pool
-    from google.protobuf import message as message
-    from google.protobuf import message_factory as message_factory
+    import grpc
 else:
     grpc = optional("grpc")
-    descriptor_pb2 = optional("google.protobuf.descriptor_pb2")
-    descriptor_pool = optional("google.protobuf.descriptor_pool")
-    message = optional("google.protobuf.message")
-    message_factory = optional("google.protobuf.message_factory")
+
+__all__ = ["grpc"]

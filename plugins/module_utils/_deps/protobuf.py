@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from . import optional
 
 if TYPE_CHECKING:
-    from google.protobuf import descriptor_pb2 as descriptor_pb2
-    from google.protobuf import descriptor_pool as descriptor_pool
-    from google.protobuf import message as message
-    from google.protobuf import message_factory as message_factory
+    from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 else:
     descriptor_pb2 = optional("google.protobuf.descriptor_pb2")
     descriptor_pool = optional("google.protobuf.descriptor_pool")
     message = optional("google.protobuf.message")
     message_factory = optional("google.protobuf.message_factory")
+
+__all__ = [
+    "descriptor_pb2",
+    "descriptor_pool",
+    "message",
+    "message_factory",
+]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from . import optional
 
 if TYPE_CHECKING:
-    from OpenSSL import SSL as SSL
+    from OpenSSL import SSL
 else:
     SSL = optional("OpenSSL.SSL")
+
+__all__ = ["SSL"]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from . import optional
 
 if TYPE_CHECKING:
-    import yaml as yaml
+    import yaml
 else:
     yaml = optional("yaml")
+
+__all__ = ["yaml"]

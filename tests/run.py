@@ -1,0 +1,174 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run named stages of the tests, print each one's time, and close with one summary line.
+
+Usage: python tests/run.py check|test|nightly|STAGE ...      (`make check`, `make test`, `make nightly`)
+
+Nothing fails because it took long. A pytest stage counts its tests; any other stage counts as one test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = Path(os.environ.get("ATTESTED_CACHE", Path.home() / ".cache" / "attested-kubernetes"))
+PACKAGE = "ansible_collections.attested.kubernetes.plugins"
+SANITY_TREE = CACHE / "sanity" / "ansible_collections" / "attested" / "kubernetes"
+GET_PIP = "get_pip_24_2.py"  # the name that ansible-test of core 2.19 to 2.22 looks for, see `_offer_pip`
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many tests of a stage passed, failed and were skipped."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Add up two stages."""
+        return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+    def __str__(self) -> str:
+        """Return the closing line."""
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def _run(*argv: str, cwd: Path = ROOT, **env: str) -> bool:
+    print(f"+ {' '.join(argv)}", flush=True)
+    return subprocess.run(argv, cwd=cwd, env={**os.environ, **env}, check=False).returncode == 0
+
+
+def _tally(outcomes: list[bool]) -> Counts:
+    return Counts(passed=sum(outcomes), failed=len(outcomes) - sum(outcomes))
+
+
+def lint() -> Counts:
+    """Style, types and YAML of the whole tree."""
+    return _tally(
+        [
+            _run("ruff", "check", "."),
+            _run("ruff", "format", "--check", "."),
+            _run("mypy", "-p", PACKAGE),
+            _run("mypy", "tests/run.py", "tests/support"),
+            _run("yamllint", "--strict", "."),
+            _run("ansible-lint", "--offline", "-q"),
+        ]
+    )
+
+
+def sanity() -> Counts:
+    """Ansible's own rules on a staged copy, with no ignore list."""
+    if list(ROOT.glob("tests/sanity/ignore*")):
+        print("tests/sanity/ignore*: expected no list of ignored errors", flush=True)
+        return Counts(failed=1)
+    _stage(SANITY_TREE)
+    home = CACHE / "sanity" / "home"
+    _offer_pip(home)
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    settings = {"HOME": str(home), "PIP_CACHE_DIR": str(CACHE / "pip"), "ANSIBLE_HOME": str(home / ".ansible")}
+    config = Path.home() / ".config" / "pip" / "pip.conf"
+    if config.exists():
+        settings["PIP_CONFIG_FILE"] = str(config)
+    return _tally([_run("ansible-test", "sanity", "--local", "--python", python, cwd=SANITY_TREE, **settings)])
+
+
+def _stage(tree: Path) -> None:
+    """Copy what git would commit to a path that ansible-test accepts (it resolves links and refuses ours)."""
+    shutil.rmtree(tree, ignore_errors=True)  # with what an earlier run left in tests/output
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
+    ).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tree / name)
+
+
+def _offer_pip(home: Path) -> None:
+    """Put Python's own copy of pip where ansible-test would otherwise download one."""
+    target = home / ".ansible" / "test" / "cache" / GET_PIP
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "tests" / "support" / "get_pip.py", target)
+
+
+def _pytest(*arguments: str) -> Counts:
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
+        good = _run(sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments)
+        if not report.exists():
+            return Counts(failed=1)
+        suite = ET.parse(report).getroot().find("testsuite")
+    if suite is None:
+        return Counts(failed=1)
+    total, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
+    failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+    return Counts(passed=total - failed - skipped, failed=failed or int(not good), skipped=skipped)
+
+
+def unit() -> Counts:
+    """Bytes in, object out: no TPM, no network, no root."""
+    return _pytest("-n", "auto", "tests/unit")
+
+
+def component() -> Counts:
+    """Real swtpm, sockets and openssl; tpm2-tools as cross-check."""
+    return _pytest("tests/component")
+
+
+STAGES: dict[str, Callable[[], Counts]] = {
+    "component": component,
+    "lint": lint,
+    "sanity": sanity,
+    "unit": unit,
+}
+SUITES: dict[str, tuple[str, ...]] = {
+    "check": ("lint", "unit", "sanity"),
+    "nightly": ("lint", "unit", "sanity", "component"),
+    "test": ("lint", "unit", "sanity", "component"),
+}
+
+
+def _named(words: list[str]) -> list[str]:
+    names: list[str] = []
+    for word in words:
+        names += [name for name in SUITES.get(word, (word,)) if name not in names]
+    return names
+
+
+def main() -> int:
+    """Run what the command line names; return 1 if anything failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="+", choices=sorted({*STAGES, *SUITES}))
+    names = _named(parser.parse_args().what)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    total, lines = Counts(), []
+    for name in names:
+        print(f"\n=== {name}: {(STAGES[name].__doc__ or '').splitlines()[0]}", flush=True)
+        began = time.monotonic()
+        counts = STAGES[name]()
+        total += counts
+        lines.append(f"{name:<12} {time.monotonic() - began:7.1f} s   {counts}")
+        print(f"=== {lines[-1]}", flush=True)
+    print("\n" + "\n".join(lines))
+    print(total, flush=True)
+    return int(total.failed > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
