@@ -1,0 +1,143 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node lacks of a bundle, decided from what was observed on it: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import ComponentError
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .manifest import Architecture, Blob, FileEntry, ImageArchive, Manifest, NodeRole, WheelArchive
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledFile:
+    """A program as found on the node: its hash in hex and its permission bits."""
+
+    sha256: str
+    mode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The node: programs by install path (absent ones are not there), images by reference with their digest."""
+
+    files: Mapping[str, InstalledFile]
+    images: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The part of a bundle that one node needs."""
+
+    files: tuple[FileEntry, ...]
+    image_archives: tuple[ImageArchive, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InstallFile:
+    """Put one program in its place."""
+
+    entry: FileEntry
+    found: InstalledFile | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportImages:
+    """Import one archive because ``missing`` references are absent or differ."""
+
+    archive: ImageArchive
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What has to be done, in this order; empty means that the node is as the bundle says."""
+
+    installs: tuple[InstallFile, ...]
+    imports: tuple[ImportImages, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do."""
+        return not self.installs and not self.imports
+
+    @property
+    def blobs(self) -> tuple[Blob, ...]:
+        """The stored files that carrying out the plan reads."""
+        return (*(step.entry.blob for step in self.installs), *(step.archive.blob for step in self.imports))
+
+
+def select(manifest: Manifest, *, role: NodeRole, architecture: Architecture) -> Selection:
+    """Return the entries for a node of ``role`` and ``architecture``; raises BUNDLE_ARCH_MISMATCH if there are none."""
+    files = tuple(e for e in manifest.files if role in e.blob.roles and e.blob.arch is architecture)
+    archives = tuple(e for e in manifest.image_archives if role in e.blob.roles and e.blob.arch is architecture)
+    if not files or not archives:
+        offered = ", ".join(sorted({entry.blob.arch.value for entry in manifest.files})) or "nothing"
+        raise ComponentError(
+            f"expected programs and images for {architecture.value} ({role.value}) in the bundle, it has {offered}",
+            reason=Reason.BUNDLE_ARCH_MISMATCH,
+        )
+    return Selection(files=files, image_archives=archives)
+
+
+def select_wheels(manifest: Manifest, *, python: str, architecture: Architecture) -> WheelArchive:
+    """Return the wheels for ``python`` (``3.11``); raises BUNDLE_INCOMPLETE and names what there is."""
+    for archive in manifest.wheel_archives:
+        if archive.python == python and archive.blob.arch is architecture:
+            return archive
+    offered = ", ".join(f"{a.python}/{a.blob.arch.value}" for a in manifest.wheel_archives) or "none"
+    raise ComponentError(
+        f"expected wheels for Python {python} on {architecture.value} in the bundle, it has {offered}",
+        reason=Reason.BUNDLE_INCOMPLETE,
+    )
+
+
+def plan(selection: Selection, observed: Observed) -> Plan:
+    """Compare the node with the bundle and list what has to be done."""
+    return Plan(
+        installs=tuple(
+            InstallFile(entry, observed.files.get(entry.install_path))
+            for entry in selection.files
+            if observed.files.get(entry.install_path) != InstalledFile(entry.content_sha256, entry.mode)
+        ),
+        imports=tuple(
+            ImportImages(archive, missing)
+            for archive in selection.image_archives
+            if (missing := _missing_images(archive, observed))
+        ),
+    )
+
+
+def render_diff(steps: Plan) -> dict[str, str]:
+    """Render the plan as Ansible shows it: before and after, one line an entry."""
+    before, after = [], []
+    for step in steps.installs:
+        found = step.found
+        before.append(
+            f"{step.entry.install_path} "
+            + (f"sha256:{found.sha256[:16]} {found.mode:04o}" if found is not None else "absent")
+        )
+        after.append(
+            f"{step.entry.install_path} sha256:{step.entry.content_sha256[:16]} {step.entry.mode:04o} "
+            f"({step.entry.version})"
+        )
+    for job in steps.imports:
+        before.extend(f"image {reference} absent or different" for reference in job.missing)
+        after.extend(f"image {i.reference} {i.digest[:23]}" for i in job.archive.images if i.reference in job.missing)
+    return {"before": _lines(before), "after": _lines(after)}
+
+
+def _missing_images(archive: ImageArchive, observed: Observed) -> tuple[str, ...]:
+    return tuple(i.reference for i in archive.images if observed.images.get(i.reference) != i.digest)
+
+
+def _lines(rows: list[str]) -> str:
+    return "".join(f"{row}\n" for row in rows)

@@ -1,0 +1,3 @@
+module attested.invalid/pause
+
+go 1.26.0
