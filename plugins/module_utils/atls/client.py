@@ -169,6 +169,7 @@ class AttestedConnection:
             await asyncio.wait((self._task,))
         if self._network is not None:
             self._network.close(linger_seconds=_LINGER_SECONDS)
+            await asyncio.wait((self._network.closed,))
         self._shut_door()
         self._channel = None
 
@@ -224,7 +225,9 @@ class AttestedConnection:
                 return words
             if words is None:
                 raise TransportError(
-                    "expected the server to accept our evidence, it closed", reason=Reason.CONNECTION_CLOSED
+                    "expected the server to accept our evidence, it closed the connection",
+                    reason=Reason.CONNECTION_CLOSED,
+                    retryable=True,
                 )
             session.feed(await network.read())
 

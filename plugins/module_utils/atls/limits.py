@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,6 +48,17 @@ class Limits:
     """How long a closed connection may take to accept what is still to be sent."""
     served_seconds: float = 300.0
     """How long one attested connection may live; evidence ages."""
+
+
+def source_of(host: str) -> str:
+    """Return what counts as one source: an IPv4 address, or the /64 network that one IPv6 machine has for itself."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
 
 
 @dataclass(eq=False, slots=True)

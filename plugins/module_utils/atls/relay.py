@@ -28,7 +28,7 @@ from .certificate import make_certificate, new_key, open_certificate, spki_sha25
 from .claims import Claims, Registry
 from .context import ServerCredentials, server_context
 from .hello import ClientHello, peek
-from .limits import Limits, Served, Unverified
+from .limits import Limits, Served, Unverified, source_of
 from .nonce import decode_nonce, nonce_authority
 from .rejector import start_rejector
 from .seams import NONCE_BYTES, Issuer, NoObserver, Observer, Validator
@@ -182,18 +182,19 @@ class Listener:
         host, port = wire.remote
         peer = _Peer(
             wire=wire,
-            source=host,
+            source=source_of(host),
             remote=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
             accepted_at=self._clock.monotonic(),
             nonce=self._random.token(NONCE_BYTES),
         )
-        slot = self._unverified.enter(host, peer.give_up)
+        slot = self._unverified.enter(peer.source, peer.give_up)
         try:
             session = await self._establish(peer)
             claims = await self._judge(peer, session)
             if claims is None:
                 await self._reject(peer, session)
                 return
+            self._served.enter(peer.source)
             self._unverified.leave(slot)
             await self._pass_on(peer, session, claims)
         except Exception as error:  # noqa: BLE001 - whatever it is, this peer is not served and the others are
@@ -276,16 +277,14 @@ class Listener:
         try:
             async with asyncio.timeout(self._limits.judging_seconds):
                 claims: Claims = await self._in_worker(lambda: self._verify(peer, session))
-            self._served.enter(peer.source)
-            return claims
-        except TimeoutError:
-            error: AttestedError = TransportError(
+                return claims
+        except TimeoutError as error:
+            raise TransportError(
                 f"expected a judgement within {self._limits.judging_seconds:g} s", reason=Reason.CONNECTION_TIMEOUT
-            )
+            ) from error
         except Exception as refusal:  # noqa: BLE001 - a judge that fails has not said yes
-            error = _cause(peer, refusal)
-        self._note("peer_rejected", peer, error)
-        return None
+            self._note("peer_rejected", peer, _cause(peer, refusal))
+            return None
 
     def _verify(self, peer: _Peer, session: TlsSession) -> Claims:
         evidence = spki = nonce = b""

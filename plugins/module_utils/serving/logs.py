@@ -9,6 +9,7 @@ appears as its kind and size only, so that no key can slip in. Whatever a peer c
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -66,6 +67,9 @@ class Log:
             yield line
         except AttestedError as error:
             line.set(outcome="refused", reason=error.code, detail=error.message)
+            raise
+        except asyncio.CancelledError:
+            line.set(outcome="cancelled")
             raise
         except BaseException as error:
             line.set(outcome="failed", reason=Reason.INTERNAL.name, detail=f"{type(error).__name__}: {error}")
