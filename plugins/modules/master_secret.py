@@ -30,6 +30,13 @@ options:
     required: true
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
 """
 
 EXAMPLES = r"""
