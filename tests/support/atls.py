@@ -1,0 +1,207 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Both ends of attested TLS for tests: credentials of any oddness, evidence that is honest or not, a running bed.
+
+The evidence here is a hash that anybody can make: these tests are about the transport, which must carry any evidence
+to any judge. Quotes of real TPMs go over it in the tests of join.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import tempfile
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.claims import (
+    Claims,
+    ClaimsInterceptor,
+    Registry,
+    claims,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.context import ServerCredentials
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.relay import Listener
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import EVIDENCE_OID
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import (
+    JoinCa,
+    make_join_ca,
+    sign_server_certificate,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Call, UnixServer, open_log
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+CLUSTER_ID = bytes(range(32))
+ECHO = "/test.Echo/Say"
+QUICK = Limits(rejection_floor_seconds=0.05, handshake_seconds=2.0)
+
+
+def honest_evidence(user_data: bytes, nonce: bytes) -> bytes:
+    """Return what `HashValidator` accepts."""
+    return hashlib.sha256(b"evidence" + user_data + nonce).digest()
+
+
+@dataclass
+class HashIssuer:
+    """Makes `honest_evidence`, or whatever ``forge`` returns, and counts how often it was asked."""
+
+    forge: Callable[[bytes, bytes], bytes] = field(default=honest_evidence)
+    oid: str = EVIDENCE_OID
+    calls: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+    def issue(self, *, user_data: bytes, nonce: bytes) -> bytes:
+        """Note the question and answer it."""
+        self.calls.append((user_data, nonce))
+        return self.forge(user_data, nonce)
+
+
+@dataclass
+class HashValidator:
+    """Accepts `honest_evidence` only."""
+
+    oid: str = EVIDENCE_OID
+    calls: list[bytes] = field(default_factory=list)
+
+    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> None:
+        """Compare."""
+        self.calls.append(document)
+        if document != honest_evidence(user_data, nonce):
+            raise Refusal("expected honest evidence, got another", reason=Reason.EVIDENCE_MISSING)
+
+
+@dataclass
+class Events:
+    """Keeps what the relay reports."""
+
+    seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def event(self, name: str, /, **fields: str | float | bool | None) -> None:
+        """Keep it."""
+        self.seen.append((name, fields))
+
+    def reasons(self, name: str) -> list[str]:
+        """Return the reason codes of all events ``name``."""
+        return [fields["reason"] for event, fields in self.seen if event == name]
+
+
+def signing_request(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a DER request over ``key``."""
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
+def service_credentials(
+    ca: JoinCa, *, cluster_id: bytes = CLUSTER_ID, now: datetime | None = None
+) -> ServerCredentials:
+    """Return what the key service hands to a join service at ``now``."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    chain = sign_server_certificate(signing_request(key), ca=ca, cluster_id=cluster_id, now=now or datetime.now(UTC))
+    return ServerCredentials.checked(tuple(x509.load_pem_x509_certificates(chain)), key)
+
+
+def expired_credentials(ca: JoinCa) -> ServerCredentials:
+    """Return credentials that nobody has renewed for three days."""
+    return service_credentials(ca, now=datetime.now(UTC) - timedelta(days=3))
+
+
+@dataclass
+class Bed:
+    """A running relay with its service; ``port`` on 127.0.0.1, ``seen`` holds what the service was called with."""
+
+    ca: JoinCa
+    port: int
+    registry: Registry
+    listener: Listener
+    events: Events
+    validator: HashValidator
+    directory: Path
+    backend: Path
+    seen: list[tuple[Claims, bytes]]
+    credentials: list[ServerCredentials]
+
+    @property
+    def endpoint(self) -> str:
+        """Where to connect."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pins(self) -> JoinCaPins:
+        """What a machine of this cluster pins."""
+        return JoinCaPins.from_pem(self.ca.certificate)
+
+    async def say(self, request: bytes = b"hello", *, issuer: HashIssuer | None = None) -> bytes:
+        """Connect as a good machine does and return the answer to one call."""
+        async with connect(
+            self.endpoint, pins=self.pins, cluster_id=CLUSTER_ID, issuer=issuer or HashIssuer(), timeout_seconds=10
+        ) as connection:
+            return await call(connection.channel(), request)
+
+
+async def call(channel: Any, request: bytes = b"hello", *, path: str = ECHO, seconds: float = 10) -> bytes:
+    """Make one unary call of bytes."""
+    return bytes(await channel.unary_unary(path)(request, timeout=seconds))
+
+
+@asynccontextmanager
+async def running_bed(*, limits: Limits = QUICK, **listener_options: Any) -> AsyncIterator[Bed]:
+    """Run a service behind a relay until the block ends."""
+    ca = make_join_ca("test", now=datetime.now(UTC))
+    registry, events, validator = Registry(), Events(), HashValidator()
+    seen: list[tuple[Claims, bytes]] = []
+    credentials = [service_credentials(ca)]
+
+    async def echo(request: bytes, call: Call) -> bytes:
+        del call
+        seen.append((claims(), request))
+        return claims().exporter + request
+
+    with tempfile.TemporaryDirectory(prefix="bed-") as name:
+        directory = Path(name)
+        backend = directory / "backend"
+        server = UnixServer(
+            socket_path=backend,
+            handlers={ECHO: echo},
+            log=open_log(stream=io.StringIO()),
+            interceptors=(ClaimsInterceptor(registry),),
+        )
+        options: dict[str, Any] = {
+            "server_credentials": lambda: credentials[-1],
+            "validator": validator,
+            "runtime_directory": directory,
+            **listener_options,
+        }
+        listener = Listener(backend_socket=backend, registry=registry, limits=limits, observer=events, **options)
+        await server.start()
+        port = await listener.start("127.0.0.1", 0)
+        try:
+            yield Bed(ca, port, registry, listener, events, validator, directory, backend, seen, credentials)
+        finally:
+            await listener.stop()
+            await server.stop()
+
+
+async def settled(condition: Any, *, seconds: float = 5) -> None:
+    """Wait until ``condition()`` is true; fails when it never is."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for belongs to the code under test
+            await asyncio.sleep(0.01)
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    """Cut ``data`` into pieces of at most ``size`` bytes."""
+    return (data[start : start + size] for start in range(0, len(data), size))
