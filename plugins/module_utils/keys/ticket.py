@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from .._deps.crypto import ed25519, exceptions
 from ..atls import label, length_prefixed
 from ..errors import Refusal
+from ..policy.identity import Role
 from ..proto import message_class, parse
 from ..reasons import Reason
 from .secret import DiskKey, MeasurementSecret, SecretBytes
@@ -31,13 +31,6 @@ TICKET_VERSION = 1
 _TICKET = "attested.v1.Ticket"
 _SECRETS = "attested.v1.TicketSecrets"
 _USE = "ticket"
-
-
-class Role(Enum):
-    """What a ticket makes of a machine."""
-
-    CONTROL_PLANE = "control-plane"
-    WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

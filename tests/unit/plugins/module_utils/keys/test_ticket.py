@@ -11,13 +11,13 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey, MeasurementSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import (
-    Role,
     TicketPublic,
     TicketSecrets,
     parse_ticket,
     sign_ticket,
     verify_ticket,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from cryptography.hazmat.primitives.asymmetric import ed25519
 

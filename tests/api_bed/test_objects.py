@@ -1,0 +1,169 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The custom resources hold their rules against the admin's own hand, and RBAC gives exactly what is needed."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
+
+KIND = "nodeidentities.attested-kubernetes.dev"
+
+
+def identity(seed: str, **spec: str) -> dict[str, Any]:
+    """Return a good identity whose EK hash begins with ``seed``."""
+    ek = (seed * 64)[:64]
+    return {
+        "apiVersion": "attested-kubernetes.dev/v1alpha1",
+        "kind": "NodeIdentity",
+        "metadata": {"name": f"ek-{ek[:20]}"},
+        "spec": {"ekSha256": ek, "nodeName": f"n-{seed}", "role": "worker", "admission": "Approved", **spec},
+    }
+
+
+def refused(api: ApiBed, document: dict[str, Any]) -> str:
+    """Apply ``document`` and return the API's complaint; fails when it is accepted."""
+    with pytest.raises(RuntimeError) as caught:
+        api.apply(document)
+    return str(caught.value)
+
+
+def test_a_good_identity_is_accepted_and_may_be_revoked(api: ApiBed) -> None:
+    api.apply(identity("a1"))
+    api.apply(identity("a1", admission="Refused"))
+    api.apply(identity("a1", admission="Approved"))
+    api.apply(identity("a1", admission="Revoked"))
+    assert api.get(KIND, identity("a1")["metadata"]["name"])["spec"]["admission"] == "Revoked"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"role": "control-plane"}, "role is immutable", id="a worker becomes a control plane"),
+        pytest.param({"nodeName": "cp-1"}, "nodeName is immutable", id="a machine takes another node's name"),
+        pytest.param(
+            {"ekSha256": "a2" * 10 + "ff" * 22}, "ekSha256 is immutable", id="another TPM under the same name"
+        ),
+    ],
+)
+def test_what_a_machine_is_cannot_change(api: ApiBed, change: dict[str, str], said: str) -> None:
+    api.apply(identity("a2"))
+    assert said in refused(api, identity("a2") | {"spec": identity("a2")["spec"] | change})
+
+
+@pytest.mark.parametrize("admission", ["Approved", "Refused"])
+def test_revoked_has_no_way_back(api: ApiBed, admission: str) -> None:
+    api.apply(identity("a3", admission="Revoked"))
+    assert "Revoked has no way back" in refused(api, identity("a3", admission=admission))
+
+
+def test_a_revoked_identity_cannot_be_deleted(api: ApiBed) -> None:
+    api.apply(identity("a4", admission="Revoked"), identity("a5"))
+    name = identity("a4")["metadata"]["name"]
+    deadline = time.monotonic() + 20  # a new admission policy reaches the API server's compiler after a moment
+    while time.monotonic() < deadline:
+        if "cannot be deleted" in api.kubectl("delete", KIND, name, "--dry-run=server", check=False):
+            break
+        time.sleep(0.2)
+    assert "a revoked identity cannot be deleted" in api.kubectl("delete", KIND, name, check=False)
+    assert api.get(KIND, name)["spec"]["admission"] == "Revoked"
+    api.kubectl("delete", KIND, identity("a5")["metadata"]["name"])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(identity("b1") | {"metadata": {"name": "ek-0123456789abcdef0123"}}, id="a name of another EK"),
+        pytest.param(identity("b1", ekSha256="B1" * 32), id="an EK hash in upper case"),
+        pytest.param(identity("b1", role="admin"), id="an unknown role"),
+        pytest.param(identity("b1", admission="Maybe"), id="an unknown admission"),
+        pytest.param(identity("b1", nodeName="Node_1"), id="a name that Kubernetes does not take"),
+    ],
+)
+def test_a_malformed_identity_is_refused(api: ApiBed, document: dict[str, Any]) -> None:
+    refused(api, document)
+
+
+def test_status_and_spec_have_one_writer_each(api: ApiBed) -> None:
+    name = identity("c1")["metadata"]["name"]
+    api.apply(identity("c1"))
+    api.kubectl("patch", KIND, name, "--subresource=status", "--type=merge", "-p", '{"status": {"phase": "Joined"}}')
+    api.apply(identity("c1"))  # applying the site again leaves the phase alone
+    assert api.get(KIND, name)["status"]["phase"] == "Joined"
+    patch = '{"spec": {"admission": "Revoked"}, "status": {"phase": "Admitted"}}'
+    api.kubectl("patch", KIND, name, "--subresource=status", "--type=merge", "-p", patch)
+    assert api.get(KIND, name)["spec"]["admission"] == "Approved"
+
+
+def test_get_attested_reads_well(api: ApiBed) -> None:
+    api.apply(identity("c2"))
+    header, *rows = api.kubectl("get", "attested").splitlines()
+    assert header.split() == ["NAME", "NODE", "ROLE", "ADMISSION", "PHASE", "PROFILE", "ATTESTED", "AGE"]
+    assert any("n-c2" in row and "Approved" in row for row in rows)
+
+
+ALLOWED = {
+    ("get", "nodeidentities.attested-kubernetes.dev"),
+    ("list", "nodeidentities.attested-kubernetes.dev"),
+    ("watch", "nodeidentities.attested-kubernetes.dev"),
+    ("get", "measurementprofiles.attested-kubernetes.dev"),
+    ("list", "measurementprofiles.attested-kubernetes.dev"),
+    ("watch", "measurementprofiles.attested-kubernetes.dev"),
+    ("patch", "nodeidentities.attested-kubernetes.dev/status"),
+    ("get", "nodes"),
+    ("list", "nodes"),
+    ("watch", "nodes"),
+}
+ASKED = [
+    (verb, resource)
+    for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
+    for resource in (
+        "nodeidentities.attested-kubernetes.dev",
+        "nodeidentities.attested-kubernetes.dev/status",
+        "measurementprofiles.attested-kubernetes.dev",
+        "nodes",
+        "nodes/status",
+        "secrets",
+        "configmaps",
+        "pods",
+        "serviceaccounts",
+        "serviceaccounts/token",
+        "certificatesigningrequests.certificates.k8s.io",
+        "clusterrolebindings.rbac.authorization.k8s.io",
+    )
+]
+
+
+def test_the_key_services_user_has_exactly_its_verbs(api: ApiBed) -> None:
+    reviews = [_review(verb, resource) for verb, resource in ASKED]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": reviews})
+    words = ("create", "-f", "-", "-o", "jsonpath={.status.allowed}{'\\n'}")
+    answers = api.kubectl(*words, stdin=text).split()
+    granted = {asked for asked, answer in zip(ASKED, answers, strict=True) if answer == "true"}
+    assert granted == ALLOWED
+
+
+def _review(verb: str, text: str) -> dict[str, Any]:
+    path, _, sub = text.partition("/")
+    resource, _, group = path.partition(".")
+    attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": "attested:key-service", "groups": ["system:authenticated"], "resourceAttributes": attributes},
+    }
+
+
+def test_the_key_services_user_cannot_read_a_secret(api: ApiBed) -> None:
+    api.ca.issue("key-service", names=[(NameOID.COMMON_NAME, "attested:key-service")])
+    api.kubectl("-n", "kube-system", "create", "secret", "generic", "bait", "--from-literal=a=b", check=False)
+    said = api.kubectl("-n", "kube-system", "get", "secret", "bait", user="key-service", check=False)
+    assert "forbidden" in said.lower()
