@@ -1,0 +1,169 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`/etc/attested/node.yml`: what a node knows of itself and of its cluster before it asks anybody.
+
+Written by the role `node_runtime` from the site. Nothing in it is secret; its digest is measured before the
+first request (design 6, Transport), so an edit is seen by whoever verifies the node.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from .._deps.yaml import yaml
+from ..errors import SystemFault
+from ..reasons import Reason
+from ..system import read_bytes
+
+VERSION = 1
+DEFAULT_PATH = "/etc/attested/node.yml"
+_LIMIT = 64 << 10
+_HASH_BYTES = 32
+_MAX_ENDPOINTS = 64
+_MAX_PINS = 2  # two while the join CA is being replaced, one otherwise
+_MAX_PORT = 65535
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
+_ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
+_FIELDS = ("version", "name", "cluster_name", "cluster_id", "endpoints", "join_ca", "join_ca_pins", "tcti", "logs")
+_LOGS = ("firmware", "userspace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLogPaths:
+    """Where the two logs of the boot lie: the firmware's (TCG) and systemd's (JSON-seq)."""
+
+    firmware: Path
+    userspace: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """The node's configuration.
+
+    ``cluster_id`` and each of ``join_ca_pins`` (SHA-256 of the certificate in DER) are 32 bytes, ``endpoints`` are
+    (host, port) of join services in the order to try, ``join_ca`` is a PEM file, ``tcti`` says how the TPM is reached.
+    """
+
+    name: str
+    cluster_name: str
+    cluster_id: bytes
+    endpoints: tuple[tuple[str, int], ...]
+    join_ca: Path
+    join_ca_pins: tuple[bytes, ...]
+    tcti: str
+    logs: EventLogPaths
+
+
+def load_node_config(path: str | Path = DEFAULT_PATH) -> NodeConfig:
+    """Read the configuration at ``path``; raises FILE_UNUSABLE or NODE_CONFIG_MALFORMED with every problem."""
+    return parse_node_config(read_bytes(path, limit=_LIMIT), where=str(path))
+
+
+def parse_node_config(data: bytes, *, where: str = DEFAULT_PATH) -> NodeConfig:
+    """Return the configuration in ``data``; raises NODE_CONFIG_MALFORMED naming every problem found."""
+    try:
+        body = yaml.safe_load(data)
+    except (yaml.YAMLError, ValueError) as error:
+        raise _malformed(where, ["expected YAML, got something else"]) from error
+    if problems := _problems(body):
+        raise _malformed(where, problems)
+    return NodeConfig(
+        name=body["name"],
+        cluster_name=body["cluster_name"],
+        cluster_id=bytes.fromhex(body["cluster_id"]),
+        endpoints=tuple(_endpoint(text) for text in body["endpoints"]),
+        join_ca=Path(body["join_ca"]),
+        join_ca_pins=tuple(bytes.fromhex(pin) for pin in body["join_ca_pins"]),
+        tcti=body["tcti"],
+        logs=EventLogPaths(**{name: Path(body["logs"][name]) for name in _LOGS}),
+    )
+
+
+def _problems(body: Any) -> list[str]:
+    if not isinstance(body, dict):
+        return ["expected a mapping"]
+    return [
+        *(f"unknown field {name}" for name in sorted(set(body) - set(_FIELDS), key=str)),
+        *(f"missing field {name}" for name in _FIELDS if name not in body),
+        *(problem for name, check in _CHECKS.items() if name in body for problem in check(name, body[name])),
+    ]
+
+
+def _check_version(name: str, value: Any) -> list[str]:
+    return [] if value == VERSION and value is not True else [f"{name}: expected {VERSION}, got {value!r}"]
+
+
+def _check_name(name: str, value: Any) -> list[str]:
+    good = isinstance(value, str) and _NAME.fullmatch(value) is not None
+    return [] if good else [f"{name}: expected a lower-case DNS name, got {value!r}"]
+
+
+def _check_id(name: str, value: Any) -> list[str]:
+    return [] if _is_hash(value) else [f"{name}: expected 64 hexadecimal digits, got {value!r}"]
+
+
+def _check_pins(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not 1 <= len(value) <= _MAX_PINS:
+        return [f"{name}: expected one or two pins, got {value!r}"]
+    return [f"{name}: expected 64 hexadecimal digits, got {pin!r}" for pin in value if not _is_hash(pin)]
+
+
+def _check_endpoints(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not 1 <= len(value) <= _MAX_ENDPOINTS:
+        return [f"{name}: expected 1 to {_MAX_ENDPOINTS} entries, got {value!r}"]
+    return [f"{name}: expected host:port, got {text!r}" for text in value if not _is_endpoint(text)]
+
+
+def _check_path(name: str, value: Any) -> list[str]:
+    good = isinstance(value, str) and PurePosixPath(value).is_absolute() and "\0" not in value
+    return [] if good else [f"{name}: expected an absolute path, got {value!r}"]
+
+
+def _check_tcti(name: str, value: Any) -> list[str]:
+    good = isinstance(value, str) and value.startswith(("device:", "swtpm:")) and value.isprintable()
+    return [] if good else [f"{name}: expected device:PATH or swtpm:..., got {value!r}"]
+
+
+def _check_logs(name: str, value: Any) -> list[str]:
+    if not isinstance(value, dict) or set(value) != set(_LOGS):
+        return [f"{name}: expected {' and '.join(_LOGS)}, got {value!r}"]
+    return [problem for log in _LOGS for problem in _check_path(f"{name}.{log}", value[log])]
+
+
+_CHECKS = {
+    "cluster_id": _check_id,
+    "cluster_name": _check_name,
+    "endpoints": _check_endpoints,
+    "join_ca": _check_path,
+    "join_ca_pins": _check_pins,
+    "logs": _check_logs,
+    "name": _check_name,
+    "tcti": _check_tcti,
+    "version": _check_version,
+}
+
+
+def _is_hash(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and len(binascii.unhexlify(value)) == _HASH_BYTES
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _is_endpoint(value: Any) -> bool:
+    match = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and 0 < int(match["port"]) <= _MAX_PORT
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, _colon, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _malformed(where: str, problems: list[str]) -> SystemFault:
+    return SystemFault(f"{where}: {'; '.join(problems)}", reason=Reason.NODE_CONFIG_MALFORMED)
