@@ -462,14 +462,8 @@ class Reason(Enum):
     )
     NODELOCK_FOREIGN = _row(
         Coarse.REFUSED,
-        "The register of the node lock holds something that is neither unlocked nor this cluster's lock.",
+        "The register of the node lock holds something that its logs do not explain.",
         "Reboot the machine; if it comes back, something extends that register without a log.",
-    )
-    NODELOCK_LOG_MALFORMED = _row(
-        Coarse.REFUSED,
-        "A measurement log that explains the lock's register cannot be parsed.",
-        "Look at the log; a reset of the machine starts both log and register anew.",
-        "systemctl reboot",
     )
     NODELOCK_NOT_HELD = _row(
         Coarse.LOCAL,
@@ -489,10 +483,11 @@ class Reason(Enum):
         "Make sure that the machine belongs to this cluster, then reset it.",
         "systemctl reboot",
     )
-    NODELOCK_REGISTER = _row(
+    NODELOCK_REGISTER_PINNED = _row(
         Coarse.LOCAL,
-        "The register of the node lock cannot serve as one.",
-        "Use 15; registers from 16 on can be reset, and a register that a profile pins cannot move.",
+        "A profile pins the register of the node lock, which moves when the lock is taken.",
+        "Take that register out of the profile; 15 is the lock's.",
+        "ansible-playbook attested.kubernetes.policy",
     )
     NODELOCK_REGISTER_RESETTABLE = _row(
         Coarse.LOCAL,
@@ -624,6 +619,12 @@ class Reason(Enum):
         "The site's cluster.yml is malformed.",
         "Restore it from the site's repository; secrets wrote it and nobody edits it.",
         "git checkout -- cluster.yml",
+    )
+    SITE_INVENTORY = _row(
+        Coarse.LOCAL,
+        "The inventory of the site is unusable.",
+        "Correct hosts.yml or host_vars/; the message names each problem.",
+        "ansible-inventory --graph",
     )
     SITE_NOT_FOUND = _row(
         Coarse.LOCAL,

@@ -3,30 +3,23 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The one-way lock of a machine: one TPM event that says to which cluster this boot belongs.
 
-`log` is the record as bytes, `reading` what a register's value means (pure), `lock` takes the lock.
+What a register's value means is read by `attestation.eventlog`, by verifier and node alike; here the lock is taken.
 Private to the collection; other packages import from here.
 """
 
 from __future__ import annotations
 
-from .lock import Acquisition, Hooks, NodeLock, NodeLockPaths, acquire, read_state
-from .log import LockRecord, find_record, render_record
-from .reading import DEFAULT_INDEX, Reading, State, lock_digest, read_value, require_usable_index
+from ..attestation.eventlog import LockReading, LockState
+from .form import run
+from .lock import Acquisition, Hooks, NodeLock
+from .paths import NodeLockPaths
 
 __all__ = [
-    "DEFAULT_INDEX",
     "Acquisition",
     "Hooks",
-    "LockRecord",
+    "LockReading",
+    "LockState",
     "NodeLock",
     "NodeLockPaths",
-    "Reading",
-    "State",
-    "acquire",
-    "find_record",
-    "lock_digest",
-    "read_state",
-    "read_value",
-    "render_record",
-    "require_usable_index",
+    "run",
 ]

@@ -24,7 +24,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-NOW = dt.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 
 
 class FakeClock:

@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import NodeLockError
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import parse_records
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import NodeLockError, Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import (
     Hooks,
+    LockState,
     NodeLock,
     NodeLockPaths,
-    State,
-    acquire,
-    read_state,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.paths import exclusive
 
 CLUSTER = bytes(range(32))
 OTHER = bytes(range(32, 64))
@@ -46,9 +47,9 @@ class KilledError(BaseException):
 
 @pytest.fixture
 def paths(tmp_path):
-    boot_id = tmp_path / "boot_id"
-    boot_id.write_text("1b0e-7\n")
-    return NodeLockPaths(directory=tmp_path / "run", userspace_log=tmp_path / "measure.log", boot_id=boot_id)
+    return NodeLockPaths(
+        directory=tmp_path / "run", firmware_log=tmp_path / "firmware", userspace_log=tmp_path / "measure.log"
+    )
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def tpm():
 
 
 def test_first_caller_wins_and_the_second_finds_it_locked(tpm, paths):
-    first, second = (acquire(tpm, CLUSTER, paths=paths) for _ in range(2))
+    first, second = (NodeLock(tpm, paths=paths).acquire(CLUSTER) for _ in range(2))
     assert [first.won, second.won] == [True, False]
     assert [first.marker_written, second.marker_written] == [True, False]
     assert second.reading.cluster_id == CLUSTER
@@ -66,9 +67,9 @@ def test_first_caller_wins_and_the_second_finds_it_locked(tpm, paths):
 
 
 def test_another_cluster_is_refused(tpm, paths):
-    acquire(tpm, CLUSTER, paths=paths)
+    NodeLock(tpm, paths=paths).acquire(CLUSTER)
     with pytest.raises(NodeLockError) as caught:
-        acquire(tpm, OTHER, paths=paths)
+        NodeLock(tpm, paths=paths).acquire(OTHER)
     assert caught.value.code == "NODELOCK_OTHER_CLUSTER"
     assert tpm.events == 1
 
@@ -76,7 +77,7 @@ def test_another_cluster_is_refused(tpm, paths):
 def test_a_foreign_event_is_refused_and_nothing_is_written(tpm, paths):
     tpm.pcr_event(15, b"somebody else")
     with pytest.raises(NodeLockError) as caught:
-        acquire(tpm, CLUSTER, paths=paths)
+        NodeLock(tpm, paths=paths).acquire(CLUSTER)
     assert caught.value.code == "NODELOCK_FOREIGN"
     assert not paths.log.exists()
     assert not paths.marker.exists()
@@ -85,7 +86,7 @@ def test_a_foreign_event_is_refused_and_nothing_is_written(tpm, paths):
 def test_an_extension_that_did_not_arrive_is_noticed(tpm, paths):
     tpm.pcr_event = lambda _index, _data: {}
     with pytest.raises(NodeLockError) as caught:
-        acquire(tpm, CLUSTER, paths=paths)
+        NodeLock(tpm, paths=paths).acquire(CLUSTER)
     assert caught.value.code == "NODELOCK_FOREIGN"
     assert not paths.marker.exists()
 
@@ -93,54 +94,104 @@ def test_an_extension_that_did_not_arrive_is_noticed(tpm, paths):
 @pytest.mark.parametrize("size", [0, 31, 33])
 def test_a_cluster_id_of_another_size_is_refused(tpm, paths, size):
     with pytest.raises(NodeLockError) as caught:
-        acquire(tpm, bytes(size), paths=paths)
+        NodeLock(tpm, paths=paths).acquire(bytes(size))
     assert caught.value.code == "NODELOCK_CLUSTER_ID_MALFORMED"
 
 
 @pytest.mark.parametrize(
     ("step", "state_after"),
     [
-        pytest.param("record", State.UNLOCKED, id="killed before the record"),
-        pytest.param("extend", State.UNLOCKED, id="killed between record and extension"),
-        pytest.param("read back", State.LOCKED, id="killed after the extension"),
-        pytest.param("marker", State.LOCKED, id="killed before the marker"),
+        pytest.param("record", LockState.UNLOCKED, id="killed before the record"),
+        pytest.param("extend", LockState.UNLOCKED, id="killed between record and extension"),
+        pytest.param("read back", LockState.LOCKED, id="killed before reading back"),
+        pytest.param("marker", LockState.LOCKED, id="killed before the marker"),
     ],
 )
 def test_killed_between_two_steps_the_next_call_ends_locked_by_one_event(tpm, paths, step, state_after):
+    kill_before(step, tpm, paths)
+    assert NodeLock(tpm, paths=paths).read().state == state_after
+    again = NodeLock(tpm, paths=paths).acquire(CLUSTER)
+    assert again.won == (state_after is LockState.UNLOCKED)
+    assert tpm.events == 1
+    assert paths.marker.exists()
+    assert paths.log.read_bytes().count(b"\x1e") == 1
+
+
+def kill_before(step, tpm, paths):
+    """Acquire and be killed just before ``step``."""
+
     def die(name):
         if name == step:
             raise KilledError
 
     with pytest.raises(KilledError):
         NodeLock(tpm, paths=paths, hooks=Hooks(before=die)).acquire(CLUSTER)
-    assert state_after == read_state(tpm, paths).state
-    again = acquire(tpm, CLUSTER, paths=paths)
-    assert (state_after is State.UNLOCKED) == again.won
-    assert tpm.events == 1
-    assert paths.marker.exists()
 
 
 def test_an_intent_that_never_happened_does_not_bind_to_its_cluster(tpm, paths):
-    def die(name):
-        if name == "extend":
-            raise KilledError
+    kill_before("extend", tpm, paths)
+    assert NodeLock(tpm, paths=paths).acquire(OTHER).reading.cluster_id == OTHER
 
-    with pytest.raises(KilledError):
-        NodeLock(tpm, paths=paths, hooks=Hooks(before=die)).acquire(CLUSTER)
-    assert acquire(tpm, OTHER, paths=paths).reading.cluster_id == OTHER
+
+def test_an_intent_does_not_explain_a_foreign_event(tpm, paths):
+    kill_before("extend", tpm, paths)
+    tpm.pcr_event(15, b"somebody else")
+    assert NodeLock(tpm, paths=paths).read().state is LockState.FOREIGN
 
 
 def test_reset_of_the_machine_unlocks_even_if_the_old_record_stayed(tpm, paths):
-    acquire(tpm, CLUSTER, paths=paths)
-    assert read_state(Register(), paths).state == State.UNLOCKED
+    NodeLock(tpm, paths=paths).acquire(CLUSTER)
+    assert NodeLock(Register(), paths=paths).read().state is LockState.UNLOCKED
 
 
-def test_register_above_15_is_refused_before_anything_is_read(paths):
-    with pytest.raises(NodeLockError) as caught:
-        NodeLock(None, paths=paths, index=16)
+def test_what_was_logged_before_stays_in_the_log(tpm, paths):
+    tpm.pcr_event(15, b"node-configuration:1")
+    paths.directory.mkdir()
+    digest = hashlib.sha256(b"node-configuration:1").digest()
+    body = {
+        "pcr": 15,
+        "digests": [{"hashAlg": "sha256", "digest": digest.hex()}],
+        "content": {"eventType": "node-configuration", "string": "node-configuration:1"},
+    }
+    record = b"\x1e" + json.dumps(body).encode() + b"\n"
+    paths.log.write_bytes(record)
+    NodeLock(tpm, paths=paths).acquire(CLUSTER)
+    assert paths.log.read_bytes().startswith(record)
+    assert NodeLock(tpm, paths=paths).read().cluster_id == CLUSTER
+
+
+@pytest.mark.parametrize("register", [16, 17, 23, 24, -1])
+def test_a_register_that_cannot_hold_the_lock_is_refused_before_anything_is_read(paths, register):
+    with pytest.raises(Refusal) as caught:
+        NodeLock(None, paths=paths, register=register)
     assert caught.value.code == "NODELOCK_REGISTER_RESETTABLE"
+    assert str(register) in caught.value.message
 
 
-def test_read_takes_the_lock_file(tpm, paths):
-    assert NodeLock(tpm, paths=paths).read().state == State.UNLOCKED
-    assert paths.lock_file.exists()
+def test_a_lock_file_that_is_held_is_told(tpm, paths):
+    class Impatient:
+        elapsed = 0.0
+
+        def monotonic(self):
+            return self.elapsed
+
+        def sleep(self, _seconds):
+            self.elapsed += 60
+
+    with exclusive(paths, clock=Impatient()), pytest.raises(NodeLockError) as caught:
+        NodeLock(tpm, paths=paths, clock=Impatient()).read()
+    assert caught.value.code == "NODELOCK_BUSY"
+
+
+def test_the_record_names_cluster_and_digests_of_every_bank(tpm, paths):
+    NodeLock(tpm, paths=paths).acquire(CLUSTER)
+    (record,) = parse_records(paths.log.read_bytes(), "log")
+    assert (record.pcr, record.kind, record.text) == (15, "nodelock", CLUSTER.hex())
+    assert sorted(len(digest) for digest in record.digests.values()) == [32, 48, 64]
+
+
+def test_value_is_the_ancestors(tpm, paths):
+    """Constellation's value for this cluster id, computed independently and read back from a TPM."""
+    cluster_id = bytes.fromhex("128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6")
+    NodeLock(tpm, paths=paths).acquire(cluster_id)
+    assert tpm.value.hex() == "23400370357e846478cce7cc0c76cdfe4da077cc57b36dee0f665ede2c8b3f2f"
