@@ -1,0 +1,248 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Callback ``stages``: one line a stage."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: stages
+type: stdout
+short_description: One line a stage, with its time
+version_added: 0.1.0
+description:
+  - Prints a line for every task that changed something, took longer than a second or reported steps, with its state,
+    hosts and time; the other tasks of a play share one line.
+  - The message of C(ansible.builtin.debug) is printed as it is.
+  - A failure is printed in full, with its reason code, what to do and the next command to run.
+  - With C(-v) it is Ansible's own callback P(ansible.builtin.default#callback), which prints everything.
+  - A result's key C(steps), a list of dictionaries with C(name), C(seconds) and C(changed), becomes a line a step.
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+extends_documentation_fragment:
+  - default_callback
+  - result_format_callback
+requirements:
+  - set as stdout_callback in the configuration, which the playbook P(attested.kubernetes.scaffold#playbook) does
+"""
+
+EXAMPLES = r"""
+# ansible.cfg of a site
+# [defaults]
+# stdout_callback = attested.kubernetes.stages
+"""
+
+import functools
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansible import constants as C
+from ansible.plugins.callback.default import CallbackModule as Default
+from ansible_collections.attested.kubernetes.plugins.plugin_utils import stage_lines
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COLOURS = {"FAILED": C.COLOR_ERROR, "changed": C.COLOR_CHANGED, "ignored": C.COLOR_WARN, "ok": C.COLOR_OK}
+
+
+def _quiet(method: Callable[..., None]) -> Callable[..., None]:
+    """Use ``method`` by default, and Ansible's own of that name with -v."""
+
+    @functools.wraps(method)
+    def chosen(self: CallbackModule, *args: Any, **kwargs: Any) -> None:
+        loud = self._display.verbosity > 0
+        (getattr(Default, method.__name__) if loud else method)(self, *args, **kwargs)
+
+    return chosen
+
+
+class CallbackModule(Default):
+    """Collects the results of a task over its hosts and prints one line when the next one starts."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "attested.kubernetes.stages"
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        super().__init__()
+        self._began = time.monotonic()
+        self._stage: Stage | None = None
+        self._folded: list[float] = []
+        self._started_hosts: set[str] = set()
+        self._playbook = ""
+        self._terminal = sys.stdout.isatty()
+
+    @_quiet
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        """Remember how the run can be repeated."""
+        path = Path(str(playbook._file_name))  # noqa: SLF001  # the only name there is
+        ours = path.parent.parent.parts[-2:] == ("attested", "kubernetes") and path.parent.name == "playbooks"
+        self._playbook = f"attested.kubernetes.{path.stem}" if ours else path.name
+
+    @_quiet
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Print the play's sentence."""
+        self._close_play()
+        self._started_hosts.clear()
+        self._display.display(f"\n{play.get_name().strip() or 'Unnamed play'}", color=C.COLOR_HIGHLIGHT)
+
+    @_quiet
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        """Say it loudly: Ansible ends with 0 here."""
+        self._display.display("  no host matched: nothing was done", color=C.COLOR_ERROR)
+
+    @_quiet
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:  # noqa: ARG002
+        """Close the stage before and open the next."""
+        self._open(task)
+
+    @_quiet
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        """Show a handler as any other task."""
+        self._open(task)
+
+    @_quiet
+    def v2_playbook_on_include(self, included_file: Any) -> None:
+        """Say nothing: the tasks speak for themselves."""
+
+    @_quiet
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:  # noqa: ARG002
+        """Learn which hosts take part."""
+        self._started_hosts.add(host.get_name())
+
+    @_quiet
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """Note the host, and print what a debug task has to say."""
+        self._handle_warnings(result.result)
+        stage = self._stage or self._open(result.task)
+        host = result.host.get_name()
+        (stage.changed if result.result.get("changed") else stage.good).append(host)
+        stage.steps += [(host, step) for step in result.result.get("steps") or () if isinstance(step, dict)]
+        if result.task.action in C._ACTION_DEBUG:  # noqa: SLF001  # every spelling of the action's name
+            self._say(result.result)
+
+    @_quiet
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:  # noqa: FBT002
+        """Note the host; print the failure in full unless the playbook expects it."""
+        self._handle_warnings(result.result)
+        stage = self._stage or self._open(result.task)
+        host = result.host.get_name()
+        if ignore_errors:
+            stage.ignored.append(host)
+            return
+        stage.failed.append(host)
+        self._fail(host, result.result, stage)
+
+    @_quiet
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """Treat a host that cannot be reached as a failure."""
+        stage = self._stage or self._open(result.task)
+        stage.failed.append(result.host.get_name())
+        self._fail(result.host.get_name(), result.result, stage)
+
+    @_quiet
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        """Say nothing: what does not apply is no stage."""
+
+    @_quiet
+    def v2_runner_item_on_ok(self, result: Any) -> None:
+        """Print what a debug task in a loop has to say; the task's line counts the rest."""
+        if result.task.action in C._ACTION_DEBUG:  # noqa: SLF001
+            self._say(result.result)
+
+    @_quiet
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        """Say nothing yet: the failed items are printed with the task."""
+
+    @_quiet
+    def v2_runner_item_on_skipped(self, result: Any) -> None:
+        """Say nothing."""
+
+    @_quiet
+    def v2_runner_retry(self, result: Any) -> None:
+        """Show on a terminal that something is waited for."""
+        tried, retries = result.result.get("attempts", 0), result.result.get("retries", 0)
+        self._pass_by(f"  {result.task.name} ({result.host.get_name()}: attempt {tried} of {retries})")
+
+    @_quiet
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """Close with one line: how long, who changed, who failed."""
+        self._close_play()
+        hosts = sorted(stats.processed)
+        summaries = {host: stats.summarize(host) for host in hosts}
+        bad = [host for host in hosts if summaries[host]["failures"] or summaries[host]["unreachable"]]
+        changes = sum(summary["changed"] for summary in summaries.values())
+        took = stage_lines.spent(time.monotonic() - self._began)
+        if bad:
+            text = f"\nFailed after {took}: {', '.join(bad)}. What was done stays; running again continues."
+        elif not hosts:
+            text = f"\nNothing was done in {took}: no host matched."
+        else:
+            who = "1 host" if len(hosts) == 1 else f"{len(hosts)} hosts"
+            text = f"\nDone in {took}: {who}, {changes or 'nothing'} changed."
+        self._display.display(text, color=C.COLOR_OK if hosts and not bad else C.COLOR_ERROR)
+
+    def _open(self, task: Any) -> Stage:
+        self._close_stage()
+        name = (task.name or task.action).strip()
+        self._stage = Stage(name=name, began=time.monotonic(), action=task.action, path=_shown_path(task))
+        self._pass_by(f"  {name}")
+        return self._stage
+
+    def _close_stage(self) -> None:
+        stage, self._stage = self._stage, None
+        self._pass_by("")
+        if stage is None or not stage.hosts or stage.failed or stage.action in C._ACTION_DEBUG:  # noqa: SLF001
+            return
+        now = time.monotonic()
+        if not stage.is_worth_a_line(now):
+            self._folded.append(now - stage.began)
+            return
+        self._close_folded()
+        self._print_stage(stage)
+
+    def _close_folded(self) -> None:
+        folded, self._folded = self._folded, []
+        if folded:
+            self._display.display(stage_lines.folded_line(len(folded), sum(folded)), color=C.COLOR_OK)
+
+    def _close_play(self) -> None:
+        self._close_stage()
+        self._close_folded()
+
+    def _print_stage(self, stage: Stage) -> None:
+        total = max(len(self._started_hosts), len(stage.hosts))
+        for row in stage_lines.stage_lines(stage, now=time.monotonic(), total=total):
+            self._display.display(row, color=_COLOURS[stage.state])
+
+    def _fail(self, host: str, result: dict[str, Any], stage: Stage) -> None:
+        self._pass_by("")
+        self._close_folded()
+        row = stage_lines.line(stage.name, "FAILED", host, time.monotonic() - stage.began)
+        self._display.display(row, color=C.COLOR_ERROR)
+        for item in stage_lines.failed_items(result):
+            for text in stage_lines.failure_lines(host, item, stage=stage, playbook=self._playbook):
+                self._display.display(text)
+
+    def _say(self, result: dict[str, Any]) -> None:
+        self._pass_by("")
+        self._close_folded()
+        said = result.get("msg")
+        for row in said if isinstance(said, list) else str("" if said is None else said).splitlines():
+            self._display.display(f"  {row}")
+
+    def _pass_by(self, text: str) -> None:
+        """Show ``text`` on the terminal's current line until something is printed; nothing elsewhere."""
+        if self._terminal:
+            sys.stdout.write(f"\r\x1b[K{text[: stage_lines.WIDTH - 1]}")
+            sys.stdout.flush()
+
+
+def _shown_path(task: Any) -> str:
+    path = str(task.get_path() or "")
+    return path.partition("ansible_collections/")[2] or path

@@ -1,0 +1,141 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the callback ``stages`` prints: a stage as data, and its lines for a terminal of 100 columns. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+WIDTH = 100
+_NAME, _STATE, _HOSTS, _TIME = 52, 8, 22, 10
+_NAMED_HOSTS = 3
+_WORTH_A_LINE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Stage:
+    """One task over all its hosts: who did what, and when it began (seconds of a clock that never goes back)."""
+
+    name: str
+    began: float
+    action: str = ""
+    path: str = ""
+    changed: list[str] = field(default_factory=list)
+    good: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    steps: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Return every host that has answered, in order."""
+        return (*self.changed, *self.good, *self.ignored, *self.failed)
+
+    @property
+    def state(self) -> str:
+        """Return the one word that matters most."""
+        pairs = (("FAILED", self.failed), ("ignored", self.ignored), ("changed", self.changed))
+        return next((word for word, hosts in pairs if hosts), "ok")
+
+    def is_worth_a_line(self, now: float) -> bool:
+        """Say whether a reader wants to know: it changed something, failed, took long or has steps."""
+        return bool(self.hosts) and (
+            self.state != "ok" or bool(self.steps) or now - self.began >= _WORTH_A_LINE_SECONDS
+        )
+
+
+def spent(seconds: float) -> str:
+    """Return a duration as people say it: ``0.4 s``, ``83.1 s``, ``12 min 05 s``."""
+    if seconds < 100:  # noqa: PLR2004  # two digits and a tenth fit the column
+        return f"{seconds:.1f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+
+
+def hosts_in_short(names: Sequence[str], total: int) -> str:
+    """Return up to three names, else how many of ``total``."""
+    if len(names) <= _NAMED_HOSTS and len(joined := ", ".join(sorted(names))) <= _HOSTS:
+        return joined
+    return f"all {total} hosts" if len(names) == total else f"{len(names)} of {total} hosts"
+
+
+def line(name: str, state: str, hosts: str, seconds: float) -> str:
+    """Return one row of the table, at most 100 columns wide."""
+    return (
+        f"  {_cut(name, _NAME):<{_NAME}}  {state:<{_STATE}}  {_cut(hosts, _HOSTS):<{_HOSTS}}{spent(seconds):>{_TIME}}"
+    )
+
+
+def stage_lines(stage: Stage, *, now: float, total: int) -> list[str]:
+    """Return the stage's row and one indented row for each step that its result told of."""
+    notable = stage.failed or stage.ignored or stage.changed or stage.good
+    rows = [line(stage.name, stage.state, hosts_in_short(notable, total), now - stage.began)]
+    for host, step in stage.steps:
+        state = "changed" if step.get("changed") else "ok"
+        rows.append(line(f"  - {step.get('name', '?')}", state, host, float(step.get("seconds", 0))))
+    return rows
+
+
+def folded_line(count: int, seconds: float) -> str:
+    """Return the row for ``count`` short tasks in which nothing changed."""
+    return line(f"{count} {'check' if count == 1 else 'checks'}, nothing to change", "ok", "", seconds)
+
+
+def failure_lines(host: str, result: Mapping[str, Any], *, stage: Stage, playbook: str) -> list[str]:
+    """Return everything a person needs after a failure: what, why, what to do, the next command, where it is."""
+    rows = [
+        "",
+        *_wrapped(str(result.get("msg") or result.get("censored") or "failed without a message"), f"  {host}: "),
+    ]
+    fields = (("reason", result.get("reason")), ("hint", result.get("hint")), ("next", result.get("command")))
+    for label, value in fields:
+        if value and isinstance(value, str):
+            rows += _wrapped(value, f"    {label:<8} ")
+    if isinstance(result.get("reason"), str):
+        rows.append(f"    {'explain':<8} attested explain {result['reason']}")
+    elif playbook:
+        rows.append(f"    {'again':<8} ansible-playbook {playbook} -v   (shows everything)")
+    rows.append(f"    {'at':<8} {stage.path} ({stage.action})")
+    rows += _output(result)
+    return rows
+
+
+def failed_items(result: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Return the failed items of a loop, or the result itself."""
+    items = [item for item in result.get("results") or () if isinstance(item, dict) and item.get("failed")]
+    return items or [result]
+
+
+def _output(result: Mapping[str, Any]) -> list[str]:
+    rows: list[str] = []
+    if "rc" in result:
+        rows.append(f"    {'exit':<8} {result['rc']}")
+    for key in ("stdout", "stderr", "module_stdout", "module_stderr"):
+        text = str(result.get(key) or "").strip()
+        if text:
+            rows += [f"    {key}:", *(f"      {row}" for row in text.splitlines())]
+    return rows
+
+
+def _wrapped(text: str, label: str) -> list[str]:
+    rows: list[str] = []
+    for paragraph in text.splitlines() or [""]:
+        start = label if not rows else " " * len(label)
+        rows += textwrap.wrap(
+            paragraph,
+            WIDTH,
+            initial_indent=start,
+            subsequent_indent=" " * len(label),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [start.rstrip()]
+    return rows
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
