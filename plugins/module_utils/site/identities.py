@@ -1,0 +1,107 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Identities as the site knows them: a role from the inventory's group, a TPM from host_vars (design 4, 9.8)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import PolicyError, SiteError
+from ..policy import Admission, NodeIdentity, Role
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+_ROLES = {"control_planes": Role.CONTROL_PLANE, "workers": Role.WORKER}
+_EK = re.compile(r"sha256:([0-9a-f]{64})")
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryNode:
+    """One host of the group ``nodes``; ``ek_sha256`` (64 hex digits) is None until enroll wrote it."""
+
+    name: str
+    role: Role
+    ek_sha256: str | None
+    known_by: str
+
+
+def read_nodes(
+    hosts: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Iterable[str]]
+) -> tuple[InventoryNode, ...]:
+    """Return the nodes of an inventory; raises SITE_INVENTORY naming every problem.
+
+    ``hosts``: host name to its variables; ``groups``: group name to its hosts.
+    """
+    roles = {host: role for group, role in _ROLES.items() for host in groups.get(group, ())}
+    problems = [
+        *_in_two_groups(groups),
+        *(problem for host in roles for problem in _problems(host, hosts.get(host, {}))),
+    ]
+    if problems:
+        raise SiteError("; ".join(problems), reason=Reason.SITE_INVENTORY)
+    return tuple(_node(host, role, hosts.get(host, {})) for host, role in sorted(roles.items()))
+
+
+def enrolled_identities(nodes: Iterable[InventoryNode]) -> tuple[NodeIdentity, ...]:
+    """Return the identity of every enrolled node; two nodes with one TPM raise IDENTITY_AMBIGUOUS."""
+    found: dict[str, NodeIdentity] = {}
+    for node in nodes:
+        if node.ek_sha256 is None:
+            continue
+        if node.ek_sha256 in found:
+            raise PolicyError(
+                f"expected one node a TPM, {found[node.ek_sha256].node_name} and {node.name} have the same",
+                reason=Reason.IDENTITY_AMBIGUOUS,
+            )
+        found[node.ek_sha256] = _identity(node, node.ek_sha256)
+    return tuple(found.values())
+
+
+def render_identity_file(*, ek_sha256: str, known_by: str) -> bytes:
+    """Return host_vars/<node>/identity.yml."""
+    return (
+        "---\n# Written by attested.kubernetes.enroll: which TPM is in this machine. Commit it.\n"
+        f'attested_ek: sha256:{ek_sha256}\nattested_ek_known_by: "{known_by}"\n'
+    ).encode()
+
+
+def _identity(node: InventoryNode, ek_sha256: str) -> NodeIdentity:
+    return NodeIdentity(
+        ek_sha256=ek_sha256,
+        node_name=node.name,
+        role=node.role,
+        admission=Admission.APPROVED,
+        known_by=node.known_by,
+    )
+
+
+def _node(host: str, role: Role, variables: Mapping[str, Any]) -> InventoryNode:
+    ek = variables.get("attested_ek")
+    return InventoryNode(
+        name=host,
+        role=role,
+        ek_sha256=str(ek).removeprefix("sha256:") if ek else None,
+        known_by=str(variables.get("attested_ek_known_by", "")),
+    )
+
+
+def _in_two_groups(groups: Mapping[str, Iterable[str]]) -> list[str]:
+    both = set(groups.get("control_planes", ())) & set(groups.get("workers", ()))
+    return [f"expected {host} in one of control_planes and workers, it is in both" for host in sorted(both)]
+
+
+def _problems(host: str, variables: Mapping[str, Any]) -> list[str]:
+    problems = []
+    if not _NODE_NAME.fullmatch(host):
+        problems.append(f"expected a node name of lower-case letters, digits, '-' and '.', got {host!r}")
+    ek = variables.get("attested_ek")
+    if ek and not _EK.fullmatch(str(ek)):
+        problems.append(f"expected attested_ek of {host} as sha256:<64 hex digits>, got {str(ek)[:80]!r}")
+    return problems

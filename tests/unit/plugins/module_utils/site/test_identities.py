@@ -1,0 +1,63 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Identities from an inventory."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.site.identities import (
+    enrolled_identities,
+    read_nodes,
+    render_identity_file,
+)
+
+EK_A, EK_B = "a" * 64, "b" * 64
+GROUPS = {"control_planes": ["cp-1"], "workers": ["w-1", "w-2"]}
+
+
+def hosts(**changes: object) -> dict[str, dict[str, object]]:
+    base: dict[str, dict[str, object]] = {
+        "cp-1": {"attested_ek": f"sha256:{EK_A}", "attested_ek_known_by": "console"},
+        "w-1": {"attested_ek": f"sha256:{EK_B}"},
+        "w-2": {},
+    }
+    base["w-1"] |= changes
+    return base
+
+
+def test_group_gives_the_role_and_host_vars_the_tpm() -> None:
+    found = {node.name: (node.role, node.ek_sha256) for node in read_nodes(hosts(), GROUPS)}
+    assert found == {"cp-1": (Role.CONTROL_PLANE, EK_A), "w-1": (Role.WORKER, EK_B), "w-2": (Role.WORKER, None)}
+
+
+def test_machine_that_is_not_enrolled_has_no_identity() -> None:
+    assert [one.node_name for one in enrolled_identities(read_nodes(hosts(), GROUPS))] == ["cp-1", "w-1"]
+
+
+def test_one_tpm_for_two_nodes_is_refused() -> None:
+    with pytest.raises(AttestedError) as refused:
+        enrolled_identities(read_nodes(hosts(attested_ek=f"sha256:{EK_A}"), GROUPS))
+    assert refused.value.code == "IDENTITY_AMBIGUOUS"
+
+
+@pytest.mark.parametrize(
+    ("inventory", "groups", "said"),
+    [
+        pytest.param(hosts(attested_ek="md5:1"), GROUPS, "attested_ek of w-1", id="an EK that is no digest"),
+        pytest.param(hosts(attested_ek="sha256:" + "A" * 64), GROUPS, "attested_ek of w-1", id="upper-case digits"),
+        pytest.param({}, {"workers": ["Node_1"]}, "'Node_1'", id="a name that is no node name"),
+        pytest.param({}, {"workers": ["x"], "control_planes": ["x"]}, "in both", id="a host in both groups"),
+    ],
+)
+def test_unusable_inventory_is_refused_by_name(inventory, groups, said: str) -> None:
+    with pytest.raises(AttestedError, match=said) as refused:
+        read_nodes(inventory, groups)
+    assert refused.value.code == "SITE_INVENTORY"
+
+
+def test_identity_file_is_yaml_that_reads_back() -> None:
+    text = render_identity_file(ek_sha256=EK_A, known_by="certificate of lab CA").decode()
+    assert f"attested_ek: sha256:{EK_A}\n" in text
