@@ -5,12 +5,51 @@
 
 from __future__ import annotations
 
+from .decide import EventDeviation, MeasurementMismatch, RegisterDeviation, Verdict, decide
+from .documents import parse_documents, render_document
+from .identity import Admission, IdentityStatus, NodeIdentity, Role, find_identity, identity_name
+from .in_force import PolicyInForce, SitePolicy, register_selection
+from .learn import DEFAULT_REGISTERS, learn_profile
+from .manifest import (
+    API_VERSION,
+    IDENTITY_KIND,
+    PROFILE_KIND,
+    Manifests,
+    parse_objects,
+    render_identity,
+    render_profile,
+)
 from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
 
 __all__ = [
+    "API_VERSION",
+    "DEFAULT_REGISTERS",
     "FIRST_RESETTABLE_REGISTER",
+    "IDENTITY_KIND",
+    "PROFILE_KIND",
+    "Admission",
     "AllowedValue",
+    "EventDeviation",
+    "IdentityStatus",
+    "Manifests",
     "MeasuredEvent",
+    "MeasurementMismatch",
     "MeasurementProfile",
+    "NodeIdentity",
+    "PolicyInForce",
     "Posture",
+    "RegisterDeviation",
+    "Role",
+    "SitePolicy",
+    "Verdict",
+    "decide",
+    "find_identity",
+    "identity_name",
+    "learn_profile",
+    "parse_documents",
+    "parse_objects",
+    "register_selection",
+    "render_document",
+    "render_identity",
+    "render_profile",
 ]

@@ -11,7 +11,6 @@ from .nodelock import (
     LOCK_KIND,
     LockReading,
     LockState,
-    lock_log_record,
     read_lock,
     require_lock_register,
 )
@@ -31,7 +30,6 @@ __all__ = [
     "describe",
     "extend",
     "initial_value",
-    "lock_log_record",
     "parse_firmware_log",
     "parse_records",
     "printable",

@@ -60,7 +60,9 @@ def _firmware_event(event: FirmwareEvent, hint: str) -> MeasuredEvent:
 
 def _userspace_event(record: UserspaceRecord) -> MeasuredEvent:
     digest = record.digests.get(ALG_SHA256, b"")
-    return _measured(record.pcr, digest, _Words(f"{record.kind}: {record.text}", (record.text.encode(errors="replace"),)))
+    return _measured(
+        record.pcr, digest, _Words(f"{record.kind}: {record.text}", (record.text.encode(errors="replace"),))
+    )
 
 
 def _measured(pcr: int, digest: bytes, words: _Words) -> MeasuredEvent:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -22,20 +21,18 @@ from ...policy import FIRST_RESETTABLE_REGISTER
 from ...reasons import Reason
 from ...tpm import ALG_SHA256
 from .replay import extend, initial_value
-from .userspace import HASH_ALGORITHMS, RECORD_SEPARATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from .types import FirmwareLog, UserspaceRecord
 
 DEFAULT_REGISTER = 15
 """What Constellation's lock uses."""
 
-LOCK_KIND = "lock"
+LOCK_KIND = "nodelock"
 """The event type of the one record that is the lock; its text is the cluster id in hex."""
 
-_FIRST_REGISTER = 8
 _MAX_OWN_RECORDS = 2
 _MAX_OTHER_RECORDS = 16
 
@@ -58,22 +55,12 @@ class LockReading:
 
 
 def require_lock_register(register: int) -> None:
-    """Refuse a register that firmware uses or that software can reset: NODELOCK_REGISTER."""
-    if not _FIRST_REGISTER <= register < FIRST_RESETTABLE_REGISTER:
+    """Refuse a register that software can reset: NODELOCK_REGISTER_RESETTABLE."""
+    if not 0 <= register < FIRST_RESETTABLE_REGISTER:
         raise Refusal(
-            f"expected a register from {_FIRST_REGISTER} to {FIRST_RESETTABLE_REGISTER - 1} for the node lock, "
-            f"got {register}",
-            reason=Reason.NODELOCK_REGISTER,
+            f"expected a register from 0 to {FIRST_RESETTABLE_REGISTER - 1} for the node lock, got {register}",
+            reason=Reason.NODELOCK_REGISTER_RESETTABLE,
         )
-
-
-def lock_log_record(*, register: int, kind: str, text: str, digests: Mapping[int, bytes]) -> bytes:
-    """Return one record of the node lock log; ``digests`` as TPM2_PCR_Event returned them."""
-    names = {number: name for name, number in HASH_ALGORITHMS.items()}
-    listed = [{"hashAlg": names[alg], "digest": digests[alg].hex()} for alg in sorted(digests) if alg in names]
-    content = {"eventType": kind, "string": text}
-    record = {"pcr": register, "digests": listed, "content_type": "attested", "content": content}
-    return RECORD_SEPARATOR + json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
 def read_lock(
@@ -95,9 +82,15 @@ def read_lock(
     why = _unexplained(others, own)
     if why:
         return _foreign(why)
-    if value not in _values(register, [_digest(one) for one in others], [_digest(one) for one in own]):
-        return _foreign(f"the logs do not lead to {value.hex()}")
-    locks = [record for record in (*others, *own) if record.kind == LOCK_KIND]
+    for count in range(len(own), -1, -1):
+        # A record is written before its extension, so a machine may have died between the two: the value decides.
+        if value in _values(register, [_digest(one) for one in others], [_digest(one) for one in own[:count]]):
+            return _explained([*others, *own[:count]])
+    return _foreign(f"the logs do not lead to {value.hex()}")
+
+
+def _explained(records: list[UserspaceRecord]) -> LockReading:
+    locks = [record for record in records if record.kind == LOCK_KIND]
     if not locks:
         return LockReading(state=LockState.UNLOCKED)
     return LockReading(state=LockState.LOCKED, cluster_id=bytes.fromhex(locks[0].text))

@@ -4,7 +4,8 @@
 """Logs of what was extended after the kernel started: JSON text sequences (RFC 7464) in systemd's form.
 
 systemd writes /run/log/systemd/tpm2-measure.log (``src/shared/tpm2-util.c``, the TCG canonical event log's JSON
-encoding); our own node lock log has the same form. Fields that are not needed are not looked at.
+encoding); our own node lock log has the same form, with the cluster id in hex as what was hashed. Fields that are not
+needed are not looked at.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _record(document: dict[str, Any], log: str) -> UserspaceRecord:
         pcr=pcr,
         digests=_digests(document.get("digests"), log),
         kind=_text(told, "eventType"),
-        text=_text(told, "string"),
+        text=_text(told, "string") or _text(told, "clusterId"),
     )
 
 

@@ -1,0 +1,115 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reading a manifest field by field: every problem is written down with its place, and all of them fail once."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_Choice = TypeVar("_Choice", bound=Enum)
+
+_SHA256_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+class Fields:
+    """A mapping of a manifest at a place such as ``base.yml.spec.registers[0]``.
+
+    A wrong or missing field is noted in ``problems`` (shared by all places of one reading) and read as an empty value,
+    so that the reading goes on; `finish` notes what nobody asked for.
+    """
+
+    def __init__(self, members: object, *, place: str, problems: list[str]) -> None:
+        """Begin to read ``members``; anything but a mapping with text keys is a problem."""
+        self.place = place
+        self.problems = problems
+        self._members: dict[str, Any] = {}
+        self._readable = True
+        if isinstance(members, dict) and all(isinstance(name, str) for name in members):
+            self._members = dict(members)
+        else:
+            self.note(f"expected a mapping, got {_kind(members)}")
+            self._readable = False
+
+    def note(self, problem: str) -> None:
+        """Write a problem of this place down; of what is no mapping only that is told."""
+        if self._readable:
+            self.problems.append(f"{self.place}: {problem}")
+
+    def take(self, name: str, *, default: object = None) -> object:
+        """Return the member and count it as asked for."""
+        return self._members.pop(name, default)
+
+    def text(self, name: str, *, limit: int, default: str | None = None) -> str:
+        """Return a text on one line of at most ``limit`` characters; without ``default`` it must be there."""
+        value = self.take(name, default=default)
+        if (
+            not isinstance(value, str)
+            or len(value) > limit
+            or not value.isprintable()
+            or (default is None and not value)
+        ):
+            self.note(f"{name}: expected a text on one line of at most {limit} characters, got {_kind(value)}")
+            return ""
+        return value
+
+    def matching(self, name: str, pattern: re.Pattern[str], described: str) -> str:
+        """Return a text that matches ``pattern`` as a whole."""
+        value = self.take(name)
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            self.note(f"{name}: expected {described}, got {_kind(value)}")
+            return ""
+        return value
+
+    def sha256(self, name: str) -> bytes:
+        """Return a SHA-256 digest given as 64 lower-case hex digits."""
+        return bytes.fromhex(self.matching(name, _SHA256_HEX, "64 lower-case hex digits"))
+
+    def choice(self, name: str, choices: type[_Choice]) -> _Choice:
+        """Return the member of ``choices`` with this value; its first one where the value is none of them."""
+        value = self.take(name)
+        for one in choices:
+            if one.value == value:
+                return one
+        listed = ", ".join(str(one.value) for one in choices)
+        self.note(f"{name}: expected one of {listed}, got {_kind(value)}")
+        return next(iter(choices))
+
+    def number(self, name: str, *, below: int) -> int:
+        """Return a whole number from 0 up."""
+        value = self.take(name)
+        if type(value) is not int or not 0 <= value < below:
+            self.note(f"{name}: expected a number from 0 to {below - 1}, got {_kind(value)}")
+            return 0
+        return value
+
+    def mapping(self, name: str) -> Fields:
+        """Return the mapping ``name`` for reading."""
+        return Fields(self.take(name), place=f"{self.place}.{name}", problems=self.problems)
+
+    def sequence(self, name: str, *, limit: int, optional: bool = False) -> Iterator[Fields]:
+        """Yield the mappings of the list ``name``; each is finished when the next one is asked for."""
+        value = self.take(name, default=[] if optional else None)
+        if not isinstance(value, list) or len(value) > limit:
+            self.note(f"{name}: expected a list of at most {limit} entries, got {_kind(value)}")
+            return
+        for index, entry in enumerate(value):
+            place = Fields(entry, place=f"{self.place}.{name}[{index}]", problems=self.problems)
+            yield place
+            place.finish()
+
+    def finish(self) -> None:
+        """Note every member that nobody asked for."""
+        for name in sorted(self._members):
+            self.note(f"{name!r}: unknown field")
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "nothing"
+    return repr(value)[:80] if isinstance(value, (str, int, float, bool)) else f"a {type(value).__name__}"

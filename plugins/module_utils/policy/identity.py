@@ -1,0 +1,100 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which TPM is which node: an endorsement key names an identity, the identity says node name and role (design 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ..errors import PolicyError
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAME_DIGITS = 20
+"""Hex digits of the endorsement key's SHA-256 in the name of an identity."""
+
+
+class Role(Enum):
+    """What a node may become."""
+
+    CONTROL_PLANE = "control-plane"
+    WORKER = "worker"
+
+
+class Admission(Enum):
+    """The admin's word on a machine; from REVOKED there is no way back."""
+
+    APPROVED = "Approved"
+    REFUSED = "Refused"
+    REVOKED = "Revoked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityStatus:
+    """What the key service wrote; empty strings where nothing is known yet."""
+
+    phase: str = ""
+    disk_id: str = ""
+    ak_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeIdentity:
+    """One machine. ``ek_sha256``: 64 lower-case hex digits, SHA-256 of the EK's SubjectPublicKeyInfo."""
+
+    ek_sha256: str
+    node_name: str
+    role: Role
+    admission: Admission
+    known_by: str = ""
+    status: IdentityStatus = field(default=IdentityStatus())
+
+    @property
+    def name(self) -> str:
+        """The name of the object in the API, for example ``ek-9f2c0123456789abcdef``."""
+        return identity_name(self.ek_sha256)
+
+
+def identity_name(ek_sha256: str) -> str:
+    """Return the object name that belongs to an endorsement key."""
+    return f"ek-{ek_sha256[:NAME_DIGITS]}"
+
+
+def find_identity(identities: Iterable[NodeIdentity], ek_sha256: str) -> NodeIdentity:
+    """Return the approved identity of an endorsement key.
+
+    Raises `PolicyError` IDENTITY_UNKNOWN, IDENTITY_REVOKED (one revocation outweighs everything), IDENTITY_AMBIGUOUS
+    (two live identities with this key, or another one with this node's name) or IDENTITY_REFUSED.
+    """
+    every = tuple(identities)
+    same_key = tuple(one for one in every if one.ek_sha256 == ek_sha256)
+    if not same_key:
+        raise _refusal(f"expected an identity for the endorsement key {ek_sha256}, found none", Reason.IDENTITY_UNKNOWN)
+    if any(one.admission is Admission.REVOKED for one in same_key):
+        raise _refusal(
+            f"expected a live identity for {ek_sha256}, {same_key[0].node_name} was revoked", Reason.IDENTITY_REVOKED
+        )
+    _require_single(same_key, f"endorsement key {ek_sha256}")
+    identity = same_key[0]
+    if identity.admission is Admission.REFUSED:
+        raise _refusal(f"expected an approved identity, {identity.node_name} was refused", Reason.IDENTITY_REFUSED)
+    same_name = tuple(
+        one for one in every if one.node_name == identity.node_name and one.admission is Admission.APPROVED
+    )
+    _require_single(same_name, f"node name {identity.node_name}")
+    return identity
+
+
+def _require_single(identities: tuple[NodeIdentity, ...], what: str) -> None:
+    if len(identities) > 1:
+        listed = ", ".join(f"{one.name} ({one.node_name}, {one.admission.value})" for one in identities)
+        raise _refusal(f"expected one identity with the {what}, found {listed}", Reason.IDENTITY_AMBIGUOUS)
+
+
+def _refusal(message: str, reason: Reason) -> PolicyError:
+    return PolicyError(message, reason=reason)

@@ -1,0 +1,47 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A profile from a machine whose evidence was verified."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import PolicyError
+from ..reasons import Reason
+from .profile import AllowedValue, MeasurementProfile, Posture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .profile import MeasuredEvent
+
+DEFAULT_REGISTERS = (0, 4, 7, 9, 11)
+"""Firmware, boot programs, Secure Boot, command line and initrd, kernel image; never IMA's 10 (design 9.9)."""
+
+
+def learn_profile(
+    name: str,
+    *,
+    pcrs: Mapping[int, bytes],
+    events: Iterable[MeasuredEvent],
+    registers: Iterable[int] = DEFAULT_REGISTERS,
+    label: str = "learned",
+) -> MeasurementProfile:
+    """Return the profile that allows exactly what one verified quote shows, with its events for explanations.
+
+    ``pcrs``: the values of the verified quote. The posture is ``boot``: values alone show no more.
+    Raises `PolicyError` POLICY_EMPTY without registers, QUOTE_SELECTION for one that was not quoted.
+    """
+    wanted = tuple(sorted(set(registers)))
+    if not wanted:
+        raise PolicyError("expected registers to learn, got none", reason=Reason.POLICY_EMPTY)
+    missing = [pcr for pcr in wanted if pcr not in pcrs]
+    if missing:
+        raise PolicyError(f"expected a quote over {list(wanted)}, it lacks {missing}", reason=Reason.QUOTE_SELECTION)
+    return MeasurementProfile(
+        name=name,
+        posture=Posture.BOOT,
+        registers={pcr: (AllowedValue(pcrs[pcr], label),) for pcr in wanted},
+        reference_events=tuple(event for event in events if event.pcr in wanted),
+    )

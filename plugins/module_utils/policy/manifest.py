@@ -1,0 +1,174 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manifests: profiles and identities as YAML documents in a site, and as objects of the Kubernetes API.
+
+Both have one form, group ``attested-kubernetes.dev/v1alpha1``, kinds MeasurementProfile and NodeIdentity. Reading is
+strict (an unknown field is a problem) and lists every problem in one error; ``status`` and metadata beside the name are
+the API's own and are let be.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import PolicyError
+from ..reasons import Reason
+from .fields import Fields
+from .identity import Admission, IdentityStatus, NodeIdentity, Role
+from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+API_VERSION = "attested-kubernetes.dev/v1alpha1"
+IDENTITY_KIND = "NodeIdentity"
+PROFILE_KIND = "MeasurementProfile"
+
+MAX_VALUES = 64
+MAX_REFERENCE_EVENTS = 1024
+MAX_LABEL = 128
+MAX_EVENT_TEXT = 1025
+MAX_KNOWN_BY = 256
+
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """What a set of documents says, in their order."""
+
+    profiles: tuple[MeasurementProfile, ...]
+    identities: tuple[NodeIdentity, ...]
+
+
+def parse_objects(objects: Iterable[tuple[str, object]]) -> Manifests:
+    """Return the profiles and identities of ``objects``: pairs of a place for messages and the object as a mapping.
+
+    Raises `PolicyError` MANIFEST_INVALID that lists every problem, also two profiles of one name.
+    """
+    problems: list[str] = []
+    profiles: dict[str, MeasurementProfile] = {}
+    identities: list[NodeIdentity] = []
+    for place, document in objects:
+        fields = Fields(document, place=place, problems=problems)
+        kind = _envelope(fields)
+        name = _object_name(fields)
+        if kind == IDENTITY_KIND:
+            identities.append(_identity(fields, name))
+        elif kind == PROFILE_KIND:
+            if name in profiles:
+                fields.note(f"metadata.name: {name} is the name of another profile as well")
+            profiles[name] = _profile(fields.mapping("spec"), name)
+            fields.take("status")
+        fields.finish()
+    if problems:
+        raise PolicyError(f"expected valid manifests, got {'; '.join(problems)}", reason=Reason.MANIFEST_INVALID)
+    return Manifests(tuple(profiles.values()), tuple(identities))
+
+
+def _envelope(fields: Fields) -> str:
+    """Return the kind; without a known one nothing more of the document can be read."""
+    version, kind = fields.take("apiVersion"), fields.take("kind")
+    if version != API_VERSION:
+        fields.note(f"apiVersion: expected {API_VERSION}, got {version!r}")
+    if kind in {IDENTITY_KIND, PROFILE_KIND}:
+        return str(kind)
+    fields.note(f"kind: expected {PROFILE_KIND} or {IDENTITY_KIND}, got {kind!r}")
+    fields.take("spec")
+    fields.take("status")
+    return ""
+
+
+def _object_name(fields: Fields) -> str:
+    return fields.mapping("metadata").matching("name", _OBJECT_NAME, "a DNS name in lower case")
+
+
+def _identity(fields: Fields, name: str) -> NodeIdentity:
+    spec = fields.mapping("spec")
+    identity = NodeIdentity(
+        ek_sha256=spec.sha256("ekSha256").hex(),
+        node_name=spec.matching("nodeName", _NODE_NAME, "a node name (DNS, lower case)"),
+        role=spec.choice("role", Role),
+        admission=spec.choice("admission", Admission),
+        known_by=spec.text("knownBy", limit=MAX_KNOWN_BY, default=""),
+        status=_status(fields.take("status")),
+    )
+    spec.finish()
+    if identity.ek_sha256 and name and name != identity.name:
+        fields.note(f"metadata.name: expected {identity.name}, which the endorsement key gives, got {name}")
+    return identity
+
+
+def _status(status: object) -> IdentityStatus:
+    """Return what is needed of a status; it is written by the key service alone, so nothing in it is a problem."""
+    told = {
+        name: value for name, value in (status.items() if isinstance(status, dict) else ()) if isinstance(value, str)
+    }
+    return IdentityStatus(phase=told.get("phase", ""), disk_id=told.get("diskId", ""), ak_name=told.get("akName", ""))
+
+
+def _profile(spec: Fields, name: str) -> MeasurementProfile:
+    registers: dict[int, tuple[AllowedValue, ...]] = {}
+    for register in spec.sequence("registers", limit=FIRST_RESETTABLE_REGISTER):
+        pcr = register.number("pcr", below=FIRST_RESETTABLE_REGISTER)
+        if pcr in registers:
+            register.note(f"pcr: {pcr} is listed twice")
+        registers[pcr] = tuple(
+            AllowedValue(value.sha256("sha256"), value.text("label", limit=MAX_LABEL))
+            for value in register.sequence("values", limit=MAX_VALUES)
+        )
+    profile = MeasurementProfile(
+        name=name,
+        posture=spec.choice("posture", Posture),
+        registers=registers,
+        reference_events=tuple(
+            MeasuredEvent(
+                pcr=event.number("pcr", below=FIRST_RESETTABLE_REGISTER),
+                digest=event.sha256("sha256"),
+                text=event.text("text", limit=MAX_EVENT_TEXT),
+                proven=True,
+            )
+            for event in spec.sequence("referenceEvents", limit=MAX_REFERENCE_EVENTS, optional=True)
+        ),
+    )
+    spec.finish()
+    return profile
+
+
+def render_profile(profile: MeasurementProfile) -> dict[str, Any]:
+    """Return the manifest of a profile, for YAML or the API; `parse_objects` reads it back."""
+    spec: dict[str, Any] = {
+        "posture": profile.posture.value,
+        "registers": [
+            {"pcr": pcr, "values": [{"sha256": value.digest.hex(), "label": value.label} for value in allowed]}
+            for pcr, allowed in sorted(profile.registers.items())
+        ],
+    }
+    if profile.reference_events:
+        spec["referenceEvents"] = [
+            {"pcr": event.pcr, "sha256": event.digest.hex(), "text": event.text} for event in profile.reference_events
+        ]
+    return _manifest(PROFILE_KIND, profile.name, spec)
+
+
+def render_identity(identity: NodeIdentity) -> dict[str, Any]:
+    """Return the manifest of an identity without its status, which is not the admin's."""
+    return _manifest(
+        IDENTITY_KIND,
+        identity.name,
+        {
+            "ekSha256": identity.ek_sha256,
+            "nodeName": identity.node_name,
+            "role": identity.role.value,
+            "admission": identity.admission.value,
+            "knownBy": identity.known_by,
+        },
+    )
+
+
+def _manifest(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": dict(spec)}
