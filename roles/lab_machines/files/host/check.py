@@ -1,0 +1,72 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say everything that this host lacks for a lab, at once; install nothing.
+
+Prints JSON: ``packages`` (Debian packages that are missing), ``problems`` (what no package cures) and ``message``,
+the text for a person.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+DISK_BYTES = 8 * 10**9
+SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+
+# package, and the program or file that shows that it is there
+PACKAGES = {
+    "conmon": "conmon",
+    "iproute2": "ip",
+    "iptables": "iptables",
+    "mmdebstrap": "mmdebstrap",
+    "netavark": "/usr/lib/podman/netavark",
+    "nftables": "nft",
+    "openssh-client": "ssh-keygen",
+    "podman": "podman",
+    "runc": "runc",
+    "swtpm": "swtpm",
+    "swtpm-tools": "swtpm_setup",
+    "util-linux": "nsenter",
+}
+
+
+def present(sign: str) -> bool:
+    """Tell whether a program or file is there."""
+    return Path(sign).exists() if sign.startswith("/") else shutil.which(sign, path=SEARCH) is not None
+
+
+def problems() -> list[str]:
+    """Return what stands in the way and is no missing package."""
+    free = shutil.disk_usage(Path.home()).free
+    found = {
+        f"root is needed: containers, namespaces and loopback ports are made (got uid {os.geteuid()})": os.geteuid()
+        != 0,
+        f"Linux is needed, got {platform.system()}": platform.system() != "Linux",
+        "network namespaces are needed, but /proc/self/ns/net is missing": not Path("/proc/self/ns/net").exists(),
+        "control groups are needed, but /sys/fs/cgroup is empty": not any(Path("/sys/fs/cgroup").glob("*")),
+        "/dev/kmsg is needed by the kubelet, but is missing": not Path("/dev/kmsg").exists(),
+        f"{DISK_BYTES / 1e9:.0f} GB of free disk are needed in {Path.home()}, got {free / 1e9:.1f}": free < DISK_BYTES,
+    }
+    return [text for text, is_so in found.items() if is_so]
+
+
+def main() -> None:
+    """Look and print."""
+    packages = [package for package, sign in PACKAGES.items() if not present(sign)]
+    obstacles = problems()
+    lines = ["LAB_PREREQUISITE_MISSING: this host cannot hold a lab yet.", *obstacles]
+    if packages:
+        lines.append(f"Missing packages: {' '.join(packages)}")
+        lines.append(f"Run: apt-get install --no-install-recommends {' '.join(packages)}")
+        lines.append("or let the lab do it: -e lab_install_packages=true")
+    sys.stdout.write(json.dumps({"packages": packages, "problems": obstacles, "message": "\n".join(lines)}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

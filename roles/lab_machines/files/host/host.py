@@ -1,0 +1,205 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Prepare the host for the lab, and put it back: network namespace, shared settings, control groups.
+
+What the host had before is written to ``<lab>/record.json`` before anything is changed, so that a lab which failed
+half-way is removed as completely as one that worked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common import (
+    Lab,
+    LabError,
+    command_line,
+    machine_store,
+    mount_points,
+    program,
+    run,
+    runs,
+    unmount_below,
+    write,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SUBNET, GATEWAY = "10.89.7.0/24", "10.89.7.1"
+PROC_SYS = Path("/proc/sys")
+NAMESPACES = Path("/run/netns")
+CGROUPS = Path("/sys/fs/cgroup")
+
+# needed for three systemd and three kubelets; one idle node uses 8 instances of the default 128
+RAISED = {"fs/inotify/max_user_instances": 8192}
+
+# Not raised by us, and the nodes write to copies of their own; put back all the same, because a container engine or a
+# first process that did not come that far may have touched them.
+WATCHED = (
+    "fs/file-max", "fs/inotify/max_queued_events", "fs/inotify/max_user_watches", "fs/nr_open",
+    "kernel/keys/root_maxbytes", "kernel/keys/root_maxkeys", "kernel/panic", "kernel/panic_on_oops",
+    "kernel/pid_max", "net/ipv4/ip_forward", "vm/max_map_count", "vm/overcommit_memory", "vm/panic_on_oom",
+)  # fmt: skip
+
+END_SECONDS = 3.0
+
+
+def observe() -> dict[str, Any]:
+    """Return what the lab may change, as it is now."""
+    settings = (PROC_SYS / name for name in (*RAISED, *WATCHED))
+    return {
+        "boot_id": boot_id(),
+        "sysctls": {str(f.relative_to(PROC_SYS)): f.read_text().strip() for f in settings if f.exists()},
+        "netns_mounted": NAMESPACES in mount_points(),
+        "netns_directory": NAMESPACES.exists(),
+        "cgroup_parents": [str(path) for path in cgroup_parents()],
+    }
+
+
+def boot_id() -> str:
+    """Return the id of the host's boot: what was recorded before another boot is not put back."""
+    return (PROC_SYS / "kernel/random/boot_id").read_text().strip()
+
+
+def cgroup_parents() -> list[Path]:
+    """Return the groups that podman leaves behind in every hierarchy, where the host has no systemd."""
+    return sorted(path for path in (*CGROUPS.glob("*/libpod_parent"), CGROUPS / "libpod_parent") if path.is_dir())
+
+
+def record(lab: Lab) -> None:
+    """Write down the state of the host, once in a lab's life and once more after a reboot of the host."""
+    path = lab.root / "record.json"
+    if path.exists() and json.loads(path.read_text())["boot_id"] == boot_id():
+        return
+    write(path, json.dumps(observe(), indent=2) + "\n")
+
+
+def up(lab: Lab) -> bool:
+    """Raise the settings, make namespace and network; True if anything was missing."""
+    record(lab)
+    changed = make_vault_password(lab)
+    for name, wanted in RAISED.items():
+        if int((PROC_SYS / name).read_text()) < wanted:
+            (PROC_SYS / name).write_text(f"{wanted}\n")
+            changed = True
+    if lab.namespace not in mount_points():
+        run("ip", "netns", "add", lab.name)
+        enter = ("nsenter", f"--net={lab.namespace}")
+        run(*enter, "ip", "link", "set", "lo", "up")
+        # else traffic between pods of one bridge would meet the lab's masquerading
+        run(*enter, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=0", check=False)
+        changed = True
+    podman = machine_store(lab)
+    if not (lab.root / "networks" / f"{lab.name}.json").exists():
+        # an internal network would have no default route, and kubeadm could not find the node's address
+        podman("network", "create", "--subnet", SUBNET, "--gateway", GATEWAY, "--disable-dns", lab.name)
+        changed = True
+    return changed
+
+
+def make_vault_password(lab: Lab) -> bool:
+    """Make the password that encrypts the secrets of the lab's site, unless it exists."""
+    path = lab.root / "vault-password"
+    return not path.exists() and write(path, secrets.token_urlsafe(32) + "\n", mode=0o600)
+
+
+def down(lab: Lab) -> bool:
+    """Remove everything that the record and the lab directory know of; True if there was anything."""
+    path = lab.root / "record.json"
+    if not path.exists():
+        if lab.root.exists() and any(lab.root.iterdir()):
+            raise LabError(f"expected a lab in {lab.root}, got a directory without record.json: not removed")
+        return False
+    before = json.loads(path.read_text())
+    steps: tuple[Callable[[], None], ...] = (
+        lambda: end_processes(lab),
+        lambda: remove_containers(lab),
+        lambda: remove_network(lab, before),
+        lambda: remove_groups(before),
+        lambda: restore_settings(before),
+    )
+    failures = [failure for failure in map(attempt, steps) if failure]
+    if failures:
+        raise LabError("\n".join([*failures, f"{lab.root} is kept: run lab_down again"]))
+    shutil.rmtree(lab.root)
+    return True
+
+
+def attempt(step: Callable[[], None]) -> str:
+    """Take one step, so that the next ones are taken in any case; return what went wrong."""
+    try:
+        step()
+    except (LabError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def end_processes(lab: Lab) -> None:
+    """End forwarder and TPMs: each by its own pid file, after a look that the process is still ours."""
+    files = [lab.forwarder_pid, *lab.root.glob("machines/*/tpm.pid")]
+    ours = [pid for pid in (runs(file, lab.root) for file in files) if pid]
+    for pid in ours:
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + END_SECONDS
+    while any(map(command_line, ours)):
+        if time.monotonic() > deadline:
+            for pid in filter(command_line, ours):
+                os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.02)
+
+
+def remove_containers(lab: Lab) -> None:
+    """Remove the machines, their network and the mounts of both stores."""
+    if lab.containers.exists() and lab.namespace.exists():
+        podman = machine_store(lab)
+        podman("rm", "--all", "--force", "--time", "0", check=False)
+        podman("network", "rm", "--force", lab.name, check=False)
+        left = podman("ps", "--all", "--quiet").split()
+        if left:
+            raise LabError(f"expected no container of the lab, got {len(left)} that podman could not remove")
+    for path in (lab.containers, lab.images, lab.run):
+        unmount_below(path)
+    shutil.rmtree(lab.run, ignore_errors=True)
+
+
+def remove_network(lab: Lab, before: dict[str, Any]) -> None:
+    """Delete the namespace, and with it every link, rule and route of the lab."""
+    if lab.namespace.exists():
+        run("ip", "netns", "delete", lab.name)
+    if NAMESPACES.exists() and not any(NAMESPACES.iterdir()):
+        while not before["netns_mounted"] and NAMESPACES in mount_points():
+            run("umount", str(NAMESPACES))
+        if not before["netns_directory"]:
+            NAMESPACES.rmdir()
+
+
+def remove_groups(before: dict[str, Any]) -> None:
+    """Remove the control groups that podman left, where nobody else has put anything into them."""
+    for parent in set(cgroup_parents()) - {Path(path) for path in before["cgroup_parents"]}:
+        below = sorted((path for path in parent.rglob("*") if path.is_dir()), reverse=True)
+        for path in (*below, parent):
+            path.rmdir()
+
+
+def restore_settings(before: dict[str, Any]) -> None:
+    """Write back every setting that differs from the record, unless the host was booted since."""
+    if before["boot_id"] != boot_id():
+        return
+    for name, value in before["sysctls"].items():
+        file = PROC_SYS / name
+        if file.exists() and file.read_text().strip() != value:
+            file.write_text(value + "\n")
+
+
+if __name__ == "__main__":
+    program(lambda lab, command: up(lab) if command == "up" else down(lab), ("up", "down"))

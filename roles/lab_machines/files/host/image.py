@@ -1,0 +1,99 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Make the node image of the lab, once for each recipe.
+
+The image is an unchanged Debian: what makes a container of it a machine of the lab (``files/node``) is mounted, so
+a change there needs no new image. The tag is the hash of everything that goes in, and is the key of the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+
+from common import Lab, LabError, Podman, image_store, program, unmount_below
+
+SUITE = "bookworm"
+
+PACKAGES = (
+    "systemd-sysv", "dbus", "openssh-server", "sudo", "python3", "python3-apt", "python3-venv",
+    "iproute2", "iptables", "nftables", "conntrack", "ethtool", "socat", "procps", "kmod", "iputils-ping",
+    "ca-certificates", "curl", "git", "cryptsetup-bin", "containerd", "runc", "containernetworking-plugins",
+    "tpm2-tools", "libtss2-tcti-swtpm0", "busybox-static", "zstd",
+)  # fmt: skip
+
+# a machine's name, keys and resolver are made at its start, never in the image
+FORGET = 'rm -f "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/etc/ssh/ssh_host_*; : > "$1/etc/machine-id"'
+
+ADMIN = (
+    'chroot "$1" useradd --create-home --shell /bin/bash admin'
+    ' && echo "admin ALL=(ALL) NOPASSWD: ALL" > "$1/etc/sudoers.d/admin" && chmod 440 "$1/etc/sudoers.d/admin"'
+)
+
+SSHD = (
+    'printf "PermitRootLogin no\\nPasswordAuthentication no\\nKbdInteractiveAuthentication no\\nUseDNS no\\n"'
+    ' > "$1/etc/ssh/sshd_config.d/lab.conf"'
+)
+
+# a pod that ignores SIGTERM would otherwise hold a reboot for 90 s; the kernel's log is that of the whole machine
+SYSTEMD = (
+    'mkdir -p "$1/etc/systemd/system.conf.d" "$1/etc/systemd/journald.conf.d"'
+    ' && printf "[Manager]\\nDefaultTimeoutStopSec=10s\\n" > "$1/etc/systemd/system.conf.d/lab.conf"'
+    ' && printf "[Journal]\\nReadKMsg=no\\n" > "$1/etc/systemd/journald.conf.d/lab.conf"'
+)
+
+MASKED = (
+    "getty@tty1.service", "getty.target", "systemd-udevd.service", "systemd-udev-trigger.service",
+    "systemd-remount-fs.service", "dev-hugepages.mount", "sys-kernel-debug.mount", "sys-kernel-tracing.mount",
+    "sys-fs-fuse-connections.mount", "apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_all.timer",
+)  # fmt: skip
+
+MASK = f'for unit in {" ".join(MASKED)}; do ln -sf /dev/null "$1/etc/systemd/system/$unit"; done'
+
+
+def recipe() -> list[str]:
+    """Return the mmdebstrap command that writes the root file system to standard output."""
+    return [
+        "mmdebstrap", "--quiet", "--variant=minbase",
+        "--dpkgopt=path-exclude=/usr/share/man/*",
+        "--dpkgopt=path-exclude=/usr/share/doc/*",
+        "--dpkgopt=path-exclude=/usr/share/locale/*",
+        f"--include={','.join(PACKAGES)}",
+        *(f"--customize-hook={hook}" for hook in (ADMIN, SSHD, SYSTEMD, MASK, FORGET)),
+        SUITE, "-",
+    ]  # fmt: skip
+
+
+def image_name() -> str:
+    """Return the image's name; the tag is the hash of the recipe and the machine type."""
+    key = hashlib.sha256("\0".join([platform.machine(), *recipe()]).encode()).hexdigest()
+    return f"localhost/attested-lab-node:{key[:20]}"
+
+
+def build(podman: Podman, name: str) -> None:
+    """Pipe the root file system into the store; nothing is kept if either end fails."""
+    importer = podman.argv("import", "--change", "STOPSIGNAL SIGRTMIN+3", "--change", "ENV container=podman", "-", name)
+    with subprocess.Popen(recipe(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as maker:
+        taken = subprocess.run(importer, stdin=maker.stdout, capture_output=True, check=False, env=podman.environment())
+        _, said = maker.communicate()
+    if maker.returncode or taken.returncode:
+        podman("rmi", "--force", name, check=False)
+        raise LabError(f"the node image could not be built: {(said + taken.stderr).decode(errors='replace')[-2000:]}")
+
+
+def ensure(lab: Lab) -> bool:
+    """Build the image unless the store has it; True if it was built."""
+    podman, name = image_store(lab), image_name()
+    try:
+        if podman("images", "--quiet", name).strip():
+            return False
+        build(podman, name)
+        return True
+    finally:
+        unmount_below(lab.images)
+
+
+if __name__ == "__main__":
+    program(lambda lab, _: {"changed": ensure(lab), "image": image_name()}, ("ensure",))
