@@ -27,9 +27,10 @@ _HASH_BYTES = 32
 _MAX_ENDPOINTS = 64
 _MAX_PINS = 2  # two while the join CA is being replaced, one otherwise
 _MAX_PORT = 65535
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----\n"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
 _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
-_FIELDS = ("version", "name", "cluster_name", "cluster_id", "endpoints", "join_ca", "join_ca_pins", "tcti", "logs")
+_FIELDS = ("version", "name", "cluster_name", "cluster_id", "endpoints", "join_ca", "tcti", "logs")
 _LOGS = ("firmware", "userspace")
 
 
@@ -45,16 +46,15 @@ class EventLogPaths:
 class NodeConfig:
     """The node's configuration.
 
-    ``cluster_id`` and each of ``join_ca_pins`` (SHA-256 of the certificate in DER) are 32 bytes, ``endpoints`` are
-    (host, port) of join services in the order to try, ``join_ca`` is a PEM file, ``tcti`` says how the TPM is reached.
+    ``cluster_id`` is 32 bytes, ``endpoints`` are (host, port) of join services in the order to try, ``join_ca`` is the
+    pinned certificate in PEM (two while the CA is being replaced), ``tcti`` says how the TPM is reached.
     """
 
     name: str
     cluster_name: str
     cluster_id: bytes
     endpoints: tuple[tuple[str, int], ...]
-    join_ca: Path
-    join_ca_pins: tuple[bytes, ...]
+    join_ca: bytes
     tcti: str
     logs: EventLogPaths
 
@@ -77,8 +77,7 @@ def parse_node_config(data: bytes, *, where: str = DEFAULT_PATH) -> NodeConfig:
         cluster_name=body["cluster_name"],
         cluster_id=bytes.fromhex(body["cluster_id"]),
         endpoints=tuple(_endpoint(text) for text in body["endpoints"]),
-        join_ca=Path(body["join_ca"]),
-        join_ca_pins=tuple(bytes.fromhex(pin) for pin in body["join_ca_pins"]),
+        join_ca=body["join_ca"].encode("ascii"),
         tcti=body["tcti"],
         logs=EventLogPaths(**{name: Path(body["logs"][name]) for name in _LOGS}),
     )
@@ -107,10 +106,9 @@ def _check_id(name: str, value: Any) -> list[str]:
     return [] if _is_hash(value) else [f"{name}: expected 64 hexadecimal digits, got {value!r}"]
 
 
-def _check_pins(name: str, value: Any) -> list[str]:
-    if not isinstance(value, list) or not 1 <= len(value) <= _MAX_PINS:
-        return [f"{name}: expected one or two pins, got {value!r}"]
-    return [f"{name}: expected 64 hexadecimal digits, got {pin!r}" for pin in value if not _is_hash(pin)]
+def _check_certificates(name: str, value: Any) -> list[str]:
+    good = isinstance(value, str) and value.isascii() and 1 <= value.count(_CERTIFICATE) <= _MAX_PINS
+    return [] if good else [f"{name}: expected one or two certificates in PEM, got {str(value)[:40]!r}"]
 
 
 def _check_endpoints(name: str, value: Any) -> list[str]:
@@ -139,8 +137,7 @@ _CHECKS = {
     "cluster_id": _check_id,
     "cluster_name": _check_name,
     "endpoints": _check_endpoints,
-    "join_ca": _check_path,
-    "join_ca_pins": _check_pins,
+    "join_ca": _check_certificates,
     "logs": _check_logs,
     "name": _check_name,
     "tcti": _check_tcti,

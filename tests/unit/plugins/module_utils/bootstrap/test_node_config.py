@@ -20,6 +20,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
 
 @pytest.fixture
 def body() -> dict[str, Any]:
@@ -29,8 +31,7 @@ def body() -> dict[str, Any]:
         "cluster_name": "prod",
         "cluster_id": "ab" * 32,
         "endpoints": ["10.0.0.11:9090", "[fd00::1]:9090", "api.prod.example:9090"],
-        "join_ca": "/etc/attested/join-ca.pem",
-        "join_ca_pins": ["cd" * 32],
+        "join_ca": PEM,
         "tcti": "device:/dev/tpmrm0",
         "logs": {"firmware": "/sys/kernel/security/tpm0/binary_bios_measurements", "userspace": "/run/log/x"},
     }
@@ -44,7 +45,7 @@ def test_a_good_file_is_read(body, tmp_path: Path):
     assert config.name == "w-1"
     assert config.cluster_id == b"\xab" * 32
     assert config.endpoints == (("10.0.0.11", 9090), ("fd00::1", 9090), ("api.prod.example", 9090))
-    assert config.join_ca_pins == (b"\xcd" * 32,)
+    assert config.join_ca == PEM.encode()
     assert config.logs.userspace == Path("/run/log/x")
 
 
@@ -58,10 +59,10 @@ CASES: list[Any] = [
     pytest.param(lambda b: b.update(endpoints=[]), "endpoints: expected 1 to 64", id="no endpoint"),
     pytest.param(lambda b: b.update(endpoints=["host"]), "expected host:port, got 'host'", id="endpoint without port"),
     pytest.param(lambda b: b.update(endpoints=["h:70000"]), "expected host:port", id="port out of range"),
-    pytest.param(lambda b: b.update(join_ca="ca.pem"), "join_ca: expected an absolute path", id="relative path"),
-    pytest.param(lambda b: b.update(join_ca_pins=["cd" * 32] * 3), "one or two pins", id="three pins"),
-    pytest.param(lambda b: b.update(join_ca_pins=[]), "one or two pins", id="no pin"),
-    pytest.param(lambda b: b.update(join_ca_pins=["zz"]), "join_ca_pins: expected 64", id="pin is no hash"),
+    pytest.param(lambda b: b.update(join_ca="/etc/ca.pem"), "one or two certificates", id="a path instead of a pin"),
+    pytest.param(lambda b: b.update(join_ca=PEM * 3), "one or two certificates", id="three pins"),
+    pytest.param(lambda b: b.update(join_ca=""), "one or two certificates", id="no pin"),
+    pytest.param(lambda b: b.update(join_ca=[PEM]), "one or two certificates", id="pins as a list"),
     pytest.param(lambda b: b.update(tcti="tabrmd:"), "tcti: expected device:PATH", id="unknown TPM interface"),
     pytest.param(lambda b: b.update(logs={"firmware": "/x"}), "logs: expected firmware and userspace", id="one log"),
     pytest.param(lambda b: b["logs"].update(firmware="x"), "logs.firmware: expected an absolute", id="relative log"),
