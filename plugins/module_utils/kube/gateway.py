@@ -59,11 +59,8 @@ class Gateway(Protocol):
     def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> None:
         """Merge ``status`` into an object that is still at ``revision``, else raise API_CONFLICT."""
 
-    def node_names(self) -> frozenset[str]:
-        """Return the names of all Node objects as they are now."""
-
-    def node_arrivals(self, seconds: int) -> Iterator[str]:
-        """Yield the name of each Node that is there or appears within ``seconds``."""
+    def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
+        """Yield the names of all Nodes as they are now, then of each that appears within ``seconds``."""
 
 
 class ApiGateway:
@@ -110,14 +107,10 @@ class ApiGateway:
         except (client.ApiException, http_exceptions.HTTPError) as error:
             _translate(error, f"write the status of {plural}/{name}")
 
-    def node_names(self) -> frozenset[str]:
-        """Return the names of all Node objects; raises API_UNAVAILABLE or API_FORBIDDEN."""
-        return frozenset(self._nodes()[0])
-
-    def node_arrivals(self, seconds: int) -> Iterator[str]:
-        """Yield names of Nodes: those that exist, then each new one until ``seconds`` have passed."""
+    def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
+        """Yield the names of all Nodes, then of each new one; raises API_UNAVAILABLE or API_FORBIDDEN."""
         names, revision = self._nodes()
-        yield from names
+        yield frozenset(names)
         try:
             stream = client.CoreV1Api(self._client()).list_node(
                 watch=True,
@@ -158,13 +151,15 @@ class ApiGateway:
         return client.ApiClient(settings)
 
 
-def _added(stream: Any) -> Iterator[str]:
+def _added(stream: Any) -> Iterator[frozenset[str]]:
     buffer = b""
     try:
         for chunk in stream.stream(decode_content=False):
             *lines, buffer = (buffer + chunk).split(b"\n")
             events = [json.loads(line) for line in lines if line.strip()]
-            yield from (event["object"]["metadata"]["name"] for event in events if event["type"] == "ADDED")
+            yield from (
+                frozenset({event["object"]["metadata"]["name"]}) for event in events if event["type"] == "ADDED"
+            )
     finally:
         stream.close()
 

@@ -1,0 +1,28 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Kubernetes API: identities, profiles and Nodes. Private to the collection; alone in knowing the library."""
+
+from __future__ import annotations
+
+from .gateway import IDENTITIES, PROFILES, ApiGateway, Credential, CredentialFiles, Gateway
+from .live import LivePolicy, Registration, Snapshot, StatusChange, StatusWriter
+from .nodes import ADMITTED, JOINED, NodeWatcher, newly_joined
+
+__all__ = [
+    "ADMITTED",
+    "IDENTITIES",
+    "JOINED",
+    "PROFILES",
+    "ApiGateway",
+    "Credential",
+    "CredentialFiles",
+    "Gateway",
+    "LivePolicy",
+    "NodeWatcher",
+    "Registration",
+    "Snapshot",
+    "StatusChange",
+    "StatusWriter",
+    "newly_joined",
+]

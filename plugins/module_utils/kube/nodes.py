@@ -1,0 +1,84 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Identities become `Joined` when their Node object has appeared (design 2).
+
+Only the API server's own rules let a Node of a name appear: its node user under NodeRestriction, or an admin. So a
+Node counts for an identity that was admitted, or that is this very control plane (which proved itself by opening its
+sealed bundle, design 9.2).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import ApiError
+from ..policy.identity import Admission
+from ..reasons import Reason
+from .live import StatusChange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .gateway import Gateway
+    from .live import LivePolicy, Registration, StatusWriter
+
+ADMITTED = "Admitted"
+JOINED = "Joined"
+WATCH_SECONDS = 240
+
+
+def newly_joined(
+    registrations: Iterable[Registration], nodes: frozenset[str], *, own_name: str
+) -> tuple[Registration, ...]:
+    """Return the registrations that become `Joined` with these Nodes there; ``own_name`` is this control plane."""
+    return tuple(
+        one
+        for one in registrations
+        if one.identity.node_name in nodes
+        and one.identity.admission is Admission.APPROVED
+        and one.identity.status.phase != JOINED
+        and (one.identity.status.phase == ADMITTED or one.identity.node_name == own_name)
+    )
+
+
+class NodeWatcher:
+    """Sets the phase of identities whose Node is there."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        policy: LivePolicy,
+        writer: StatusWriter,
+        *,
+        own_name: str,
+        joined: Callable[[str], None],
+    ) -> None:
+        """Call ``joined`` with each node name that became `Joined`."""
+        self._gateway = gateway
+        self._policy = policy
+        self._writer = writer
+        self._own_name = own_name
+        self._joined = joined
+
+    def run_once(self, seconds: int = WATCH_SECONDS) -> None:
+        """Look at every Node that is there or appears within ``seconds``; raises `ApiError`."""
+        for names in self._gateway.node_arrivals(seconds):
+            self.settle(names)
+
+    def settle(self, nodes: frozenset[str]) -> None:
+        """Write the phase of each identity that these Nodes complete; one that changed meanwhile is read again."""
+        if not nodes:
+            return
+        try:
+            self._settle(nodes)
+        except ApiError as error:
+            if error.reason is not Reason.API_CONFLICT:
+                raise
+            self._settle(nodes)
+
+    def _settle(self, nodes: frozenset[str]) -> None:
+        found = newly_joined(self._policy.snapshot().registrations, nodes, own_name=self._own_name)
+        for registration in found:
+            self._writer.write(registration, StatusChange(phase=JOINED))
+            self._joined(registration.identity.node_name)

@@ -1,0 +1,143 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gateway against a real API: its user's own certificate, compare-and-set, Nodes that arrive, and no API."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
+    ApiGateway,
+    CredentialFiles,
+    LivePolicy,
+    NodeWatcher,
+    StatusChange,
+    StatusWriter,
+)
+from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
+
+KIND = "nodeidentities.attested-kubernetes.dev"
+
+
+class Fixed:
+    """A credential that never changes."""
+
+    def __init__(self, bed: ApiBed, user: str) -> None:
+        self._files = CredentialFiles(bed.directory / f"{user}.crt", bed.directory / f"{user}.key")
+
+    def current(self) -> CredentialFiles:
+        return self._files
+
+
+@pytest.fixture(scope="module")
+def gateway(api: ApiBed) -> ApiGateway:
+    api.ca.issue("key-service", names=[(NameOID.COMMON_NAME, "attested:key-service")])
+    return ApiGateway(server=api.server, ca_file=api.directory / "ca.crt", credential=Fixed(api, "key-service"))
+
+
+def identity(seed: str, node_name: str, **spec: str) -> dict[str, Any]:
+    ek = (seed * 64)[:64]
+    return {
+        "apiVersion": "attested-kubernetes.dev/v1alpha1",
+        "kind": "NodeIdentity",
+        "metadata": {"name": f"ek-{ek[:20]}"},
+        "spec": {"ekSha256": ek, "nodeName": node_name, "role": "worker", "admission": "Approved", **spec},
+    }
+
+
+PROFILE = {
+    "apiVersion": "attested-kubernetes.dev/v1alpha1",
+    "kind": "MeasurementProfile",
+    "metadata": {"name": "base"},
+    "spec": {
+        "posture": "boot",
+        "registers": [{"pcr": 4, "values": [{"sha256": "04" * 32, "label": "good"}]}],
+        "referenceEvents": [{"pcr": 4, "sha256": "05" * 32, "text": "boot loader"}],
+    },
+}
+
+
+def test_the_site_s_objects_come_back_as_policy(api: ApiBed, gateway: ApiGateway) -> None:
+    api.apply(identity("d1", "gw-1"), PROFILE)
+    snapshot = LivePolicy(gateway).snapshot()
+    assert snapshot.identity_for("d1" * 32).node_name == "gw-1"
+    assert "base" in [one.name for one in snapshot.profiles()]
+
+
+def test_only_one_of_two_writers_of_one_reading_wins(api: ApiBed, gateway: ApiGateway) -> None:
+    api.apply(identity("d2", "gw-2"))
+    snapshot, writer = LivePolicy(gateway).snapshot(), StatusWriter(gateway)
+    registration = snapshot.registration_for("d2" * 32)
+    disks = [f"00000000-0000-4000-8000-{number:012d}" for number in range(8)]
+    outcomes: list[str] = []
+
+    def write(disk: str) -> None:
+        try:
+            writer.write(registration, StatusChange(phase="Admitted", disk_id=disk))
+            outcomes.append(disk)
+        except ApiError as error:
+            outcomes.append(error.code)
+
+    threads = [threading.Thread(target=write, args=(disk,)) for disk in disks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = [outcome for outcome in outcomes if outcome in disks]
+    assert len(winners) == 1
+    assert sorted(set(outcomes) - set(winners)) == ["API_CONFLICT"]
+    assert api.get(KIND, registration.identity.name)["status"]["diskId"] == winners[0]
+
+
+def test_an_identity_is_joined_when_its_node_appears(api: ApiBed, gateway: ApiGateway) -> None:
+    api.apply(identity("d3", "gw-3"))
+    policy, writer = LivePolicy(gateway), StatusWriter(gateway)
+    writer.write(policy.snapshot().registration_for("d3" * 32), StatusChange(phase="Admitted"))
+    joined = threading.Event()
+
+    def note(name: str) -> None:
+        if name == "gw-3":
+            joined.set()
+
+    watcher = NodeWatcher(gateway, policy, writer, own_name="cp-1", joined=note)
+    thread = threading.Thread(target=watcher.run_once, args=(5,))
+    thread.start()
+    api.kubectl("create", "-f", "-", stdin='{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gw-3"}}')
+    assert joined.wait(timeout=20)
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+    assert api.get(KIND, identity("d3", "")["metadata"]["name"])["status"]["phase"] == "Joined"
+
+
+def test_another_users_reading_is_forbidden(api: ApiBed) -> None:
+    api.ca.issue("nobody", names=[(NameOID.COMMON_NAME, "nobody")])
+    other = ApiGateway(server=api.server, ca_file=api.directory / "ca.crt", credential=Fixed(api, "nobody"))
+    with pytest.raises(ApiError) as caught:
+        LivePolicy(other).snapshot()
+    assert caught.value.code == "API_FORBIDDEN"
+
+
+def test_no_api_is_a_refusal(api: ApiBed, tmp_path: Path) -> None:
+    gone = ApiGateway(
+        server="https://127.0.0.1:9", ca_file=api.directory / "ca.crt", credential=Fixed(api, "key-service")
+    )
+    with pytest.raises(ApiError) as caught:
+        LivePolicy(gone).snapshot()
+    assert caught.value.code == "API_UNAVAILABLE"
+
+
+def test_an_api_of_another_ca_is_not_believed(api: ApiBed, tmp_path: Path) -> None:
+    foreign = type(api.ca).make(tmp_path)
+    other = ApiGateway(server=api.server, ca_file=foreign.directory / "ca.crt", credential=Fixed(api, "key-service"))
+    with pytest.raises(ApiError) as caught:
+        LivePolicy(other).snapshot()
+    assert caught.value.code == "API_UNAVAILABLE"

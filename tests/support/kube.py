@@ -1,0 +1,84 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A Kubernetes API in memory behind the production gateway's protocol: revisions, compare-and-set, arrivals."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES, PROFILES
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_PLURALS = {"NodeIdentity": IDENTITIES, "MeasurementProfile": PROFILES}
+
+
+class FakeGateway:
+    """Objects by kind and name. ``down`` makes every call fail; ``before_write`` runs before each write."""
+
+    def __init__(self, *documents: dict[str, Any]) -> None:
+        self.down = False
+        self.before_write: Callable[[], None] | None = None
+        self.nodes: list[str] = []
+        self.writes = 0
+        self._revision = 100
+        self._objects: dict[str, dict[str, dict[str, Any]]] = {IDENTITIES: {}, PROFILES: {}}
+        for document in documents:
+            self.apply(document)
+
+    def apply(self, document: dict[str, Any]) -> None:
+        """Write a spec as the site does; the status stays."""
+        kind = self._objects[_PLURALS[document["kind"]]]
+        name = document["metadata"]["name"]
+        kind[name] = {**copy.deepcopy(document), "status": kind.get(name, {}).get("status", {})}
+        self._touch(kind[name])
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Return the status of an identity."""
+        return self._objects[IDENTITIES][name]["status"]
+
+    def objects(self, plural: str) -> tuple[Mapping[str, Any], ...]:
+        """Return all objects of a kind, without apiVersion and kind, as a list has them."""
+        self._require_up()
+        left_out = {"apiVersion", "kind"}
+        items = copy.deepcopy(list(self._objects[plural].values()))
+        return tuple({name: value for name, value in item.items() if name not in left_out} for item in items)
+
+    def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> None:
+        """Merge a status, or raise API_CONFLICT."""
+        self._require_up()
+        if self.before_write is not None:
+            change, self.before_write = self.before_write, None
+            change()
+        found = self._objects[plural][name]
+        if found["metadata"]["resourceVersion"] != revision:
+            raise ApiError("expected another revision", reason=Reason.API_CONFLICT)
+        found["status"] = _merged(found["status"], dict(status))
+        self.writes += 1
+        self._touch(found)
+
+    def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
+        """Yield the Nodes that are there, then nothing."""
+        self._require_up()
+        yield frozenset(self.nodes)
+
+    def _touch(self, document: dict[str, Any]) -> None:
+        self._revision += 1
+        document["metadata"]["resourceVersion"] = str(self._revision)
+
+    def _require_up(self) -> None:
+        if self.down:
+            raise ApiError("could not read: connection refused", reason=Reason.API_UNAVAILABLE)
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    result = dict(old)
+    for name, value in new.items():
+        inner = result.get(name)
+        result[name] = _merged(inner, value) if isinstance(value, dict) and isinstance(inner, dict) else value
+    return result

@@ -1,0 +1,165 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The live policy: one read a decision, and who becomes `Joined`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
+    LivePolicy,
+    NodeWatcher,
+    StatusChange,
+    StatusWriter,
+)
+from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
+
+EK = "ab" * 32
+NAME = f"ek-{EK[:20]}"
+
+
+def identity(ek: str = EK, **spec: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "attested-kubernetes.dev/v1alpha1",
+        "kind": "NodeIdentity",
+        "metadata": {"name": f"ek-{ek[:20]}"},
+        "spec": {"ekSha256": ek, "nodeName": "w-1", "role": "worker", "admission": "Approved", **spec},
+    }
+
+
+def profile(name: str = "base", **spec: Any) -> dict[str, Any]:
+    values = [{"sha256": "04" * 32, "label": "good"}]
+    return {
+        "apiVersion": "attested-kubernetes.dev/v1alpha1",
+        "kind": "MeasurementProfile",
+        "metadata": {"name": name},
+        "spec": {"posture": "boot", "registers": [{"pcr": 4, "values": values}], **spec},
+    }
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return FakeGateway(identity(), profile())
+
+
+def test_it_answers_as_the_api_stands_now(gateway: FakeGateway) -> None:
+    live = LivePolicy(gateway)
+    assert live.identity_for(EK).node_name == "w-1"
+    assert [one.name for one in live.profiles()] == ["base"]
+    assert live.selection() == (4, 15)
+    gateway.apply(identity(admission="Revoked"))
+    with pytest.raises(AttestedError) as caught:
+        live.identity_for(EK)
+    assert caught.value.code == "IDENTITY_REVOKED"
+
+
+def test_a_snapshot_does_not_move(gateway: FakeGateway) -> None:
+    snapshot = LivePolicy(gateway).snapshot()
+    gateway.apply(identity(admission="Revoked"))
+    assert snapshot.registration_for(EK).identity.node_name == "w-1"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "code"),
+    [
+        pytest.param(lambda api: setattr(api, "down", True), "API_UNAVAILABLE", id="no API server"),
+        pytest.param(lambda api: api.apply(profile(posture="all")), "MANIFEST_INVALID", id="an object of no meaning"),
+        pytest.param(lambda api: api.apply(identity("cd" * 32)), "IDENTITY_AMBIGUOUS", id="two machines of one name"),
+    ],
+)
+def test_what_cannot_be_read_is_a_refusal(gateway: FakeGateway, prepare: Any, code: str) -> None:
+    prepare(gateway)
+    with pytest.raises(AttestedError) as caught:
+        LivePolicy(gateway).snapshot().identity_for(EK)
+    assert caught.value.code == code
+
+
+def test_a_status_is_written_in_the_apis_words(gateway: FakeGateway) -> None:
+    moment = datetime(2026, 11, 21, 14, 0, 1, 999_999, tzinfo=timezone(timedelta(hours=2)))
+    change = StatusChange(
+        phase="Admitted",
+        disk_id="00000000-0000-4000-8000-000000000000",
+        ak_name="000b" + "11" * 32,
+        clock=5,
+        reset_count=2,
+        restart_count=1,
+        attested_at=moment,
+        profile="base",
+        posture="boot",
+        issued=1,
+        key_sha256="22" * 32,
+        expires=moment,
+    )
+    live = LivePolicy(gateway)
+    StatusWriter(gateway).write(live.snapshot().registration_for(EK), change)
+    assert gateway.status(NAME) == {
+        "phase": "Admitted",
+        "diskId": "00000000-0000-4000-8000-000000000000",
+        "akName": "000b" + "11" * 32,
+        "tpm": {"clock": 5, "resetCount": 2, "restartCount": 1},
+        "lastAttestation": {"time": "2026-11-21T12:00:01Z", "profile": "base", "posture": "boot"},
+        "tickets": {"issued": 1, "superseded": 0, "keySha256": "22" * 32, "expires": "2026-11-21T12:00:01Z"},
+    }
+    again = live.snapshot().registration_for(EK)
+    assert (again.issued, again.identity.status.disk_id) == (1, "00000000-0000-4000-8000-000000000000")
+
+
+def test_a_change_in_between_is_a_conflict(gateway: FakeGateway) -> None:
+    registration = LivePolicy(gateway).snapshot().registration_for(EK)
+    gateway.apply(identity(admission="Revoked"))
+    with pytest.raises(AttestedError) as caught:
+        StatusWriter(gateway).write(registration, StatusChange(phase="Admitted"))
+    assert caught.value.code == "API_CONFLICT"
+    assert gateway.status(NAME) == {}
+
+
+def watcher(gateway: FakeGateway, *, own_name: str = "cp-1") -> tuple[NodeWatcher, list[str]]:
+    joined: list[str] = []
+    made = NodeWatcher(gateway, LivePolicy(gateway), StatusWriter(gateway), own_name=own_name, joined=joined.append)
+    return made, joined
+
+
+def set_phase(gateway: FakeGateway, phase: str) -> None:
+    gateway.status(NAME)["phase"] = phase
+
+
+@pytest.mark.parametrize(
+    ("phase", "admission", "nodes", "own_name", "expected"),
+    [
+        pytest.param("Admitted", "Approved", ["w-1"], "cp-1", ["w-1"], id="an admitted machine whose Node is there"),
+        pytest.param("Admitted", "Approved", ["w-2"], "cp-1", [], id="another Node"),
+        pytest.param("Admitted", "Approved", [], "cp-1", [], id="no Node yet"),
+        pytest.param("Joined", "Approved", ["w-1"], "cp-1", [], id="joined already"),
+        pytest.param("", "Approved", ["w-1"], "cp-1", [], id="a Node of a machine that never held a ticket"),
+        pytest.param("", "Approved", ["w-1"], "w-1", ["w-1"], id="this very control plane"),
+        pytest.param("Admitted", "Revoked", ["w-1"], "cp-1", [], id="a revoked machine"),
+    ],
+)
+def test_who_becomes_joined(
+    gateway: FakeGateway, phase: str, admission: str, nodes: list[str], own_name: str, expected: list[str]
+) -> None:
+    gateway.apply(identity(admission=admission))
+    set_phase(gateway, phase)
+    gateway.nodes = nodes
+    watch, joined = watcher(gateway, own_name=own_name)
+    watch.run_once()
+    assert joined == expected
+    assert gateway.status(NAME)["phase"] == ("Joined" if expected else phase)
+
+
+def test_a_status_that_changed_meanwhile_is_read_again(gateway: FakeGateway) -> None:
+    set_phase(gateway, "Admitted")
+    gateway.nodes = ["w-1"]
+    gateway.before_write = lambda: gateway.apply(identity(knownBy="enroll"))
+    watch, joined = watcher(gateway)
+    watch.run_once()
+    assert joined == ["w-1"]
+    assert gateway.status(NAME)["phase"] == "Joined"
+
+
+def test_a_status_that_keeps_its_phase_writes_nothing_about_it() -> None:
+    assert StatusChange(attested_at=datetime(2026, 1, 1, tzinfo=UTC)).to_document().keys() == {"lastAttestation", "tpm"}
