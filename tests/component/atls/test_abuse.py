@@ -1,0 +1,141 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What strangers may do to a relay while good machines pass."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
+from ansible_collections.attested.kubernetes.tests.support.atls import Bed, pieces, running_bed, settled
+from OpenSSL import SSL
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+HALF_OPEN = 200
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture
+async def bed() -> AsyncIterator[Bed]:
+    """A relay with its service, with short times."""
+    async with running_bed(limits=Limits(handshake_seconds=1.5, rejection_floor_seconds=0.05)) as running:
+        yield running
+
+
+def client_hello() -> bytes:
+    """Return what a TLS client sends first."""
+    connection = SSL.Connection(SSL.Context(SSL.TLS_CLIENT_METHOD), None)
+    connection.set_connect_state()
+    with pytest.raises(SSL.WantReadError):
+        connection.do_handshake()
+    return connection.bio_read(1 << 16)
+
+
+async def opened(bed: Bed, count: int, first: bytes = b"") -> list[Stream]:
+    """Open connections that send ``first`` and then nothing."""
+    streams = [await asyncio.open_connection("127.0.0.1", bed.port) for _ in range(count)]
+    for _, writer in streams:
+        writer.write(first)
+    return streams
+
+
+def closed(streams: list[Stream]) -> None:
+    """Close them."""
+    for _, writer in streams:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(b"", id="idle connections"),
+        pytest.param(client_hello()[:100], id="half a ClientHello"),
+        pytest.param(client_hello(), id="half-open after a full ClientHello"),
+    ],
+)
+async def test_good_machines_pass_while_strangers_wait(bed: Bed, first: bytes) -> None:
+    """Two hundred connections that go nowhere keep nobody out, and are dropped in time."""
+    strangers = await opened(bed, HALF_OPEN, first)
+    await settled(lambda: bed.listener.unverified == HALF_OPEN)
+    assert all(await asyncio.gather(*(bed.say() for _ in range(5))))
+    await settled(lambda: bed.listener.unverified == 0)
+    assert set(bed.events.reasons("connection_failed")) == {"CONNECTION_TIMEOUT"}
+    closed(strangers)
+
+
+async def test_the_oldest_strangers_give_way() -> None:
+    """With every place taken, a good machine still gets one."""
+    limits = Limits(unverified=20, unverified_per_source=10, rejection_floor_seconds=0.05)
+    async with running_bed(limits=limits) as bed:
+        strangers = await opened(bed, 50, client_hello())
+        await settled(lambda: bed.listener.unverified == 10)
+        assert await bed.say()
+        assert set(bed.events.reasons("connection_failed")) == {"CONNECTION_LIMIT"}
+        closed(strangers)
+
+
+async def test_a_dripping_hello_ends_in_time(bed: Bed) -> None:
+    """A byte now and then does not extend the time."""
+    ((reader, writer),) = await opened(bed, 1)
+
+    async def drip() -> None:
+        for piece in pieces(client_hello(), 1):
+            writer.write(piece)
+            await asyncio.sleep(0.05)
+
+    dripping = asyncio.create_task(drip())
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    dripping.cancel()
+    assert bed.events.reasons("connection_failed") == ["CONNECTION_TIMEOUT"]
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", id="HTTP"),
+        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", id="HTTP/2 without TLS"),
+        pytest.param(b"\x16\x03\x01\xff\xff" + bytes(70_000), id="an oversized record"),
+        pytest.param(b"\x16\x03\x01\x00\x00" * 1000, id="empty records"),
+        pytest.param(bytes(range(255, -1, -1)) * 20, id="bytes of no protocol"),
+    ],
+)
+async def test_junk_is_closed_at_once(bed: Bed, junk: bytes) -> None:
+    """Without an answer, with one reason in the log."""
+    ((reader, writer),) = await opened(bed, 1, junk)
+    with suppress(ConnectionResetError):  # our end may close with bytes still unread
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert bed.events.reasons("connection_failed") == ["CLIENT_HELLO_MALFORMED"]
+    writer.transport.abort()
+
+
+async def test_mutated_hellos_leave_it_healthy(bed: Bed) -> None:
+    """Three hundred of them, each changed in a few bytes."""
+    chance = random.Random(7)
+    hello = client_hello()
+    for _ in range(300):
+        mutated = bytearray(hello)
+        for _ in range(3):
+            mutated[chance.randrange(len(mutated))] = chance.randrange(256)
+        ((_, writer),) = await opened(bed, 1, bytes(mutated))
+        await asyncio.sleep(0)
+        closed([(_, writer)])
+    assert await bed.say()
+    await settled(lambda: bed.listener.unverified == 0)
+    assert "INTERNAL" not in bed.events.reasons("connection_failed")
+
+
+async def test_resets_leave_it_healthy(bed: Bed) -> None:
+    """Connect, three bytes, reset: no task and no slot remains."""
+    for _ in range(200):
+        closed(await opened(bed, 1, b"\x16\x03\x01"))
+    assert await bed.say()
+    await settled(lambda: bed.listener.unverified == 0)
+    assert set(bed.events.reasons("connection_failed")) <= {"CONNECTION_CLOSED"}
