@@ -65,7 +65,6 @@ Handler = Callable[[bytes, Call], Awaitable[bytes]]
 
 _STATUS = {
     Coarse.INVALID: "INVALID_ARGUMENT",
-    Coarse.LOCAL: "INTERNAL",
     Coarse.REFUSED: "PERMISSION_DENIED",
     Coarse.UNAVAILABLE: "UNAVAILABLE",
 }
@@ -138,6 +137,8 @@ class UnixServer:
             reason = Reason.INTERNAL
         await asyncio.sleep(max(0.0, begun + self._limits.refusal_floor_seconds - self._clock.monotonic()))
         coarse = reason.value.coarse
+        if coarse is Coarse.LOCAL:  # a trouble of this machine, of which a peer only needs to know that it may pass
+            coarse = Coarse.UNAVAILABLE
         await context.abort(getattr(grpc.StatusCode, _STATUS[coarse]), coarse.value)
         return b""
 

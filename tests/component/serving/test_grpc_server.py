@@ -1,0 +1,206 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gRPC server of a service over its real socket: bytes, statuses, limits, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import (
+    Call,
+    ServerLimits,
+    UnixServer,
+    open_log,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+LIMITS = ServerLimits(message_bytes=10_000, metadata_bytes=8_192, call_seconds=0.3, calls=2, drain_seconds=1)
+
+
+class Handlers:
+    """What the server is asked to do, one method for each way a call can end."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[bytes, Call]] = []
+        self.release = asyncio.Event()
+
+    async def echo(self, request: bytes, call: Call) -> bytes:
+        self.seen.append((request, call))
+        call.line.set(node="w-1")
+        return request[::-1]
+
+    async def refuse(self, request: bytes, call: Call) -> bytes:
+        del call
+        raise Refusal(f"secret story of {request!r}", reason=Reason[request.decode()])
+
+    async def explode(self, request: bytes, call: Call) -> bytes:
+        del request, call
+        raise ZeroDivisionError("secret story")
+
+    async def hold(self, request: bytes, call: Call) -> bytes:
+        del call
+        await self.release.wait()
+        return request
+
+
+class Bed:
+    """A running server, its log and a channel to it."""
+
+    def __init__(self, path: Path, limits: ServerLimits) -> None:
+        self.path = path
+        self.handlers = Handlers()
+        self.written = io.StringIO()
+        self.server = UnixServer(
+            socket_path=path,
+            handlers={f"/t.T/{name}": getattr(self.handlers, name) for name in ("echo", "refuse", "explode", "hold")},
+            log=open_log(stream=self.written, environ={}),
+            limits=limits,
+        )
+        self.channel: Any = None
+
+    async def call(self, name: str, request: bytes = b"", **options: Any) -> Any:
+        return await self.channel.unary_unary(f"/t.T/{name}")(request, timeout=5, **options)
+
+    async def error(self, name: str, request: bytes = b"", **options: Any) -> grpc.aio.AioRpcError:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await self.call(name, request, **options)
+        return caught.value
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.written.getvalue().splitlines()]
+
+
+@pytest.fixture
+def opt_limits() -> ServerLimits:
+    """Small ones."""
+    return LIMITS
+
+
+@pytest.fixture
+async def bed(tmp_path: Path, opt_limits: ServerLimits) -> AsyncIterator[Bed]:
+    """A running server."""
+    running = Bed(tmp_path / "s", opt_limits)
+    await running.server.start()
+    async with grpc.aio.insecure_channel(f"unix:{running.path}") as channel:
+        running.channel = channel
+        yield running
+    await running.server.stop()
+
+
+async def test_bytes_arrive_as_sent(bed: Bed) -> None:
+    """Request and binary metadata are untouched; the log has one line of it."""
+    request = bytes(range(256))
+    answer = await bed.call("echo", request, metadata=(("attested-binding-bin", b"\x00\xff"), ("plain", "x")))
+    ((seen, call),) = bed.handlers.seen
+    assert (answer, seen) == (request[::-1], request)
+    assert (call.metadata["attested-binding-bin"], call.metadata["plain"]) == (b"\x00\xff", "x")
+    (line,) = bed.lines()
+    assert (line["event"], line["method"], line["outcome"], line["node"]) == ("call", "/t.T/echo", "ok", "w-1")
+    assert line["correlation_id"] == call.correlation_id
+
+
+@pytest.mark.parametrize(
+    ("name", "request_bytes", "status", "text"),
+    [
+        pytest.param("refuse", b"EVIDENCE_MISSING", "PERMISSION_DENIED", "attestation refused", id="a refusal"),
+        pytest.param("refuse", b"NONCE_MALFORMED", "INVALID_ARGUMENT", "request not understood", id="bad input"),
+        pytest.param("refuse", b"BACKEND_UNREACHABLE", "UNAVAILABLE", "service not ready, try again", id="not ready"),
+        pytest.param("refuse", b"FILE_UNUSABLE", "UNAVAILABLE", "service not ready, try again", id="own trouble"),
+        pytest.param("explode", b"", "UNAVAILABLE", "service not ready, try again", id="an unexpected error"),
+        pytest.param("hold", b"", "UNAVAILABLE", "service not ready, try again", id="no answer in time"),
+    ],
+)
+async def test_errors_become_statuses_once(bed: Bed, name: str, request_bytes: bytes, status: str, text: str) -> None:
+    """The peer gets the coarse text and the correlation id, the log the story under the same id."""
+    error = await bed.error(name, request_bytes)
+    assert (error.code().name, error.details()) == (status, text)
+    (line,) = bed.lines()
+    assert dict(error.trailing_metadata())["attested-correlation-id"] == line["correlation_id"]
+    assert line["outcome"] in {"refused", "failed"}
+    assert line["reason"] in {request_bytes.decode(), "INTERNAL", "REQUEST_TIMEOUT"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "status"),
+    [
+        pytest.param("none", {}, "UNIMPLEMENTED", id="a path that nobody serves"),
+        pytest.param("echo", {"request": bytes(10_001)}, "RESOURCE_EXHAUSTED", id="a message over the limit"),
+        pytest.param(
+            "echo", {"metadata": (("x-bin", bytes(9000)),)}, "RESOURCE_EXHAUSTED", id="metadata over the limit"
+        ),
+    ],
+)
+async def test_limits_hold_before_a_handler_runs(bed: Bed, name: str, options: dict[str, Any], status: str) -> None:
+    """Nothing of it is parsed, nothing of it is logged as a call."""
+    error = await bed.error(name, **options)
+    assert (error.code().name, bed.handlers.seen, bed.lines()) == (status, [], [])
+
+
+async def test_too_many_calls_at_once_are_told(bed: Bed) -> None:
+    """The third of two; and there is room again afterwards."""
+    held = [asyncio.create_task(bed.call("hold")) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    assert (await bed.error("echo")).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    bed.handlers.release.set()
+    await asyncio.gather(*held)
+    assert await bed.call("echo", b"ab") == b"ba"
+
+
+class TestFloor:
+    """With a floor, refusals come late and answers do not."""
+
+    @pytest.fixture
+    def opt_limits(self) -> ServerLimits:
+        """A floor of 0.3 s."""
+        return ServerLimits(refusal_floor_seconds=0.3)
+
+    async def test_no_refusal_is_early(self, bed: Bed) -> None:
+        """Counted from the beginning of the call."""
+        begun = time.monotonic()
+        await bed.error("refuse", b"EVIDENCE_MISSING")
+        assert time.monotonic() - begun >= 0.3
+
+
+async def test_a_stopped_server_lets_calls_end_and_leaves_no_socket(bed: Bed) -> None:
+    """A running call gets its answer."""
+    held = asyncio.create_task(bed.call("hold", b"x"))
+    await asyncio.sleep(0.1)
+    stopping = asyncio.create_task(bed.server.stop())
+    await asyncio.sleep(0)
+    bed.handlers.release.set()
+    assert await held == b"x"
+    await stopping
+    assert not bed.path.exists()
+
+
+async def test_a_socket_left_by_a_killed_process_is_replaced(tmp_path: Path) -> None:
+    """And the new one is for its owner only."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    running = Bed(path, LIMITS)
+    await running.server.start()
+    assert path.stat().st_mode & 0o777 == 0o600
+    await running.server.stop()
+
+
+async def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
+    """Something else lies there: say so, touch nothing."""
+    path = tmp_path / "s"
+    path.write_text("precious", encoding="utf-8")
+    with pytest.raises(SystemFault, match="FILE_UNUSABLE"):
+        await Bed(path, LIMITS).server.start()
+    assert path.read_text(encoding="utf-8") == "precious"
