@@ -9,11 +9,18 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+Opened: TypeAlias = Callable[..., AbstractContextManager[Tpm]]
+"""The fixture of that name: ``opened(swtpm)`` is our client of it."""
 
 TOOLS = ("swtpm", "swtpm_setup", "swtpm_ioctl", "swtpm_localca", "certtool")
 _STARTUP_CLEAR = bytes.fromhex("80010000000c000001440000")

@@ -102,12 +102,15 @@ def plan_persistence(tpm: Tpm) -> Persistence:
 def persist_keys(tpm: Tpm) -> Persistence:
     """Keep EK and AK in the TPM, so that no later use has to make them; return what was done.
 
-    Handles in use are never overwritten. Raises TPM_HIERARCHY_AUTH when the owner hierarchy has a password.
+    Handles in use are never overwritten; keys that were loaded before are to be loaded again. Raises
+    TPM_HIERARCHY_AUTH when the owner hierarchy has a password.
     """
     plan = plan_persistence(tpm)
     for kind in plan.missing:
-        tpm.evict(_create(tpm, kind), kind.persistent)
         tpm.forget(kind.label)
+        key = _create(tpm, kind)
+        tpm.evict(key, kind.persistent)
+        tpm.flush(key.handle)
     return plan
 
 

@@ -1,0 +1,172 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which keys a TPM gives us, and that they are kept only once and only where there is room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.system.random import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+    ALG_ECC,
+    ALG_RSA,
+    load_attestation_key,
+    load_endorsement_key,
+    make_credential,
+    persist_keys,
+    plan_persistence,
+    seal,
+    unseal,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
+    PERSISTENT_AK,
+    PERSISTENT_EK_ECC,
+    PERSISTENT_EK_RSA,
+    RH_ENDORSEMENT,
+    RH_OWNER,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK, EK_RSA, SRK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
+
+
+def test_a_certified_rsa_key_comes_with_its_certificate(swtpm: Swtpm, opened: Opened) -> None:
+    with opened(swtpm) as tpm:
+        ek = load_endorsement_key(tpm)
+    assert (ek.public.type, len(ek.certificates)) == (ALG_RSA, 1)
+
+
+def test_without_any_certificate_it_is_the_rsa_key(swtpms: Callable[..., Swtpm], opened: Opened) -> None:
+    with opened(swtpms("plain", certified=False)) as tpm:
+        ek = load_endorsement_key(tpm)
+    assert (ek.public.type, ek.certificates, ek.persistent) == (ALG_RSA, (), False)
+
+
+def test_a_tpm_certified_for_p256_works_throughout(swtpms: Callable[..., Swtpm], opened: Opened, use_ecc_ek) -> None:
+    swtpm = swtpms("plain", certified=False)
+    use_ecc_ek(swtpm)
+    with opened(swtpm) as tpm:
+        ek, ak = load_endorsement_key(tpm), load_attestation_key(tpm)
+        made = make_credential(ek.public, ak.name, b"s" * 32, SystemRandom())
+        assert (ek.public.type, len(ek.certificates)) == (ALG_ECC, 1)
+        assert tpm.activate_credential(ak, ek, made) == b"s" * 32
+        assert persist_keys(tpm).changed
+        assert load_endorsement_key(tpm).handle == PERSISTENT_EK_ECC
+        assert unseal(tpm, seal(tpm, b"secret", tpm.pcr_read([0]))) == b"secret"
+
+
+@pytest.mark.parametrize(
+    ("index", "reason", "text"),
+    [
+        pytest.param(0x01C00016, Reason.TPM_EK_UNSUPPORTED, "ECC P-384", id="certified for P-384 only"),
+        pytest.param(0x01C00002, Reason.TPM_EK_MISMATCH, "another key", id="a certificate for another key"),
+    ],
+)
+def test_a_tpm_is_refused_that_is(
+    index: int, reason: Reason, text: str, swtpms: Callable[..., Swtpm], opened: Opened, put_certificate
+) -> None:
+    swtpm = swtpms("plain", certified=False)
+    put_certificate(swtpm, index, b"\x30\x03abc")
+    with opened(swtpm) as tpm, pytest.raises(TpmError, match=text) as caught:
+        load_endorsement_key(tpm)
+    assert caught.value.reason is reason
+
+
+def test_issuers_in_the_tpm_come_after_the_certificate(swtpm: Swtpm, opened: Opened, put_certificate) -> None:
+    put_certificate(swtpm, 0x01C00100, b"\x30\x03abc\x30")
+    put_certificate(swtpm, 0x01C00101, b"\x02de\xff\xff")
+    with opened(swtpm) as tpm:
+        assert load_endorsement_key(tpm).certificates[1:] == (b"\x30\x03abc", b"\x30\x02de")
+
+
+def test_keys_are_kept_once_and_stay_the_same(swtpms: Callable[..., Swtpm], opened: Opened) -> None:
+    swtpm = swtpms("plain", certified=False)
+    with opened(swtpm) as tpm:
+        before = [load_endorsement_key(tpm).name, load_attestation_key(tpm).name]
+        assert plan_persistence(tpm).changed
+        assert len(persist_keys(tpm).missing) == 2
+        assert [load_endorsement_key(tpm).name, load_attestation_key(tpm).name] == before
+        assert load_attestation_key(tpm).handle == PERSISTENT_AK
+        assert not persist_keys(tpm).changed
+        assert tpm.handles(0x80000000) == ()
+    swtpm.reset()
+    with opened(swtpm) as tpm:
+        assert [load_endorsement_key(tpm).handle, load_attestation_key(tpm).handle] == [
+            PERSISTENT_EK_RSA,
+            PERSISTENT_AK,
+        ]
+        assert not plan_persistence(tpm).changed
+        assert tpm.handles(0x80000000) == ()
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "template"),
+    [
+        pytest.param(RH_OWNER, SRK, id="a storage key"),
+        pytest.param(RH_OWNER, AK, id="the same template in another hierarchy"),
+        pytest.param(RH_ENDORSEMENT, EK_RSA, id="another key of the endorsement hierarchy"),
+    ],
+)
+def test_a_handle_in_use_is_left_alone_and_not_believed(
+    hierarchy: int, template: object, swtpms: Callable[..., Swtpm], opened: Opened
+) -> None:
+    swtpm = swtpms("plain", certified=False)
+    with opened(swtpm) as tpm:
+        squatter = tpm.create_primary(hierarchy, template)
+        tpm.evict(squatter, PERSISTENT_AK)
+    with opened(swtpm) as tpm:
+        plan = persist_keys(tpm)
+        ak = load_attestation_key(tpm)
+        assert [kind.persistent for kind in plan.occupied] == [PERSISTENT_AK]
+        assert tpm.read_public(PERSISTENT_AK)[0] == squatter.public
+        assert (ak.persistent, ak.public.as_template()) == (False, AK)
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "action"),
+    [
+        pytest.param("endorsement", load_attestation_key, id="endorsement: no attestation key"),
+        pytest.param("owner", persist_keys, id="owner: nothing is kept"),
+        pytest.param("owner", lambda tpm: seal(tpm, b"s", {0: bytes(32)}), id="owner: nothing is sealed"),
+    ],
+)
+def test_a_hierarchy_with_a_password_is_refused_by_name(
+    hierarchy: str, action, swtpm: Swtpm, opened: Opened, tool: Callable[..., str]
+) -> None:
+    tool(swtpm, "changeauth", "-c", hierarchy, "password")
+    with opened(swtpm) as tpm:
+        properties = tpm.properties()
+        assert (properties.owner_auth_set, properties.endorsement_auth_set) == (
+            hierarchy == "owner",
+            hierarchy == "endorsement",
+        )
+        with pytest.raises(TpmError, match=f"the {hierarchy} hierarchy") as caught:
+            action(tpm)
+    assert caught.value.reason is Reason.TPM_HIERARCHY_AUTH
+
+
+def test_a_credential_for_another_tpm_is_refused(swtpms: Callable[..., Swtpm], opened: Opened) -> None:
+    with opened(swtpms("b")) as tpm:
+        other = load_endorsement_key(tpm)
+    with opened(swtpms("a")) as tpm:
+        ek, ak = load_endorsement_key(tpm), load_attestation_key(tpm)
+        with pytest.raises(TpmError):
+            tpm.activate_credential(ak, ek, make_credential(other.public, ak.name, b"s", SystemRandom()))
+        assert tpm.handles(0x02000000) == ()
+
+
+def test_a_file_of_a_tpm_is_not_needed(tmp_path: Path, opened: Opened, swtpms: Callable[..., Swtpm]) -> None:
+    swtpm = swtpms("tcp", tcp=True)
+    assert swtpm.tcti.startswith("swtpm:host=127.0.0.1,port=")
+    with opened(swtpm) as tpm:
+        assert load_endorsement_key(tpm).certificates
+    swtpm.reset()
+    assert not (tmp_path / "tpms" / "tcp" / "tpm").exists()
