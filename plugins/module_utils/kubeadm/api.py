@@ -18,6 +18,7 @@ from .._deps.yaml import yaml
 from ..errors import KubeadmError
 from ..reasons import Reason
 from ..system import read_bytes
+from .spec import API_PORT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +44,35 @@ class NodeReader(Protocol):
 
     def node(self, name: str) -> NodeView | None:
         """Return the object, None when there is none; raises API_UNREACHABLE."""
+
+
+class Health(Protocol):
+    """Says whether an API server is ready."""
+
+    def is_ready(self) -> bool:
+        """Say so now; a server out of reach is not ready."""
+
+
+class LocalHealth:
+    """Asks the API server of this machine for its health, as anybody may."""
+
+    def __init__(self, *, ca: Path, address: str) -> None:
+        """Keep the CA's certificate and the address that the server listens on."""
+        self._ca = ca
+        self._address = address
+
+    def is_ready(self) -> bool:
+        """Say whether /readyz answers 200."""
+        try:
+            context = ssl.create_default_context(cafile=str(self._ca))
+            connection = http.client.HTTPSConnection(self._address, API_PORT, timeout=_TIMEOUT_SECONDS, context=context)
+            try:
+                connection.request("GET", "/readyz")
+                return connection.getresponse().status == http.client.OK
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

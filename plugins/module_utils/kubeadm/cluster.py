@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import KubeadmError, SystemFault
+from ..errors import KubeadmError
 from ..reasons import Reason
 from ..system import write_atomic
+from .api import Health, LocalHealth
 from .operation import Machine, Operation, Step
 from .phases import INIT_PHASES
 from .render import api_server_files, ignored_checks, render_init
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .spec import ClusterSpec, NodeSpec
 
-_READY_TIMEOUT_SECONDS = 120.0
-_POLL_SECONDS = 0.5
-_CALL_SECONDS = 10
+READY_TIMEOUT_SECONDS = 240.0
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +36,17 @@ class InitOutcome:
 class ControlPlane:
     """One machine that is (or becomes) the first control plane."""
 
-    def __init__(self, cluster: ClusterSpec, node: NodeSpec, machine: Machine) -> None:
+    def __init__(self, cluster: ClusterSpec, node: NodeSpec, machine: Machine, *, health: Health | None = None) -> None:
         """Render the configuration; raises KUBEADM_OPTION_INVALID."""
         self._machine = machine
+        self._health = health or LocalHealth(ca=machine.paths.ca, address=node.node_ip)
         self._operation = Operation(
             machine,
             name="init",
             table=INIT_PHASES,
             config=render_init(cluster, node, paths=machine.paths),
             ignored=ignored_checks(node),
+            wait_ready=self.wait_ready,
         )
 
     def plan(self) -> Plan:
@@ -62,30 +64,16 @@ class ControlPlane:
         return InitOutcome(steps=steps, complete=not left.phases)
 
     def wait_ready(self) -> None:
-        """Wait until the API server says that it is ready; raises API_UNREACHABLE."""
+        """Wait until the API server of this machine says that it is ready; raises API_UNREACHABLE."""
         clock = self._machine.clock
-        deadline = clock.monotonic() + _READY_TIMEOUT_SECONDS
-        while not self._is_ready():
+        deadline = clock.monotonic() + READY_TIMEOUT_SECONDS
+        while not self._health.is_ready():
             if clock.monotonic() > deadline:
                 raise KubeadmError(
-                    f"expected the API server to be ready within {_READY_TIMEOUT_SECONDS:g} s",
+                    f"expected the API server to be ready within {READY_TIMEOUT_SECONDS:g} s",
                     reason=Reason.API_UNREACHABLE,
                 )
             clock.sleep(_POLL_SECONDS)
-
-    def _is_ready(self) -> bool:
-        config = str(self._machine.paths.admin_config)
-        try:
-            result = self._machine.runner.run(
-                ["kubectl", "--kubeconfig", config, "--request-timeout=5s", "get", "--raw=/readyz"],
-                timeout_seconds=_CALL_SECONDS,
-                check=False,
-            )
-        except SystemFault as error:
-            if error.reason is not Reason.COMMAND_TIMEOUT:
-                raise
-            return False
-        return result.returncode == 0
 
     def _write_api_server_files(self) -> None:
         for name, content in api_server_files(self._machine.paths).items():

@@ -66,18 +66,30 @@ class Machine:
         return Journal(self.paths.state)
 
 
+def _nothing_to_wait_for() -> None:
+    """Return at once: a node that joins finds a running API server."""
+
+
 class Operation:
     """``kubeadm init`` or ``kubeadm join`` as phases: plan, then apply; a run after a kill goes on."""
 
     def __init__(
-        self, machine: Machine, *, name: str, table: Sequence[Phase], config: bytes, ignored: Sequence[str]
+        self,
+        machine: Machine,
+        *,
+        name: str,
+        table: Sequence[Phase],
+        config: bytes,
+        ignored: Sequence[str],
+        wait_ready: Callable[[], None] = _nothing_to_wait_for,
     ) -> None:
-        """Keep the table of phases and the rendered configuration."""
+        """Keep the table of phases, the rendered configuration, and how to wait for the API server."""
         self._machine = machine
         self._name = name
         self._table = tuple(table)
         self._config = config
         self._ignored = tuple(ignored)
+        self._wait_ready = wait_ready
 
     @property
     def config_sha256(self) -> str:
@@ -129,14 +141,17 @@ class Operation:
 
     def _do(self, phase: Phase) -> None:
         if phase.doer is Doer.KUBEADM:
-            Kubeadm(self._machine.runner, operation=self._name, config=self._config_path(), ignored=self._ignored).run(
-                phase
-            )
+            self._kubeadm().run(phase)
         elif phase.doer is Doer.CREDENTIAL:
             adopt_embedded(self._machine.paths, clock=self._machine.clock)
+        elif phase.doer is Doer.READINESS:
+            self._wait_ready()
         else:
             for path in phase.absent:
                 remove(self._machine.paths.root / path)
+
+    def _kubeadm(self) -> Kubeadm:
+        return Kubeadm(self._machine.runner, operation=self._name, config=self._config_path(), ignored=self._ignored)
 
     def _timed(self, name: str, title: str, action: Callable[[], None]) -> Step:
         begun = self._machine.clock.monotonic()

@@ -16,6 +16,7 @@ class Doer(Enum):
     KUBEADM = "kubeadm"
     CREDENTIAL = "credential"
     LEFTOVERS = "leftovers"
+    READINESS = "readiness"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +76,8 @@ INIT_PHASES = (
         command=("kubelet-start",),
         witnesses=(_KUBELET / "config.yaml", _KUBELET / "kubeadm-flags.env"),
     ),
-    Phase(
-        name="wait-control-plane",
-        title="Wait for the control plane",
-        command=("wait-control-plane",),
-        timeout_seconds=300.0,
-    ),
+    # kubeadm's own phase of this name takes no configuration when it runs alone, so the wait is ours.
+    Phase(name="wait-control-plane", title="Wait for the control plane", doer=Doer.READINESS),
     Phase(name="upload-config", title="Keep the configuration in the cluster", command=("upload-config", "all")),
     Phase(name="mark-control-plane", title="Mark the control plane", command=("mark-control-plane",)),
     Phase(name="kubelet-finalize", title="Finish the kubelet", command=("kubelet-finalize", "all")),
@@ -104,12 +101,8 @@ JOIN_PHASES = (
         witnesses=(_KUBELET / "config.yaml", _KUBELET / "kubeadm-flags.env"),
         timeout_seconds=60.0,
     ),
-    Phase(
-        name="kubelet-wait-bootstrap",
-        title="Wait for the kubelet",
-        command=("kubelet-wait-bootstrap",),
-        timeout_seconds=180.0,
-    ),
+    # kubeadm's phase kubelet-wait-bootstrap takes any node for a control plane when it runs alone (1.35); the Node
+    # object of this boot, which is waited for afterwards, says more.
     Phase(
         name="bootstrap-config",
         title="Remove the copy of the kubelet's credential",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from .spec import ClusterSpec, KubernetesPaths, NodeSpec, require_valid, require_valid_node, split_endpoint
+from .spec import API_PORT, ClusterSpec, KubernetesPaths, NodeSpec, require_valid, require_valid_node, split_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,6 @@ SKIPPED_INIT_PHASES = ("upload-certs", "bootstrap-token", "show-join-command")
 
 _CGROUP_V1_CHECK = "SystemVerification"
 _AUDIT_LOG = "/var/log/kubernetes/audit"
-_API_PORT = 6443
 _HEALTH_PATHS = ("livez", "readyz", "healthz")
 
 
@@ -183,7 +182,7 @@ def _registration(node: NodeSpec) -> dict[str, Any]:
 
 
 def _local_endpoint(node: NodeSpec) -> dict[str, Any]:
-    return {"advertiseAddress": node.node_ip, "bindPort": _API_PORT}
+    return {"advertiseAddress": node.node_ip, "bindPort": API_PORT}
 
 
 def _arguments(values: Mapping[str, str]) -> list[dict[str, str]]:

@@ -20,6 +20,9 @@ _ENDPOINT = re.compile(r"(?P<host>[^:\s]+|\[[0-9a-f:]+\]):(?P<port>[0-9]{1,5})")
 _NAME_LIMIT = 253
 _PORT_LIMIT = 65535
 
+API_PORT = 6443
+"""Where the API server of each control plane listens."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:

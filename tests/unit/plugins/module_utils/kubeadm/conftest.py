@@ -50,7 +50,6 @@ class FakePrograms:
         self.root = root
         self.calls = []
         self.active = False
-        self.ready = True
         self.links = set()
         self.tables = set()
         self.answers = {}
@@ -106,9 +105,6 @@ class FakePrograms:
         if "--now" in words:
             self.active = False
         return 0, b""
-
-    def _kubectl(self, _words):
-        return (0 if self.ready else 1), b""
 
     def _ip(self, words):
         return self._network(self.links, words[1], words[-1])

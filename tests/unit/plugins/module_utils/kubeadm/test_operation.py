@@ -24,9 +24,21 @@ WORKER = NodeSpec(name="w-1", node_ip="10.0.0.21", allow_cgroup_v1=True)
 FAILED = (1, b"error execution phase\ntoken abcdef.0123456789abcdef\n-----BEGIN EC PRIVATE KEY-----\nMHc\n")
 
 
+class Health:
+    ready = True
+
+    def is_ready(self):
+        return self.ready
+
+
 @pytest.fixture
-def control_plane(locked):
-    return ControlPlane(CLUSTER, NODE, locked)
+def health():
+    return Health()
+
+
+@pytest.fixture
+def control_plane(locked, health):
+    return ControlPlane(CLUSTER, NODE, locked, health=health)
 
 
 @pytest.fixture
@@ -44,7 +56,6 @@ def test_init_runs_each_phase_once_and_then_nothing(control_plane, programs, mac
         "etcd local",
         "control-plane all",
         "kubelet-start",
-        "wait-control-plane",
         "upload-config all",
         "mark-control-plane",
         "kubelet-finalize all",
@@ -105,14 +116,14 @@ def test_after_a_failed_phase_the_next_run_continues_there(control_plane, progra
 
 
 def test_a_phase_that_hangs_is_told_as_such(control_plane, programs):
-    programs.answers[("kubeadm", "init", "phase", "wait-control-plane")] = "timeout"
+    programs.answers[("kubeadm", "init", "phase", "upload-config")] = "timeout"
     with pytest.raises(KubeadmError) as caught:
         control_plane.apply(control_plane.plan())
     assert caught.value.code == "KUBEADM_TIMEOUT"
 
 
-def test_an_api_server_that_never_gets_ready_is_told(control_plane, programs):
-    programs.ready = False
+def test_an_api_server_that_never_gets_ready_is_told(control_plane, health):
+    health.ready = False
     with pytest.raises(KubeadmError) as caught:
         control_plane.apply(control_plane.plan())
     assert caught.value.code == "API_UNREACHABLE"
@@ -155,7 +166,7 @@ def material(make_pair, **changes):
 def test_join_runs_its_phases_and_then_nothing(worker, programs, make_pair, machine):
     assert worker.write(material(make_pair))
     worker.apply(worker.plan())
-    assert programs.phases() == ["preflight", "kubelet-start", "kubelet-wait-bootstrap"]
+    assert programs.phases() == ["preflight", "kubelet-start"]
     assert not (machine.paths.kubernetes / "bootstrap-kubelet.conf").exists()
     assert not worker.plan()
 
