@@ -187,8 +187,8 @@ async def running_bed(*, limits: Limits = QUICK, **listener_options: Any) -> Asy
         }
         listener = Listener(backend_socket=backend, registry=registry, limits=limits, observer=events, **options)
         await server.start()
-        port = await listener.start("127.0.0.1", 0)
         try:
+            port = await listener.start("127.0.0.1", 0)
             yield Bed(ca, port, registry, listener, events, validator, directory, backend, seen, credentials)
         finally:
             await listener.stop()

@@ -13,6 +13,7 @@ No byte of a peer goes anywhere before its evidence was judged. Design: docs/pro
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttestedError, TransportError
+from ..errors import AttestedError, SystemFault, TransportError
 from ..reasons import Reason
 from ..system import Clock, Random, SystemClock, SystemRandom
 from .certificate import make_certificate, new_key, open_certificate, spki_sha256
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _PATH_BYTES = 107
 """The kernel's sun_path holds 108 bytes with the closing zero (unix(7))."""
 _NAME_BYTES = 16
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")
 _BACKLOG = 512
 
 
@@ -113,6 +115,9 @@ class Listener:
         try:
             await self._prepare()
             self._server = await loop.create_server(lambda: Wire(self._accept), host, port, backlog=_BACKLOG)
+        except SystemFault:
+            await self.stop()
+            raise
         except OSError as error:
             await self.stop()
             raise TransportError(
@@ -152,12 +157,7 @@ class Listener:
 
     async def _prepare(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="atls-", dir=self._parent)
-        longest = Path(self._directory.name) / ("0" * 2 * _NAME_BYTES)
-        if len(bytes(longest)) > _PATH_BYTES or len(bytes(self._backend)) > _PATH_BYTES:
-            raise TransportError(
-                f"expected socket paths of at most {_PATH_BYTES} bytes, got {longest.parent} and {self._backend}",
-                reason=Reason.FILE_UNUSABLE,
-            )
+        _check_paths(Path(self._directory.name) / ("0" * 2 * _NAME_BYTES), self._backend)
         self._workers = ThreadPoolExecutor(self._limits.judging_workers, thread_name_prefix="judge")
         self._rejector = await start_rejector(self._rejector_path)
 
@@ -348,6 +348,16 @@ class Listener:
             reason=error.code,
             detail=error.message,
             seconds=round(self._clock.monotonic() - peer.accepted_at, 4),
+        )
+
+
+def _check_paths(own: Path, backend: Path) -> None:
+    """Refuse paths that the kernel cuts, or that grpcio would report in another spelling than ours."""
+    too_long = [path for path in (own, backend) if len(bytes(path)) > _PATH_BYTES]
+    if too_long or not _PLAIN_PATH.fullmatch(str(own)):
+        raise SystemFault(
+            f"expected socket paths of at most {_PATH_BYTES} plain characters, got {own.parent} and {backend}",
+            reason=Reason.FILE_UNUSABLE,
         )
 
 

@@ -17,7 +17,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits im
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.relay import Listener
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import MAX_EVIDENCE_BYTES
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
+    AttestedError,
+    SystemFault,
+    TransportError,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     CLUSTER_ID,
@@ -306,6 +310,23 @@ async def test_a_taken_port_is_named(bed: Bed) -> None:
     with pytest.raises(TransportError, match="PORT_UNAVAILABLE"):
         await second.start("127.0.0.1", bed.port)
     assert before == sorted(bed.directory.iterdir())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("with blank", id="grpcio would spell it differently"),
+        pytest.param("x" * 90, id="the kernel would cut it"),
+    ],
+)
+async def test_an_unusable_directory_is_named(bed: Bed, name: str) -> None:
+    """Else every call of a good machine would be refused, and nobody would know why."""
+    directory = bed.directory / name
+    directory.mkdir()
+    with pytest.raises(SystemFault, match="FILE_UNUSABLE"):
+        async with running_bed(runtime_directory=directory):
+            pass
+    assert list(directory.iterdir()) == []
 
 
 # ---- what remains
