@@ -9,6 +9,7 @@ A code never changes its meaning and is never used for two causes.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,6 +37,24 @@ def _row(coarse: Coarse, summary: str, hint: str, command: str = "attested statu
     return ReasonText(coarse, summary, hint, command)
 
 
+def explain(code: str) -> str:
+    """Return what ``code`` means, what a peer hears of it, what to do and the next command, as lines for a terminal.
+
+    Raises `LookupError` with the nearest codes where there is no such one.
+    """
+    wanted = code.strip().upper()
+    if wanted not in Reason.__members__:
+        near = difflib.get_close_matches(wanted, Reason.__members__)
+        raise LookupError(f"expected a reason code, got {code}" + (f"; near it: {', '.join(near)}" if near else ""))
+    text = Reason[wanted].value
+    return (
+        f"{wanted}: {text.summary}\n"
+        f"  what to do    {text.hint}\n"
+        f"  next command  {text.command}\n"
+        f"  a peer hears  {text.coarse.value}"
+    )
+
+
 class Reason(Enum):
     """The stable codes; the member's name is the code, its value the texts."""
 
@@ -49,10 +68,21 @@ class Reason(Enum):
         "The attestation key is not a restricted signing key that only its TPM can use.",
         "Let attestation_key make the key; a key made by other means proves nothing.",
     )
+    AK_HIERARCHY = _row(
+        Coarse.REFUSED,
+        "The attestation key is not a primary key of the endorsement hierarchy.",
+        "Let attestation_key make the key; in other hierarchies the TPM disguises how often it was reset.",
+    )
     AK_MISMATCH = _row(
         Coarse.REFUSED,
         "The quote was made with another attestation key than the challenge was for.",
         "Ask for a new challenge with the key that makes the quote.",
+    )
+    AK_NOT_PINNED = _row(
+        Coarse.REFUSED,
+        "A machine attests with another attestation key than at its first ticket.",
+        "The key follows from the TPM's endorsement seed and our template: find out what changed; a replaced TPM needs replace.",
+        "ansible-playbook attested.kubernetes.replace",
     )
     API_CONFLICT = _row(
         Coarse.UNAVAILABLE,
@@ -203,6 +233,12 @@ class Reason(Enum):
         "The other side did not finish the handshake in time.",
         "Check the network between both machines; trying again is safe.",
     )
+    CONTROL_PLANE_JOIN_UNSUPPORTED = _row(
+        Coarse.REFUSED,
+        "A further control plane cannot join by ticket yet.",
+        "Register the machine as a worker; more control planes come with a later release.",
+        "kubectl get attested",
+    )
     CSR_KEY_UNSUPPORTED = _row(
         Coarse.REFUSED,
         "A certificate request holds a key of a type or size that is not accepted.",
@@ -229,6 +265,12 @@ class Reason(Enum):
         Coarse.INVALID,
         "A disk id is not a lower-case UUID.",
         "Write the id as cryptsetup luksUUID prints it; another spelling would derive another key.",
+    )
+    DISK_ID_NOT_ASSIGNED = _row(
+        Coarse.REFUSED,
+        "A machine names a disk that was not assigned to it.",
+        "The first request names no disk, later ones the assigned one: restore /var/lib/attested/node.json, or reset the node.",
+        "ansible-playbook attested.kubernetes.reset",
     )
     EK_CERTIFICATE_MALFORMED = _row(
         Coarse.REFUSED,
@@ -275,6 +317,11 @@ class Reason(Enum):
         Coarse.INVALID,
         "An event log is larger than the limit.",
         "Check what fills the log of that machine.",
+    )
+    EVIDENCE_MALFORMED = _row(
+        Coarse.INVALID,
+        "The evidence cannot be parsed.",
+        "Check that both sides run the same version and that nothing between them changes bytes.",
     )
     EVIDENCE_MISSING = _row(
         Coarse.REFUSED,
@@ -380,6 +427,18 @@ class Reason(Enum):
         "The stored key bundle has a version that this release does not know.",
         "Run the release of the collection that wrote it, or supply the secret again with init.",
         "ansible-playbook attested.kubernetes.init",
+    )
+    KEY_SERVICE_CALLER_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "A process of another user called the key service.",
+        "Only root and the join service may: find out which process of that user it was.",
+        "journalctl -u attested-key-service",
+    )
+    KEY_SERVICE_UNREACHABLE = _row(
+        Coarse.UNAVAILABLE,
+        "The key service of this control plane does not answer.",
+        "Look at its state; after a changed boot it stays down.",
+        "systemctl status attested-unlock attested-key-service",
     )
     KUBEADM_JOURNAL_MALFORMED = _row(
         Coarse.LOCAL,
@@ -592,6 +651,12 @@ class Reason(Enum):
         "Something of Kubernetes is still on the machine after a reset.",
         "Remove what the message names, or reboot the machine, and run again.",
     )
+    ROLE_NOT_REGISTERED = _row(
+        Coarse.REFUSED,
+        "A machine asks for more than its registered role.",
+        "The role comes from the NodeIdentity: remove the node and enroll it in the role that it shall have.",
+        "kubectl get attested",
+    )
     RUNTIME_INSTALL_FAILED = _row(
         Coarse.LOCAL,
         "The virtual environment could not be made from the bundle's wheels.",
@@ -656,10 +721,28 @@ class Reason(Enum):
         "Turn swap off (swapoff -a) and keep it off, or let prepare do it.",
         "ansible-playbook attested.kubernetes.prepare",
     )
+    TICKET_EXPIRED = _row(
+        Coarse.LOCAL,
+        "A ticket's time is over, by this machine's clock.",
+        "Compare this machine's clock with the control plane's; then run again.",
+        "timedatectl",
+    )
+    TICKET_HANDLE_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "A handle names no ticket of this boot.",
+        "Fetch a ticket first: handles end with the boot and with the use of the ticket.",
+        "ansible-playbook attested.kubernetes.node",
+    )
     TICKET_MALFORMED = _row(
         Coarse.INVALID,
         "A ticket holds a field that means nothing.",
         "Check that both sides run the same version of the collection.",
+    )
+    TICKET_NOT_OURS = _row(
+        Coarse.LOCAL,
+        "A signed ticket is for another cluster, node, disk or key.",
+        "Compare name and cluster id in /etc/attested/node.yml with the site's inventory and cluster.yml.",
+        "kubectl get attested",
     )
     TICKET_SIGNATURE = _row(
         Coarse.LOCAL,

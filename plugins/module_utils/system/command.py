@@ -72,6 +72,8 @@ class SystemRunner:
             )
         except FileNotFoundError as error:
             raise SystemFault(f"expected the program {words[0]}, found none", reason=Reason.COMMAND_MISSING) from error
+        except OSError as error:
+            raise SystemFault(f"cannot start {words[0]}: {error.strerror}", reason=Reason.COMMAND_MISSING) from error
         except subprocess.TimeoutExpired as error:
             raise SystemFault(
                 f"{words[0]} did not end within {timeout_seconds:g} s", reason=Reason.COMMAND_TIMEOUT

@@ -1,0 +1,100 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write `docs/reason-codes.md` and `docs/variables.md` from what the code says.
+
+Usage: python tests/support/build_docs.py [--check]
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
+from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+
+NOTICE = "<!-- made by tests/support/build_docs.py: change the source and run it again -->\n"
+
+
+def reason_codes() -> str:
+    """Return the page of all reason codes, from `plugins/module_utils/reasons.py`."""
+    rows = [
+        "# Reason codes",
+        "",
+        NOTICE,
+        "Every refusal and failure has one stable code; a code has one cause. `attested explain CODE` says the same.",
+        "A peer on the network hears only the coarse text of the third column; the full story is in our own log.",
+        "",
+        "| code | what happened, and what to do | a peer hears | next command |",
+        "|---|---|---|---|",
+    ]
+    for reason in Reason:
+        text = reason.value
+        heard = "-" if text.coarse is Coarse.LOCAL else text.coarse.value
+        rows.append(f"| `{reason.name}` | {text.summary} *{text.hint}* | {heard} | `{text.command}` |")
+    return "\n".join(rows) + "\n"
+
+
+def variables() -> str:
+    """Return the page of all variables, from `roles/*/meta/argument_specs.yml`."""
+    rows = [
+        "# Variables",
+        "",
+        NOTICE,
+        "Set `attested_*` in the site's `group_vars`; the playbooks hand them to the roles under the names below.",
+    ]
+    for path in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
+        specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
+        for entry, spec in sorted(specs.items()):
+            name = path.parts[-3] + ("" if entry == "main" else f" ({entry})")
+            rows += ["", f"## {name}", "", _sentence(spec.get("short_description", "")), ""]
+            rows += _table(spec.get("options") or {})
+    return "\n".join(rows) + "\n"
+
+
+def _table(options: dict[str, Any]) -> list[str]:
+    if not options:
+        return ["No variables."]
+    rows = ["| variable | type | default | meaning |", "|---|---|---|---|"]
+    for name, option in sorted(options.items()):
+        default = "required" if option.get("required") else f"`{option['default']}`" if "default" in option else "-"
+        meaning = option.get("description", "")
+        text = " ".join(meaning) if isinstance(meaning, list) else meaning
+        rows.append(f"| `{name}` | {option.get('type', 'str')} | {default} | {_cell(text)} |")
+    return rows
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+PAGES = {"docs/reason-codes.md": reason_codes, "docs/variables.md": variables}
+
+
+def stale() -> list[str]:
+    """Return the pages that are not what the code says."""
+    return [
+        name
+        for name, render in PAGES.items()
+        if not (ROOT / name).is_file() or (ROOT / name).read_text(encoding="utf-8") != render()
+    ]
+
+
+def main() -> None:
+    """Write the pages, or with --check compare them."""
+    if "--check" in sys.argv[1:]:
+        if wrong := stale():
+            raise SystemExit(f"not fresh: {', '.join(wrong)}; run tests/support/build_docs.py")
+        return
+    for name, render in PAGES.items():
+        (ROOT / name).write_text(render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The tree as data: source files, what they import, how long their functions are. For tests of the house rules."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+UTILS = ROOT / "plugins" / "module_utils"
+COLLECTION = "ansible_collections.attested.kubernetes"
+OURS = f"{COLLECTION}.plugins"
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module by its absolute name, at a line; ``typing_only`` where it stands under TYPE_CHECKING."""
+
+    module: str
+    line: int
+    typing_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function: where it is, its lines without the docstring, its positional parameters without self."""
+
+    where: str
+    lines: int
+    positional: int
+
+
+@cache
+def tracked(pattern: str = "*") -> tuple[Path, ...]:
+    """Return the files that git has or would add."""
+    argv = ["git", "ls-files", "-z", "-co", "--exclude-standard", "--", pattern]
+    listed = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
+    return tuple(sorted(path for name in set(listed) if name and (path := ROOT / name).is_file()))
+
+
+@cache
+def plugin_files() -> tuple[Path, ...]:
+    """Return every Python file under ``plugins/``."""
+    return tuple(sorted((ROOT / "plugins").rglob("*.py")))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Return the parsed file."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def shown(path: Path) -> str:
+    """Return ``path`` as a reader names it."""
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def imports_of(path: Path) -> tuple[Import, ...]:
+    """Return what ``path`` imports; ``from package import name`` counts as ``package.name`` where that is a file."""
+    found: list[Import] = []
+    typing_only = _typing_lines(tree_of(path))
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            found += [Import(alias.name, node.lineno, node.lineno in typing_only) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(path, node)
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                module = full if file_of(full) else base
+                found.append(Import(module, node.lineno, node.lineno in typing_only))
+    return tuple(found)
+
+
+def file_of(module: str) -> Path | None:
+    """Return the file of a module of ours."""
+    if not module.startswith(f"{COLLECTION}."):
+        return None
+    base = ROOT.joinpath(*module.removeprefix(f"{COLLECTION}.").split("."))
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+
+def package_of(path: Path) -> str:
+    """Return the package below module_utils that holds ``path`` (a lone file is its own package)."""
+    return path.relative_to(UTILS).parts[0].removesuffix(".py")
+
+
+@cache
+def reachable(start: Path) -> frozenset[Path]:
+    """Return every file of ours that an import of ``start`` loads or ships, with the packages' own files."""
+    seen: set[Path] = set()
+    todo = [start]
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for item in imports_of(path):
+            target = file_of(item.module)
+            if target is not None:
+                todo += [target, *_package_files(target)]
+    return frozenset(seen - {start})
+
+
+def functions() -> list[Function]:
+    """Return every function under ``plugins/``."""
+    found: list[Function] = []
+    for path in plugin_files():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+                names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+                positional = len([name for name in names if name not in {"self", "cls"}])
+                found.append(Function(f"{shown(path)}:{node.lineno} {node.name}", lines, positional))
+    return found
+
+
+def code_lines(path: Path) -> int:
+    """Return the lines of ``path`` that hold code: no blank ones, no comments, no documentation."""
+    text = path.read_text(encoding="utf-8").splitlines()
+    prose: set[int] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            prose |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in {"DOCUMENTATION", "EXAMPLES", "RETURN"}:
+            prose |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return sum(
+        1 for at, row in enumerate(text, 1) if row.strip() and not row.strip().startswith("#") and at not in prose
+    )
+
+
+def _package_files(target: Path) -> list[Path]:
+    """Return the ``__init__.py`` files that an import of ``target`` runs first."""
+    return [init for parent in target.parents if UTILS in parent.parents and (init := parent / "__init__.py").is_file()]
+
+
+def _absolute(path: Path, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    here = [COLLECTION, *path.relative_to(ROOT).with_suffix("").parts]
+    return ".".join([*here[: -node.level], *([node.module] if node.module else [])])
+
+
+def _typing_lines(tree: ast.Module) -> frozenset[int]:
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for child in node.body:
+                lines |= set(range(child.lineno, (child.end_lineno or child.lineno) + 1))
+    return frozenset(lines)

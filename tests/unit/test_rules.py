@@ -1,0 +1,238 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rules of the house that a program can hold: docs/house-style.md says why."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils import errors
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support import house
+from ansible_collections.attested.kubernetes.tests.support.house import OURS, ROOT, UTILS, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# low to high: a package imports only what stands before it, so there is no cycle and nothing points up
+LAYERS = (
+    "reasons",
+    "errors",
+    "result",
+    "_deps",
+    "system",
+    "proto",
+    "serving",
+    "tpm",
+    "atls",
+    "sealing",
+    "policy",
+    "attestation",
+    "nodelock",
+    "keys",
+    "components",
+    "kubeadm",
+    "kube",
+    "site",
+    "join",
+    "init",
+    "verification",
+    "bootstrap",
+    "adapter",
+)
+ENTRY_POINTS = {"client.py", "service.py"}  # not part of a package's face: importing them loads grpc
+UTIL_FILES = [pytest.param(path, id=shown(path)) for path in house.plugin_files() if UTILS in path.parents]
+ALL_FILES = [pytest.param(path, id=shown(path)) for path in house.plugin_files()]
+MODULES = [pytest.param(path, id=path.stem) for path in sorted((ROOT / "plugins" / "modules").glob("*.py"))]
+
+
+def _layer(path: Path) -> int:
+    return LAYERS.index(house.package_of(path))
+
+
+@pytest.mark.parametrize("path", UTIL_FILES)
+def test_nothing_points_up(path):
+    targets = [(item, house.file_of(item.module)) for item in house.imports_of(path)]
+    wrong = [
+        f"line {item.line}: {item.module}"
+        for item, target in targets
+        if target is not None and (UTILS not in target.parents or _layer(target) > _layer(path))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", UTIL_FILES)
+def test_other_packages_are_imported_as_a_whole(path):
+    prefix = f"{OURS}.module_utils."
+    wrong = []
+    for item in house.imports_of(path):
+        parts = item.module.removeprefix(prefix).split(".") if item.module.startswith(prefix) else []
+        target = house.file_of(item.module)
+        foreign = len(parts) > 1 and parts[0] not in {"_deps", house.package_of(path)}
+        if foreign and target and target.name != "__init__.py" and target.name not in ENTRY_POINTS:
+            wrong.append(f"line {item.line}: {'.'.join(parts)}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", UTIL_FILES)
+def test_third_party_libraries_come_through_deps(path):
+    package = house.package_of(path)
+    allowed = {"_deps": {item.module.split(".")[0] for item in house.imports_of(path)}, "adapter": {"ansible"}}
+    roots = {item.module.split(".")[0]: item for item in house.imports_of(path) if not item.typing_only}
+    foreign = set(roots) - set(sys.stdlib_module_names) - {"ansible_collections"} - allowed.get(package, set())
+    assert foreign == set()
+
+
+@pytest.mark.parametrize(
+    ("library", "packages"),
+    [
+        pytest.param("kube", {"kube"}, id="only kube speaks the Kubernetes client"),
+        pytest.param("tls", {"atls"}, id="only atls speaks TLS"),
+        pytest.param("grpc", {"atls", "serving", "proto"}, id="grpc stays in atls, serving, services and clients"),
+    ],
+)
+def test_a_library_has_its_place(library, packages):
+    wrong = [
+        shown(path)
+        for path in house.plugin_files()
+        if any(item.module == f"{OURS}.module_utils._deps.{library}" for item in house.imports_of(path))
+        and house.package_of(path) not in packages
+        and not (library == "grpc" and path.name in {"service.py", "client.py"})
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_a_module_ships_no_service(path):
+    shipped = [shown(target) for target in house.reachable(path)]
+    assert [name for name in shipped if name.endswith("/service.py") or "/serving/" in name] == []
+
+
+@pytest.mark.parametrize("package", ["tpm", "attestation", "policy", "sealing", "nodelock", "adapter"])
+def test_importing_verification_loads_neither_grpc_nor_kubernetes(package):
+    code = (
+        f"import sys, {OURS}.module_utils.{package}\n"
+        "print([name for name in ('grpc', 'kubernetes', 'OpenSSL') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_only_one_file_starts_processes():
+    starters = {"subprocess", "pty", "multiprocessing"}
+    found = {
+        shown(path)
+        for path in house.plugin_files()
+        if any(item.module.split(".")[0] in starters for item in house.imports_of(path))
+    }
+    assert found == {"plugins/module_utils/system/command.py"}
+
+
+@pytest.mark.parametrize("path", ALL_FILES)
+def test_every_file_begins_with_the_header_and_a_sentence(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    header = (ROOT / "plugins/module_utils/errors.py").read_text(encoding="utf-8").splitlines()[:3]
+    assert [line for line in lines[:5] if not line.startswith("#!")][:3] == header
+    documented = any(line.startswith("DOCUMENTATION") for line in lines)
+    assert documented or ast.get_docstring(house.tree_of(path))
+
+
+def test_functions_are_short():
+    functions = house.functions()
+    sizes = sorted(function.lines for function in functions)
+    assert [function for function in functions if function.lines > 60] == []
+    assert sizes[int(len(sizes) * 0.95)] <= 40
+    assert statistics.median(sizes) <= 12
+
+
+def test_functions_take_at_most_five_positional_parameters():
+    assert [function for function in house.functions() if function.positional > 5] == []
+
+
+@pytest.mark.parametrize("path", ALL_FILES)
+def test_files_hold_at_most_400_lines_of_code(path):
+    table = shown(path) in {"plugins/module_utils/reasons.py", "plugins/module_utils/proto/descriptors.py"}
+    assert table or house.code_lines(path) <= 400
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_a_module_is_a_form(path):
+    assert house.code_lines(path) <= 120
+
+
+PLACES = re.compile(r"(?<![\w.])/(?:work|tmp/(?:venv|team|stage|housetest))/|/root/|\.pyenv")
+# written in parts, so that this file does not match itself
+REGISTRIES = re.compile(
+    "|".join(
+        re.escape(".".join(parts))
+        for parts in (
+            ("pypi", "org"),
+            ("pythonhosted", "org"),
+            ("proxy", "golang", "org"),
+            ("galaxy", "ansible", "com"),
+            ("deb", "debian", "org"),
+        )
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "spared"),
+    [
+        pytest.param(PLACES, {"tests/unit/test_rules.py"}, id="no path of one machine"),
+        pytest.param(REGISTRIES, set(), id="no host of a package registry"),
+    ],
+)
+def test_the_tree_names_nobodys_machine(pattern, spared):
+    hits = []
+    for path in house.tracked():
+        if shown(path) in spared or "vectors" in path.parts or path.name in {"LICENSE", "go.sum"}:
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        hits += [f"{shown(path)}: {match.group()}" for match in pattern.finditer(text)]
+    assert hits == []
+
+
+def test_reason_codes_are_alphabetical_and_distinct():
+    names = list(Reason.__members__)
+    assert names == sorted(names)
+    assert len(Reason) == len(names), "two codes with the same texts are one member"
+
+
+@pytest.mark.parametrize("reason", [pytest.param(reason, id=reason.name) for reason in Reason])
+def test_a_reason_says_what_happened_and_what_to_do(reason):
+    text = reason.value
+    assert text.summary.endswith(".")
+    assert text.hint.endswith(".")
+    assert text.command
+    assert reason.name == reason.name.upper()
+
+
+def _mentions(folder: str, *, besides: str) -> str:
+    files = [path for path in house.tracked(folder) if path.suffix in {".py", ".yml", ".j2"} and path.name != besides]
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+
+
+@pytest.mark.parametrize("folder", ["plugins", "tests"])
+def test_every_reason_is_used_and_tested(folder):
+    words = set(re.findall(r"[A-Z][A-Z0-9_]+", _mentions(folder, besides="reasons.py")))
+    assert [reason.name for reason in Reason if reason.name not in words] == []
+
+
+def test_the_tree_of_errors_is_the_one_that_its_docstring_draws():
+    drawn = re.findall(r"[├└]── (\w+)", errors.__doc__ or "")
+    classes = [
+        name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__
+    ]
+    assert sorted(drawn) == drawn
+    assert [name for name in classes if name != "AttestedError"] == drawn
