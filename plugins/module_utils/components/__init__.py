@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .files import write_files
 from .install import NodeWorld, inspect_components, install_components
 from .manifest import (
     Architecture,
@@ -20,6 +21,7 @@ from .manifest import (
     render_manifest,
 )
 from .parse import parse_manifest
+from .prerequisites import inspect_prerequisites
 from .runtime import RuntimeGateway, install_runtime
 from .store import Bundle, open_bundle, verify_blobs
 from .versions import Release, release_for
@@ -40,6 +42,7 @@ __all__ = [
     "WheelArchive",
     "WheelEntry",
     "inspect_components",
+    "inspect_prerequisites",
     "install_components",
     "install_runtime",
     "open_bundle",
@@ -47,4 +50,5 @@ __all__ = [
     "release_for",
     "render_manifest",
     "verify_blobs",
+    "write_files",
 ]

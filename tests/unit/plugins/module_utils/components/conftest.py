@@ -54,8 +54,13 @@ def document() -> tuple[dict[str, Any], dict[str, bytes]]:
     def blob(path: str, roles: tuple[str, ...] = ("control_plane", "worker")) -> dict[str, Any]:
         data = stored[path]
         return {
-            "path": path, "sha256": sha(data), "size": len(data), "arch": "amd64", "origin": "built", "roles": list(roles),
-        }  # fmt: skip
+            "path": path,
+            "sha256": sha(data),
+            "size": len(data),
+            "arch": "amd64",
+            "origin": "built",
+            "roles": list(roles),
+        }
 
     image = {"reference": "example.test/pause:1", "digest": DIGEST, "component": "pause"}
     etcd = {"reference": "example.test/etcd:1", "digest": DIGEST, "component": "etcd"}
@@ -73,7 +78,7 @@ def document() -> tuple[dict[str, Any], dict[str, bytes]]:
                 "content_size": len(KUBELET),
                 "install_path": "/usr/local/bin/kubelet",
                 "mode": "0755",
-            }  # fmt: skip
+            }
         ],
         "image_archives": [
             {"name": "node", **blob("images/node.tar"), "images": [image]},
@@ -90,7 +95,7 @@ def document() -> tuple[dict[str, Any], dict[str, bytes]]:
                         "filename": name,
                         "sha256": sha(name.encode()),
                         "control_plane_only": name.startswith("kubernetes"),
-                    }  # fmt: skip
+                    }
                     for name in wheels
                 ],
             }

@@ -1,0 +1,197 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: component_bundle
+short_description: Make and verify an offline bundle of Kubernetes, images and wheels
+version_added: 0.1.0
+description:
+  - A bundle is one directory with everything that a node installs, and a C(manifest.json) that names each file
+    with its SHA-256, size, architecture and origin. It is the only input of the playbook C(prepare).
+  - Programs are built from Go modules that are pinned by hash, images are written from these programs, and the
+    Python packages of a node are downloaded against pinned hashes; the collection's own wheel is built from its
+    tree.
+  - Every part is kept in a cache under the hash of what it is made from, so a run that was cut off is continued
+    and a second run makes nothing.
+  - Runs on the admin's machine and needs C(mmdebstrap) and C(zstd) there; Go 1.26 is taken from the path or
+    installed into the cache.
+author:
+  - The attested.kubernetes authors
+options:
+  state:
+    description:
+      - V(cached) makes one O(part) and keeps it in the cache, which gives a long run its visible steps.
+      - V(present) makes whatever is missing and puts the bundle into O(path).
+      - V(verified) holds every file below O(path) against the manifest and changes nothing; it fails with
+        V(BUNDLE_INCOMPLETE), V(BUNDLE_MALFORMED) or V(BUNDLE_HASH_MISMATCH).
+    type: str
+    choices: [cached, present, verified]
+    default: present
+  path:
+    description: Directory of the bundle. Required unless O(state=cached).
+    type: path
+  part:
+    description: The part to make, one of the programs, base layers or the wheels. Required with O(state=cached).
+    type: str
+    choices:
+      - etcd
+      - kube-apiserver
+      - kubectl
+      - kube-controller-manager
+      - kubeadm
+      - kubelet
+      - kube-scheduler
+      - kube-proxy
+      - etcdctl
+      - etcdutl
+      - coredns
+      - pause
+      - proxy-base
+      - tour-base
+      - wheels
+  kubernetes_version:
+    description:
+      - Minor version, or exactly the patch of the versions table.
+      - Anything else fails with V(BUNDLE_VERSION_UNKNOWN), which names what there is.
+    type: str
+    default: "1.35"
+  architecture:
+    description: Machine type of the nodes.
+    type: str
+    choices: [amd64, arm64]
+    default: amd64
+  python_version:
+    description: Minor version of Python on the nodes.
+    type: str
+    default: "3.11"
+  cache_dir:
+    description: Where parts are kept. Required unless O(state=verified).
+    type: path
+  files_dir:
+    description: Directory with the pinned inputs (C(go/), C(python/)). Required unless O(state=verified).
+    type: path
+  collection_dir:
+    description: Root of the collection, from which its own wheel is built. Required unless O(state=verified).
+    type: path
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+attributes:
+  check_mode:
+    support: partial
+    details:
+      - Parts are not made in check mode, so only a bundle that is absent altogether is reported as a change.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Make the bundle of a site
+  attested.kubernetes.component_bundle:
+    path: /srv/sites/prod/bundle
+    cache_dir: ~/.cache/attested-kubernetes
+    files_dir: /usr/share/attested/bundle_builder/files
+    collection_dir: /srv/attested-kubernetes
+
+- name: Build one program into the cache
+  attested.kubernetes.component_bundle:
+    state: cached
+    part: kubelet
+    cache_dir: ~/.cache/attested-kubernetes
+    files_dir: /usr/share/attested/bundle_builder/files
+    collection_dir: /srv/attested-kubernetes
+
+- name: Verify a bundle that came on a medium
+  attested.kubernetes.component_bundle:
+    state: verified
+    path: /media/bundle
+"""
+
+RETURN = r"""
+path:
+  description: Directory of the bundle.
+  returned: O(state) is V(present) or V(verified)
+  type: str
+  sample: /srv/sites/prod/bundle
+manifest_sha256:
+  description: SHA-256 of the manifest; whoever knows it can trust the whole bundle.
+  returned: O(state) is V(present) or V(verified)
+  type: str
+  sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+kubernetes_version:
+  description: Exact version of Kubernetes in the bundle.
+  returned: O(state) is V(present) or V(verified)
+  type: str
+  sample: 1.35.4
+files:
+  description: Number of stored files.
+  returned: O(state) is V(present) or V(verified)
+  type: int
+  sample: 6
+bytes:
+  description: Size of all stored files.
+  returned: O(state) is V(present) or V(verified)
+  type: int
+  sample: 232583217
+images:
+  description: Image references by component.
+  returned: O(state) is V(present) or V(verified)
+  type: dict
+  sample: {tour: "localhost/attested-tour:1"}
+part:
+  description: The part that was asked for.
+  returned: O(state=cached)
+  type: str
+  sample: kubelet
+file:
+  description: Where the part lies in the cache.
+  returned: O(state=cached), not in check mode
+  type: str
+  sample: /home/admin/.cache/attested-kubernetes/programs/1f9c/kubelet
+sha256:
+  description: SHA-256 of the part.
+  returned: O(state=cached), not in check mode
+  type: str
+  sample: 82b7a19b89b6e81ddc374fd4c60a7f3b1455a33cbd0351e860bb24c18ee4641e
+size:
+  description: Size of the part in bytes.
+  returned: O(state=cached), not in check mode
+  type: int
+  sample: 82624674
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.components.bundle import PARTS, make_bundle
+
+SPEC = ArgumentSpec(
+    options={
+        "state": {"type": "str", "choices": ["cached", "present", "verified"], "default": "present"},
+        "path": {"type": "path"},
+        "part": {"type": "str", "choices": list(PARTS)},
+        "kubernetes_version": {"type": "str", "default": "1.35"},
+        "architecture": {"type": "str", "choices": ["amd64", "arm64"], "default": "amd64"},
+        "python_version": {"type": "str", "default": "3.11"},
+        "cache_dir": {"type": "path"},
+        "files_dir": {"type": "path"},
+        "collection_dir": {"type": "path"},
+    },
+    required_if=(
+        ("state", "cached", ("part", "cache_dir", "files_dir", "collection_dir")),
+        ("state", "present", ("path", "cache_dir", "files_dir", "collection_dir")),
+        ("state", "verified", ("path",)),
+    ),
+)
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, make_bundle)
+
+
+if __name__ == "__main__":
+    main()

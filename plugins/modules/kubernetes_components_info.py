@@ -1,0 +1,113 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kubernetes_components_info
+short_description: Say what of a bundle this node still needs
+version_added: 0.1.0
+description:
+  - Compares this node with the manifest of a bundle, of which nothing has to be on the node yet.
+  - Names the stored files that a run of M(attested.kubernetes.kubernetes_components) and
+    M(attested.kubernetes.node_runtime) would read, so that only these have to be delivered.
+author:
+  - The attested.kubernetes authors
+options:
+  manifest:
+    description:
+      - Content of the bundle's C(manifest.json), base64-encoded.
+      - Fails with V(BUNDLE_MALFORMED) if it cannot be read and with V(BUNDLE_ARCH_MISMATCH) or
+        V(BUNDLE_INCOMPLETE) if the bundle has nothing for this machine.
+    type: str
+    required: true
+  role:
+    description: What kind of node this is.
+    type: str
+    choices: [control_plane, worker]
+    required: true
+  store:
+    description: Directory on this node where files of the bundle may already lie.
+    type: path
+    default: /var/lib/attested/bundle
+  runtime_path:
+    description: Where the node's virtual environment is.
+    type: path
+    default: /opt/attested/venv
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+"""
+
+EXAMPLES = r"""
+- name: Ask what to deliver to a worker
+  attested.kubernetes.kubernetes_components_info:
+    manifest: "{{ lookup('ansible.builtin.file', '/srv/bundle/manifest.json', rstrip=false) | b64encode }}"
+    role: worker
+  register: wanted
+
+- name: Deliver it
+  ansible.builtin.copy:
+    src: "/srv/bundle/{{ item }}"
+    dest: "/var/lib/attested/bundle/{{ item }}"
+    mode: "0644"
+  loop: "{{ wanted.missing }}"
+
+- name: See whether a control plane is as the bundle says
+  attested.kubernetes.kubernetes_components_info:
+    manifest: "{{ lookup('ansible.builtin.file', '/srv/bundle/manifest.json', rstrip=false) | b64encode }}"
+    role: control_plane
+  register: state
+"""
+
+RETURN = r"""
+kubernetes_version:
+  description: Version of Kubernetes in the bundle.
+  returned: success
+  type: str
+  sample: 1.35.4
+needed:
+  description: Stored files whose content is not installed yet.
+  returned: success
+  type: list
+  elements: str
+  sample: [programs/kubelet-1.35.4-amd64.gz, images/node-1.35.4-amd64.tar]
+missing:
+  description: Those of RV(needed) that do not lie in O(store) either.
+  returned: success
+  type: list
+  elements: str
+  sample: [images/node-1.35.4-amd64.tar]
+missing_bytes:
+  description: Size of RV(missing).
+  returned: success
+  type: int
+  sample: 47380480
+components_current:
+  description: Whether programs and images are those of the bundle.
+  returned: success
+  type: bool
+  sample: false
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.components.install import inspect_components
+
+SPEC = ArgumentSpec(
+    options={
+        "manifest": {"type": "str", "required": True},
+        "role": {"type": "str", "choices": ["control_plane", "worker"], "required": True},
+        "store": {"type": "path", "default": "/var/lib/attested/bundle"},
+        "runtime_path": {"type": "path", "default": "/opt/attested/venv"},
+    }
+)
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, inspect_components)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_files
+short_description: Write the small files of one phase in one go
+version_added: 0.1.0
+description:
+  - Makes several files of this machine what they have to be, with their directories, in one task instead of one task
+    a file.
+  - Each file is replaced by one rename with its mode from the first byte on; check mode and diff show all of them.
+  - Not for secrets, since the options of a module can be seen.
+author:
+  - The attested.kubernetes authors
+options:
+  files:
+    description: The files, in the order in which they are written.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description:
+          - Absolute path; directories that are missing are made with mode V(0755).
+          - Fails with V(FILE_UNUSABLE) if it cannot be written.
+        type: str
+        required: true
+      content:
+        description: The whole text of the file.
+        type: str
+        required: true
+      mode:
+        description: Permission bits in octal.
+        type: str
+        default: "0644"
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Write a kernel setting
+  attested.kubernetes.node_files:
+    files:
+      - path: /etc/sysctl.d/90-routing.conf
+        content: |
+          net.ipv4.ip_forward = 1
+
+- name: Write what two templates say
+  attested.kubernetes.node_files:
+    files:
+      - {path: /etc/a.conf, content: "{{ lookup('ansible.builtin.template', 'a.conf.j2') }}"}
+      - {path: /etc/b.conf, content: "{{ lookup('ansible.builtin.template', 'b.conf.j2') }}", mode: "0600"}
+  register: result
+
+- name: Act only on what changed
+  ansible.builtin.command:
+    argv: [systemctl, reload, a.service]
+  when: "'/etc/a.conf' in result.written"
+"""
+
+RETURN = r"""
+written:
+  description: The files that were written, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/sysctl.d/90-routing.conf]
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.components.files import write_files
+
+SPEC = ArgumentSpec(
+    options={
+        "files": {
+            "type": "list",
+            "elements": "dict",
+            "required": True,
+            "options": {
+                "path": {"type": "str", "required": True},
+                "content": {"type": "str", "required": True},
+                "mode": {"type": "str", "default": "0644"},
+            },
+        }
+    }
+)
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, write_files)
+
+
+if __name__ == "__main__":
+    main()

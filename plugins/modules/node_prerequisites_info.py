@@ -1,0 +1,93 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_prerequisites_info
+short_description: List everything that a machine lacks before it can be prepared
+version_added: 0.1.0
+description:
+  - Looks at packages, swap, cgroup version, kernel and init system of this machine and lists all that has to be
+    repaired before it can be a node, in one go.
+  - Changes nothing and does not fail because of what it finds; whoever asks decides.
+author:
+  - The attested.kubernetes authors
+options:
+  packages:
+    description: Packages of the distribution that have to be installed.
+    type: list
+    elements: str
+    required: true
+  allow_cgroup_v1:
+    description: Whether cgroup v1 is good enough, which Kubernetes itself no longer supports.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+"""
+
+EXAMPLES = r"""
+- name: See what is missing
+  attested.kubernetes.node_prerequisites_info:
+    packages: [containerd, containernetworking-plugins, python3-venv]
+  register: machine
+
+- name: Stop if anything is
+  ansible.builtin.assert:
+    that: machine.ready
+    fail_msg: "{{ machine.findings | join('; ') }}"
+
+- name: The same for a test machine
+  attested.kubernetes.node_prerequisites_info:
+    packages: [containerd]
+    allow_cgroup_v1: true
+"""
+
+RETURN = r"""
+findings:
+  description: One sentence for each thing to repair; empty on a machine that is ready.
+  returned: success
+  type: list
+  elements: str
+  sample: ["expected the packages containerd, they are not installed"]
+missing_packages:
+  description: Those of O(packages) that are not installed.
+  returned: success
+  type: list
+  elements: str
+  sample: [containerd]
+cgroup_version:
+  description: V(1) or V(2).
+  returned: success
+  type: int
+  sample: 2
+ready:
+  description: Whether RV(findings) is empty.
+  returned: success
+  type: bool
+  sample: false
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.components.prerequisites import (
+    inspect_prerequisites,
+)
+
+SPEC = ArgumentSpec(
+    options={
+        "packages": {"type": "list", "elements": "str", "required": True},
+        "allow_cgroup_v1": {"type": "bool", "default": False},
+    }
+)
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, inspect_prerequisites)
+
+
+if __name__ == "__main__":
+    main()
