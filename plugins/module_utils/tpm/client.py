@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from ..errors import TpmError
 from ..reasons import Reason
-from ..system.clock import SystemClock
-from ..system.random import SystemRandom
+from ..system import SystemClock, SystemRandom
 from . import constants as c
 from .commands import Command, Entity, LoadedKey, Password, Reply
 from .connection import Connection
 from .lock import DEFAULT_DIRECTORY, tpm_lock
 from .marshal import malformed, sized, u16, u32
-from .responses import RC_INTEGRITY, ResponseError
+from .responses import RC_FAILURE, ResponseError
 from .sessions import PendingSession, Session
 from .structures import PcrSelection, Public, marshal_selections, read_selections
 from .transport import connect, parse_tcti
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from ..system.clock import Clock
-    from ..system.random import Random
+    from ..system import Clock, Random
     from .credential import Credential
     from .transport import Transport
 
@@ -292,7 +290,9 @@ class Tpm(Connection):
 
 
 def _credential_refused(error: ResponseError) -> TpmError:
-    if error.base != RC_INTEGRITY:
+    # libtpms answers FAILURE when the RSA key does not fit the encrypted secret. A TPM in failure mode would have
+    # refused the commands before this one, too.
+    if not (error.about_parameter or error.base == RC_FAILURE):
         return error
     return TpmError(
         f"expected a credential for this EK and this AK, the TPM says: {error.message}",

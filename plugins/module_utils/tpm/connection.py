@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from ..errors import TpmError
 from ..reasons import Reason
 from . import constants as c
 from .commands import Command, Reply, decode, encode, response_code
@@ -15,8 +16,7 @@ from .marshal import malformed, u32
 from .responses import OUT_OF_SLOTS, RETRYABLE, ResponseError
 
 if TYPE_CHECKING:
-    from ..system.clock import Clock
-    from ..system.random import Random
+    from ..system import Clock, Random
     from .marshal import Reader
     from .transport import Transport
 
@@ -39,13 +39,20 @@ class Connection:
         self._open_handles: list[int] = []
 
     def close(self) -> None:
-        """Flush everything that this client has loaded, then release the transport."""
+        """Flush everything that this client has loaded, then release the transport.
+
+        Errors end here: what the client was used for is over, and the next one flushes what is left.
+        """
         try:
-            for handle in reversed(self._open_handles.copy()):
-                with contextlib.suppress(ResponseError):
-                    self.flush(handle)
+            with contextlib.suppress(TpmError):
+                self._flush_all()
         finally:
             self._transport.close()
+
+    def _flush_all(self) -> None:
+        for handle in reversed(self._open_handles.copy()):
+            with contextlib.suppress(ResponseError):
+                self.flush(handle)
 
     # Sending
 

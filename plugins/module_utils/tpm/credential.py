@@ -17,7 +17,7 @@ from .marshal import Reader, malformed, sized, u16
 from .templates import EK_ECC, EK_RSA, matches
 
 if TYPE_CHECKING:
-    from ..system.random import Random
+    from ..system import Random
     from .structures import Public
 
 _MAX_SECRET = 32

@@ -15,7 +15,7 @@ from .structures import Public, ecc_point
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..system.random import Random
+    from ..system import Random
 
 KEY_SIZE = 16
 _BLOCK = 16

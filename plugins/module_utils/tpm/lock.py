@@ -18,7 +18,7 @@ from ..reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..system.clock import Clock
+    from ..system import Clock
 
 DEFAULT_DIRECTORY = "/run/attested"
 _PAUSE_SECONDS = 0.01

@@ -10,10 +10,8 @@ from ..reasons import Reason
 
 RC_POLICY_FAIL = 0x09D
 RC_INTEGRITY = 0x09F
-RC_BAD_AUTH = 0x0A2
-RC_AUTH_FAIL = 0x08E
-RC_HANDLE = 0x08B
 RC_INITIALIZE = 0x100
+RC_FAILURE = 0x101
 RC_PCR_CHANGED = 0x128
 RC_YIELDED = 0x908
 RC_TESTING = 0x90A
@@ -115,12 +113,16 @@ _LAYER_SHIFT = 16
 
 
 class ResponseError(TpmError):
-    """The TPM answered a command with an error; ``base`` is the response code without its place."""
+    """The TPM answered a command with an error; ``base`` is the response code without its place.
+
+    ``about_parameter`` says that it refused what it was given, not who asked or in which state.
+    """
 
     def __init__(self, code: int, command: str, *, reason: Reason = Reason.TPM_COMMAND_FAILED) -> None:
         super().__init__(f"expected success of {command}, got {describe(code)}", reason=reason, hint=_hint(code))
         self.code_number = code
         self.base = base(code)
+        self.about_parameter = code & (_FORMAT_ONE_BIT | _PARAMETER_BIT) == _FORMAT_ONE_BIT | _PARAMETER_BIT
 
 
 def base(code: int) -> int:

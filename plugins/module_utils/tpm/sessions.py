@@ -17,7 +17,7 @@ from .kdf import KEY_SIZE, cfb_decrypt, cfb_encrypt, kdf_a, share_secret
 from .marshal import Reader, sized, u8, u16, u32
 
 if TYPE_CHECKING:
-    from ..system.random import Random
+    from ..system import Random
 
 _NONCE_SIZE = 32
 _ATTRIBUTES = c.SESSION_CONTINUE | c.SESSION_ENCRYPT

@@ -19,7 +19,7 @@ from . import constants as c
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..system.clock import Clock
+    from ..system import Clock
 
 _T = TypeVar("_T")
 

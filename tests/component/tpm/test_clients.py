@@ -130,10 +130,10 @@ def test_a_tpm_that_nobody_started_says_so(swtpms: Callable[..., Swtpm], opened:
 
 def test_a_tpm_that_has_gone_is_unreachable(swtpm: Swtpm, opened: Opened) -> None:
     with opened(swtpm) as tpm:
-        tpm.pcr_read([0])
+        ak = load_attestation_key(tpm)
         swtpm.stop()
         with pytest.raises(TpmError) as caught:
-            tpm.pcr_read([0])
+            tpm.quote(ak, b"n", [0])
     assert caught.value.reason is Reason.TPM_UNREACHABLE
 
 
@@ -164,3 +164,13 @@ def test_a_device_file_works_as_a_socket_does(swtpm: Swtpm, tmp_path: Path) -> N
         assert ek.certificates
         assert tpm.quote(ak, b"n", range(24)).attest
         assert len(tpm.pcr_read(range(24))) == 24
+
+
+def test_a_device_that_goes_away_is_unreachable(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    with open_tpm(f"device:{os.ttyname(theirs)}", lock_directory=tmp_path / "locks") as tpm:
+        os.close(theirs)
+        os.close(ours)
+        with pytest.raises(TpmError, match="Input/output error") as caught:
+            tpm.pcr_read([0])
+    assert caught.value.reason is Reason.TPM_UNREACHABLE

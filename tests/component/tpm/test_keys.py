@@ -130,6 +130,16 @@ def test_a_handle_in_use_is_left_alone_and_not_believed(
         assert (ak.persistent, ak.public.as_template()) == (False, AK)
 
 
+def test_an_object_of_an_unknown_kind_is_left_alone_too(swtpm: Swtpm, opened: Opened, tool: Callable[..., str]) -> None:
+    tool(swtpm, "createprimary", "-C", "o", "-c", "parent.ctx")
+    tool(swtpm, "create", "-C", "parent.ctx", "-G", "hmac", "-c", "hmac.ctx")
+    tool(swtpm, "flushcontext", "-t")
+    tool(swtpm, "evictcontrol", "-C", "o", "-c", "hmac.ctx", f"{PERSISTENT_AK:#x}")
+    with opened(swtpm) as tpm:
+        assert [kind.persistent for kind in persist_keys(tpm).occupied] == [PERSISTENT_AK]
+        assert not load_attestation_key(tpm).persistent
+
+
 @pytest.mark.parametrize(
     ("hierarchy", "action"),
     [
@@ -158,8 +168,9 @@ def test_a_credential_for_another_tpm_is_refused(swtpms: Callable[..., Swtpm], o
         other = load_endorsement_key(tpm)
     with opened(swtpms("a")) as tpm:
         ek, ak = load_endorsement_key(tpm), load_attestation_key(tpm)
-        with pytest.raises(TpmError):
+        with pytest.raises(TpmError) as caught:
             tpm.activate_credential(ak, ek, make_credential(other.public, ak.name, b"s", SystemRandom()))
+        assert caught.value.reason is Reason.TPM_CREDENTIAL_REFUSED
         assert tpm.handles(0x02000000) == ()
 
 

@@ -192,6 +192,23 @@ def test_an_nv_index_is_read_in_the_pieces_that_the_tpm_gives() -> None:
     assert [frame[-4:] for frame in transport.sent[2:]] == [u16(3) + u16(0), u16(2) + u16(3)]
 
 
+def _authorised(parameters: bytes) -> bytes:
+    return response(0, u32(len(parameters)) + parameters + sized(b"") + u8(1) + sized(b""), tag=0x8002)
+
+
+def test_an_nv_index_that_gives_nothing_does_not_go_on_for_ever() -> None:
+    public = sized(u32(0x1C00002) + u16(0xB) + u32(1 << 18) + sized(b"") + u16(5)) + sized(b"")
+    tpm, _, _ = _tpm(response(0, public), response(0, u8(0) + u32(6) + u32(0)), _authorised(sized(b"")))
+    with pytest.raises(TpmError, match="5 bytes in NV index 0x01c00002, got 0"):
+        tpm.nv_read(0x1C00002)
+
+
+def test_an_event_in_a_bank_of_unknown_size_is_refused() -> None:
+    tpm, _, _ = _tpm(_authorised(u32(1) + u16(0x12) + bytes(32)))
+    with pytest.raises(TpmError, match="a SHA-1 or SHA-2 bank"):
+        tpm.pcr_event(15, b"x")
+
+
 @pytest.mark.parametrize(
     ("index", "size"),
     [pytest.param(0x1C00003, 5, id="another index"), pytest.param(0x1C00002, 20000, id="more than a certificate")],
