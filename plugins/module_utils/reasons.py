@@ -559,6 +559,12 @@ class Reason(Enum):
         "Run prepare again; it writes the file from the site.",
         "ansible-playbook attested.kubernetes.prepare",
     )
+    NODE_JOURNAL_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The node's own journal cannot be read.",
+        "Move /var/lib/attested/node.json away if this machine is fresh; else reset the node.",
+        "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
+    )
     NODE_NOT_REGISTERED = _row(
         Coarse.LOCAL,
         "The kubelet runs, but its Node object did not appear in time.",
@@ -737,6 +743,12 @@ class Reason(Enum):
         Coarse.INVALID,
         "A ticket holds a field that means nothing.",
         "Check that both sides run the same version of the collection.",
+    )
+    TICKET_NOT_FOR_THIS_NODE = _row(
+        Coarse.LOCAL,
+        "The ticket is for another node or another cluster than this machine's configuration names.",
+        "Compare /etc/attested/node.yml with the NodeIdentity of this machine's TPM, then prepare it again.",
+        "ansible-playbook attested.kubernetes.prepare --limit NODE",
     )
     TICKET_NOT_OURS = _row(
         Coarse.LOCAL,

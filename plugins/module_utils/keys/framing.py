@@ -1,0 +1,70 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Frames on the key service's socket: 4 bytes of length (big-endian), then one message, at most 1 MiB (design 9.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import AttestedError, KeyServiceError, Refusal
+from ..proto import message_class, parse
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    import asyncio
+
+MAX_FRAME_BYTES = 1 << 20
+SOCKET = "/run/attested/key-service.sock"
+
+REQUEST = "attested.v1.KeyServiceRequest"
+RESPONSE = "attested.v1.KeyServiceResponse"
+
+_LENGTH_BYTES = 4
+
+
+def frame(message: bytes) -> bytes:
+    """Return ``message`` behind its length; raises MESSAGE_TOO_LARGE."""
+    return _bounded(len(message)).to_bytes(_LENGTH_BYTES, "big") + message
+
+
+def frame_length(head: bytes) -> int:
+    """Return how many bytes follow the first four; raises MESSAGE_TOO_LARGE before any of them is read."""
+    return _bounded(int.from_bytes(head, "big"))
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """Return the next message; raises MESSAGE_TOO_LARGE, and IncompleteReadError at the end of the stream."""
+    return await reader.readexactly(frame_length(await reader.readexactly(_LENGTH_BYTES)))
+
+
+def refusal_answer(error: AttestedError) -> bytes:
+    """Return the response that carries an error: code and story for the log, coarse text for the peer."""
+    response = message_class(RESPONSE)()
+    response.refusal.code = error.code
+    response.refusal.message = error.message
+    response.refusal.coarse = error.reason.value.coarse.value
+    return bytes(response.SerializeToString())
+
+
+def answer_of(data: bytes) -> object:
+    """Return the parsed response; raises the `Refusal` that it carries, under the same reason."""
+    response = parse(RESPONSE, data)
+    kind = response.WhichOneof("answer")
+    if kind is None:
+        raise KeyServiceError("expected an answer of the key service, got none", reason=Reason.MESSAGE_MALFORMED)
+    if kind == "refusal":
+        raise Refusal(response.refusal.message, reason=_reason(response.refusal.code))
+    return response
+
+
+def _bounded(length: int) -> int:
+    if length > MAX_FRAME_BYTES:
+        raise Refusal(
+            f"expected a frame of at most {MAX_FRAME_BYTES} bytes, got {length}", reason=Reason.MESSAGE_TOO_LARGE
+        )
+    return length
+
+
+def _reason(code: str) -> Reason:
+    return Reason.__members__.get(code, Reason.INTERNAL)

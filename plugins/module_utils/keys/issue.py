@@ -1,0 +1,96 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a decision to a signed ticket: derive, sign, seal, sign again. Every check came before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..sealing import seal
+from .ca import JoinCa, load_signing_key
+from .derive import disk_key
+from .kubelet import ClusterCa, sign_kubelet_certificate
+from .release import Held
+from .ticket import TicketPublic, TicketSecrets, sign_ticket
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from .master import KeyBundle
+    from .release import Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """What a ticket says of the cluster: the version to install (1.35.4) and where its API is (host:port)."""
+
+    kubernetes_version: str
+    api_endpoint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """The verified exchange that a ticket answers: activation secret s, binding B, one-time public key."""
+
+    secret: bytes = field(repr=False)
+    binding: bytes
+    recipient: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issued:
+    """A ticket with its signature, and what is kept of it to repeat the answer."""
+
+    ticket: bytes
+    signature: bytes
+    held: Held
+
+
+def issue_ticket(
+    decision: Decision,
+    *,
+    bundle: KeyBundle,
+    facts: ClusterFacts,
+    ca: ClusterCa,
+    exchange: Exchange,
+    now: datetime,
+) -> Issued:
+    """Return the ticket of ``decision``, its secrets sealed to ``exchange``, signed under the join CA."""
+    held = decision.repeats or _new_ticket(decision, ca=ca, now=now)
+    identity = decision.registration.identity
+    public = TicketPublic(
+        cluster_id=bundle.cluster_id,
+        node_name=identity.node_name,
+        role=identity.role,
+        disk_id=decision.disk.uuid,
+        kubernetes_version=facts.kubernetes_version,
+        api_endpoint=facts.api_endpoint,
+        cluster_ca=ca.pem(),
+        kubelet_certificate=held.certificate,
+        expires_unix_seconds=int(held.expires.timestamp()),
+        joined_before=decision.joined_before,
+    )
+    ticket = public.to_bytes(_sealed(decision, bundle, exchange))
+    key = load_signing_key(JoinCa(certificate=bundle.join_ca_certificate, private_key=bundle.join_ca_key.reveal()))
+    signature = sign_ticket(key, cluster_id=bundle.cluster_id, binding=exchange.binding, ticket=ticket)
+    return Issued(ticket=ticket, signature=signature, held=held)
+
+
+def _new_ticket(decision: Decision, *, ca: ClusterCa, now: datetime) -> Held:
+    name = decision.registration.identity.node_name
+    return Held(
+        key_sha256=decision.request.spki_sha256,
+        expires=decision.expires,
+        certificate=sign_kubelet_certificate(decision.request, node_name=name, ca=ca, now=now),
+    )
+
+
+def _sealed(decision: Decision, bundle: KeyBundle, exchange: Exchange) -> bytes:
+    secrets = TicketSecrets(
+        disk_key=disk_key(bundle.master, decision.disk),
+        measurement_secret=bundle.measurement_secret(),
+        measurement_salt=bundle.measurement_salt,
+    )
+    return seal(secrets.to_bytes(), secret=exchange.secret, binding=exchange.binding, recipient=exchange.recipient)

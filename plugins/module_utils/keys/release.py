@@ -1,0 +1,175 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a proven machine gets, decided from one immutable record. Pure: nothing here reads, writes or signs.
+
+A `Proven` exists only after the bound quote was verified. The machine's own claims decide nothing: its EK named the
+identity, the identity says name and role, the disk id in the request is compared and never used (design 6.2, 6.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ..errors import Refusal
+from ..kube import ADMITTED, JOINED, StatusChange
+from ..policy.identity import Role
+from ..proto import parse
+from ..reasons import Reason
+from .derive import DiskId
+from .kubelet import KubeletRequest, check_kubelet_request
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ..kube import Registration
+
+TICKET_LIFE = timedelta(minutes=15)
+
+_REQUEST = "join.IssueJoinTicketRequest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    """The parsed request; ``event_logs`` is `attested.v1.EventLogs` as it came."""
+
+    disk_id: str
+    certificate_request: bytes
+    is_control_plane: bool
+    event_logs: bytes
+
+    @classmethod
+    def parse(cls, data: bytes) -> JoinRequest:
+        """Return the request of ``data``; raises MESSAGE_MALFORMED or MESSAGE_TOO_LARGE."""
+        message = parse(_REQUEST, data)
+        return cls(
+            disk_id=message.disk_uuid,
+            certificate_request=message.certificate_request,
+            is_control_plane=message.is_control_plane,
+            event_logs=message.event_logs,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proven:
+    """What the verified bound quote says: which AK, the TPM's clock and counters, and the profile that allowed it."""
+
+    ak_name: bytes
+    clock: int
+    reset_count: int
+    restart_count: int
+    profile: str
+    posture: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The ticket that an EK holds: for which key, until when, with which certificate (PEM)."""
+
+    key_sha256: str
+    expires: datetime
+    certificate: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A release that may happen.
+
+    ``repeats`` is the ticket whose answer is given again, ``supersedes`` says that a new key takes the place of one
+    that still held a ticket, ``assigns`` that the disk id is new and must be written before anything is given out.
+    """
+
+    registration: Registration
+    request: KubeletRequest
+    disk: DiskId
+    expires: datetime
+    assigns: bool
+    repeats: Held | None
+    supersedes: bool
+
+    @property
+    def joined_before(self) -> bool:
+        """Whether the identity's Node object has appeared already."""
+        return self.registration.identity.status.phase == JOINED
+
+
+def decide_release(
+    request: JoinRequest,
+    *,
+    proven: Proven,
+    registration: Registration,
+    held: Held | None,
+    fresh_disk: DiskId,
+    now: datetime,
+) -> Decision:
+    """Return what the machine gets; raises `Refusal`.
+
+    1. It asks for no more than the registered role. ROLE_NOT_REGISTERED
+    2. The role can be served. CONTROL_PLANE_JOIN_UNSUPPORTED
+    3. The certificate request is for the registered name. CSR_NAME_MISMATCH, CSR_KEY_UNSUPPORTED, CSR_MALFORMED
+    4. The AK is the one pinned at the first ticket, if there was one. AK_NOT_PINNED
+    5. The disk id is empty or the assigned one. DISK_ID_NOT_ASSIGNED
+    6. A live ticket of the same key is repeated; another key supersedes it.
+
+    The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
+    """
+    identity = registration.identity
+    _check_role(identity.role, asks_control_plane=request.is_control_plane)
+    kubelet = check_kubelet_request(request.certificate_request, node_name=identity.node_name)
+    _check_pin(identity.status.ak_name, proven.ak_name.hex())
+    disk, assigns = _choose_disk(request.disk_id, identity.status.disk_id, fresh_disk)
+    live = held if held is not None and held.expires > now else None
+    repeats = live if live is not None and live.key_sha256 == kubelet.spki_sha256 else None
+    return Decision(
+        registration=registration,
+        request=kubelet,
+        disk=disk,
+        expires=repeats.expires if repeats else now + TICKET_LIFE,
+        assigns=assigns,
+        repeats=repeats,
+        supersedes=live is not None and repeats is None,
+    )
+
+
+def plan_status(decision: Decision, *, proven: Proven, now: datetime) -> StatusChange:
+    """Return what the identity's status says once the ticket of ``decision`` is given out."""
+    registration = decision.registration
+    return StatusChange(
+        phase="" if decision.joined_before else ADMITTED,
+        disk_id=decision.disk.uuid if decision.assigns else "",
+        ak_name=proven.ak_name.hex(),
+        clock=proven.clock,
+        reset_count=proven.reset_count,
+        restart_count=proven.restart_count,
+        attested_at=now,
+        profile=proven.profile,
+        posture=proven.posture,
+        issued=registration.issued + (decision.repeats is None),
+        superseded=registration.superseded + decision.supersedes,
+        key_sha256=decision.request.spki_sha256,
+        expires=decision.expires,
+    )
+
+
+def _check_role(role: Role, *, asks_control_plane: bool) -> None:
+    if asks_control_plane and role is not Role.CONTROL_PLANE:
+        raise Refusal(
+            f"expected a request for the registered role {role.value}, got one for control-plane",
+            reason=Reason.ROLE_NOT_REGISTERED,
+        )
+    if role is Role.CONTROL_PLANE:
+        raise Refusal("expected a worker, got a further control plane", reason=Reason.CONTROL_PLANE_JOIN_UNSUPPORTED)
+
+
+def _check_pin(pinned: str, shown: str) -> None:
+    if pinned and pinned != shown:
+        raise Refusal(f"expected the pinned AK {pinned}, got {shown}", reason=Reason.AK_NOT_PINNED)
+
+
+def _choose_disk(requested: str, assigned: str, fresh: DiskId) -> tuple[DiskId, bool]:
+    if requested and requested != assigned:
+        known = f"its assigned disk id {assigned}" if assigned else "no disk id at the first ticket"
+        raise Refusal(f"expected {known}, got {requested[:64]!r}", reason=Reason.DISK_ID_NOT_ASSIGNED)
+    return (DiskId(assigned), False) if assigned else (fresh, True)

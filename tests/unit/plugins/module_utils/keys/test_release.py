@@ -1,0 +1,212 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The release decision and the ticket that follows from it; every refusal changes one point of a good case."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, kubelet
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release import (
+    Held,
+    JoinRequest,
+    Proven,
+    decide_release,
+    plan_status,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import Registration
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import (
+    Admission,
+    IdentityStatus,
+    NodeIdentity,
+    Role,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+AK_NAME = b"\x00\x0b" + b"\xaa" * 32
+ASSIGNED = "11111111-1111-4111-8111-111111111111"
+FRESH = DiskId("22222222-2222-4222-8222-222222222222")
+PROVEN = Proven(ak_name=AK_NAME, clock=7, reset_count=2, restart_count=1, profile="base", posture="boot")
+
+
+@functools.cache
+def certificate_request(name: str = "w-1", key_number: int = 0) -> bytes:
+    """Return a kubelet's request; another ``key_number`` is another key."""
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+            x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{name}"),
+        ]
+    )
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
+def key_sha256(der: bytes) -> str:
+    return kubelet.check_kubelet_request(der, node_name="w-1").spki_sha256
+
+
+def registration(role: Role = Role.WORKER, issued: int = 0, superseded: int = 0, **status: str) -> Registration:
+    identity = NodeIdentity(
+        ek_sha256="ab" * 32,
+        node_name="w-1",
+        role=role,
+        admission=Admission.APPROVED,
+        status=IdentityStatus(**status),
+    )
+    return Registration(identity=identity, revision="7", issued=issued, superseded=superseded)
+
+
+def request(disk_id: str = "", *, csr: bytes | None = None, is_control_plane: bool = False) -> JoinRequest:
+    return JoinRequest(
+        disk_id=disk_id,
+        certificate_request=csr or certificate_request(),
+        is_control_plane=is_control_plane,
+        event_logs=b"",
+    )
+
+
+def held(csr: bytes, *, expires: datetime = NOW + timedelta(minutes=5)) -> Held:
+    return Held(key_sha256=key_sha256(csr), expires=expires, certificate=b"PEM")
+
+
+def decide(asked: JoinRequest | None = None, **changes: Any) -> Any:
+    good = {"proven": PROVEN, "registration": registration(), "held": None, "fresh_disk": FRESH, "now": NOW}
+    return decide_release(asked or request(), **{**good, **changes})
+
+
+def test_the_first_ticket_assigns_a_disk_and_pins_the_ak() -> None:
+    decision = decide()
+    assert (decision.disk, decision.assigns, decision.repeats, decision.supersedes) == (FRESH, True, None, False)
+    assert decision.expires == NOW + timedelta(minutes=15)
+    assert plan_status(decision, proven=PROVEN, now=NOW).to_document() == {
+        "phase": "Admitted",
+        "diskId": FRESH.uuid,
+        "akName": AK_NAME.hex(),
+        "tpm": {"clock": 7, "resetCount": 2, "restartCount": 1},
+        "lastAttestation": {"time": "2026-11-21T12:00:00Z", "profile": "base", "posture": "boot"},
+        "tickets": {
+            "issued": 1,
+            "superseded": 0,
+            "keySha256": key_sha256(certificate_request()),
+            "expires": "2026-11-21T12:15:00Z",
+        },
+    }
+
+
+@pytest.mark.parametrize("disk_id", [pytest.param("", id="names no disk"), pytest.param(ASSIGNED, id="names its disk")])
+def test_a_known_machine_keeps_its_disk(disk_id: str) -> None:
+    decision = decide(request(disk_id), registration=registration(disk_id=ASSIGNED))
+    assert (decision.disk.uuid, decision.assigns) == (ASSIGNED, False)
+    assert "diskId" not in plan_status(decision, proven=PROVEN, now=NOW).to_document()
+
+
+def test_the_same_key_gets_the_same_answer_while_the_ticket_lives() -> None:
+    before = held(certificate_request())
+    decision = decide(held=before, registration=registration(issued=1))
+    assert decision.repeats is before
+    assert decision.expires == before.expires
+    assert plan_status(decision, proven=PROVEN, now=NOW).issued == 1
+
+
+def test_a_new_key_supersedes_a_live_ticket_and_is_counted() -> None:
+    decision = decide(held=held(certificate_request(key_number=1)), registration=registration(issued=1))
+    assert (decision.repeats, decision.supersedes) == (None, True)
+    change = plan_status(decision, proven=PROVEN, now=NOW)
+    assert (change.issued, change.superseded) == (2, 1)
+
+
+@pytest.mark.parametrize("key_number", [pytest.param(0, id="the same key"), pytest.param(1, id="a new key")])
+def test_a_ticket_that_ended_is_neither_repeated_nor_superseded(key_number: int) -> None:
+    decision = decide(held=held(certificate_request(key_number=key_number), expires=NOW))
+    assert (decision.repeats, decision.supersedes) == (None, False)
+
+
+def test_a_joined_machine_stays_joined() -> None:
+    decision = decide(registration=registration(phase="Joined", disk_id=ASSIGNED))
+    assert decision.joined_before is True
+    assert "phase" not in plan_status(decision, proven=PROVEN, now=NOW).to_document()
+
+
+OTHER_AK = dataclasses.replace(PROVEN, ak_name=b"\x00\x0b" + b"\xbb" * 32)
+PINNED = registration(ak_name=AK_NAME.hex())
+FOREIGN_DISK = "33333333-3333-4333-8333-333333333333"
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes", "code"),
+    [
+        pytest.param(
+            request(csr=certificate_request("cp-1")), {}, "CSR_NAME_MISMATCH", id="csr for another node's name"
+        ),
+        pytest.param(
+            request(is_control_plane=True), {}, "ROLE_NOT_REGISTERED", id="worker asks for control-plane files"
+        ),
+        pytest.param(
+            request(is_control_plane=True),
+            {"registration": registration(Role.CONTROL_PLANE)},
+            "CONTROL_PLANE_JOIN_UNSUPPORTED",
+            id="a further control plane",
+        ),
+        pytest.param(
+            request(),
+            {"registration": registration(Role.CONTROL_PLANE)},
+            "CONTROL_PLANE_JOIN_UNSUPPORTED",
+            id="a registered control plane that asks as a worker",
+        ),
+        pytest.param(request(), {"proven": OTHER_AK, "registration": PINNED}, "AK_NOT_PINNED", id="another AK"),
+        pytest.param(request(FOREIGN_DISK), {}, "DISK_ID_NOT_ASSIGNED", id="another's disk at the first join"),
+        pytest.param(request("not a uuid"), {}, "DISK_ID_NOT_ASSIGNED", id="a disk id that is none"),
+        pytest.param(
+            request(FOREIGN_DISK),
+            {"registration": registration(disk_id=ASSIGNED)},
+            "DISK_ID_NOT_ASSIGNED",
+            id="another's disk at a later join",
+        ),
+        pytest.param(
+            request(ASSIGNED.upper().replace("1", "A", 1)),
+            {"registration": registration(disk_id=ASSIGNED)},
+            "DISK_ID_NOT_ASSIGNED",
+            id="another spelling of a disk id",
+        ),
+        pytest.param(request(csr=b"x"), {}, "CSR_MALFORMED", id="a request that is none"),
+    ],
+)
+def test_refused(asked: JoinRequest, changes: dict[str, Any], code: str) -> None:
+    with pytest.raises(AttestedError) as caught:
+        decide(asked, **changes)
+    assert caught.value.code == code
+
+
+def test_a_request_is_read_field_by_field() -> None:
+    message = message_class("join.IssueJoinTicketRequest")(
+        disk_uuid="d", certificate_request=b"c", is_control_plane=True, event_logs=b"e"
+    )
+    assert JoinRequest.parse(message.SerializeToString()) == JoinRequest(
+        disk_id="d", certificate_request=b"c", is_control_plane=True, event_logs=b"e"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        pytest.param(b"\xff\xff\xff", "MESSAGE_MALFORMED", id="bytes that are no message"),
+        pytest.param(bytes((1 << 20) + 1), "MESSAGE_TOO_LARGE", id="more than the limit"),
+    ],
+)
+def test_a_request_that_cannot_be_read_is_refused(data: bytes, code: str) -> None:
+    with pytest.raises(AttestedError) as caught:
+        JoinRequest.parse(data)
+    assert caught.value.code == code
