@@ -744,12 +744,6 @@ class Reason(Enum):
         "A ticket holds a field that means nothing.",
         "Check that both sides run the same version of the collection.",
     )
-    TICKET_NOT_FOR_THIS_NODE = _row(
-        Coarse.LOCAL,
-        "The ticket is for another node or another cluster than this machine's configuration names.",
-        "Compare /etc/attested/node.yml with the NodeIdentity of this machine's TPM, then prepare it again.",
-        "ansible-playbook attested.kubernetes.prepare --limit NODE",
-    )
     TICKET_NOT_OURS = _row(
         Coarse.LOCAL,
         "A signed ticket is for another cluster, node, disk or key.",

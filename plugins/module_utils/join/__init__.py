@@ -1,0 +1,11 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Joining a cluster by ticket: the node's side, and the join service that relays. Private to the collection."""
+
+from __future__ import annotations
+
+from .store import TicketStore
+from .ticket import Expected, TicketMaterial, open_ticket
+
+__all__ = ["Expected", "TicketMaterial", "TicketStore", "open_ticket"]

@@ -1,0 +1,126 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node makes of an answer: a ticket that is signed for this exchange, for this machine, and opens here. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .._deps.crypto import ed25519, serialization, x509
+from ..errors import Refusal
+from ..keys import DiskId, SecretBytes, cluster_id
+from ..keys.ticket import TicketPublic, TicketSecrets, parse_ticket, verify_ticket
+from ..proto import parse
+from ..reasons import Reason
+from ..sealing import OneTimeKey, open_sealed
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ..atls.pins import JoinCaPins
+
+RESPONSE = "join.IssueJoinTicketResponse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketMaterial:
+    """Everything that a ticket brought, and the kubelet's key (PEM) that it is for."""
+
+    public: TicketPublic
+    secrets: TicketSecrets = field(repr=False)
+    kubelet_key: SecretBytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What the node knew before it asked; ``binding`` is B of the very exchange."""
+
+    cluster_id: bytes
+    node_name: str
+    disk_id: str
+    binding: bytes
+    kubelet_key: SecretBytes
+
+
+def open_ticket(
+    answer: bytes,
+    *,
+    expected: Expected,
+    pins: JoinCaPins,
+    secret: bytes,
+    one_time_key: OneTimeKey,
+    now: datetime,
+) -> TicketMaterial:
+    """Return the material of an `IssueJoinTicketResponse`; raises `Refusal`.
+
+    1. A pinned join CA signed it for this exchange. TICKET_SIGNATURE
+    2. It is a ticket. TICKET_VERSION, TICKET_MALFORMED
+    3. It is for this cluster, this node, this disk, and still good. TICKET_NOT_OURS, TICKET_EXPIRED
+    4. Its certificate is over our key. TICKET_NOT_OURS
+    5. Its secrets open with this exchange's secret and one-time key. SEAL_UNOPENABLE
+    6. They derive the cluster id. TICKET_NOT_OURS
+
+    ``secret`` is the activation secret s; the caller owes to discard it and the one-time key afterwards.
+    """
+    response = parse(RESPONSE, answer)
+    _check_signature(response.ticket, response.ticket_signature, expected=expected, pins=pins)
+    public, box = parse_ticket(response.ticket)
+    _check_addressee(public, expected, now)
+    _check_certificate(public.kubelet_certificate, expected.kubelet_key)
+    plain = open_sealed(box, secret=secret, binding=expected.binding, one_time_key=one_time_key)
+    secrets = TicketSecrets.from_bytes(plain)
+    _require("cluster id", expected.cluster_id, cluster_id(secrets.measurement_secret, secrets.measurement_salt))
+    return TicketMaterial(public=public, secrets=secrets, kubelet_key=expected.kubelet_key)
+
+
+def _check_signature(ticket: bytes, signature: bytes, *, expected: Expected, pins: JoinCaPins) -> None:
+    refusals = []
+    for pin in pins.certificates:
+        key = pin.public_key()
+        if not isinstance(key, ed25519.Ed25519PublicKey):
+            continue
+        try:
+            verify_ticket(key, signature, cluster_id=expected.cluster_id, binding=expected.binding, ticket=ticket)
+        except Refusal as error:
+            refusals.append(error)
+            continue
+        return
+    raise refusals[0] if refusals else _not_ours("a pinned join CA", "none")
+
+
+def _check_addressee(public: TicketPublic, expected: Expected, now: datetime) -> None:
+    _require("cluster id", expected.cluster_id, public.cluster_id)
+    _require("node name", expected.node_name, public.node_name)
+    if expected.disk_id:
+        _require("disk id", expected.disk_id, public.disk_id)
+    DiskId(public.disk_id)
+    if public.expires_unix_seconds <= now.timestamp():
+        raise Refusal(
+            f"expected a ticket that is good at {now:%Y-%m-%dT%H:%M:%SZ}, "
+            f"it ended at {public.expires_unix_seconds} (Unix time)",
+            reason=Reason.TICKET_EXPIRED,
+        )
+
+
+def _check_certificate(certificate: bytes, key: SecretBytes) -> None:
+    try:
+        shown = x509.load_pem_x509_certificate(certificate).public_key()
+    except ValueError as error:
+        raise Refusal("expected a certificate in PEM, got none", reason=Reason.TICKET_MALFORMED) from error
+    if shown != serialization.load_pem_private_key(key.reveal(), password=None).public_key():
+        raise _not_ours("a certificate over our key", "one over another key")
+
+
+def _require(what: str, expected: bytes | str, got: bytes | str) -> None:
+    if expected != got:
+        raise _not_ours(f"the {what} {_shown(expected)}", _shown(got))
+
+
+def _shown(value: bytes | str) -> str:
+    return value.hex() if isinstance(value, bytes) else repr(value[:100])
+
+
+def _not_ours(expected: str, got: str) -> Refusal:
+    return Refusal(f"expected {expected} in the ticket, got {got}", reason=Reason.TICKET_NOT_OURS)

@@ -1,0 +1,295 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Opening a ticket: only the very node, exchange, boot and cluster that it was made for can."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
+    Expected,
+    TicketMaterial,
+    TicketStore,
+    open_ticket,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
+    DiskId,
+    KeyBundle,
+    MasterSecret,
+    SecretBytes,
+    disk_key,
+    kubelet,
+    make_bundle,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa, make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue import (
+    ClusterFacts,
+    Exchange,
+    Issued,
+    issue_ticket,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release import (
+    Held,
+    JoinRequest,
+    Proven,
+    decide_release,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import Registration
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DISK = DiskId("22222222-2222-4222-8222-222222222222")
+CANARY = b"canary-canary-canary-canary-0003"
+SECRET = b"s" * 32
+BINDING = b"B" * 32
+MASTER = MasterSecret(key=SecretBytes(CANARY), salt=SecretBytes(b"t" * 32))
+JOIN_CA = make_join_ca("prod", now=NOW)
+FOREIGN_CA = make_join_ca("prod", now=NOW)
+
+
+def pem(key: Any) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def bundle(ca: JoinCa = JOIN_CA, salt: bytes = b"m" * 32) -> KeyBundle:
+    return make_bundle(
+        master=MASTER,
+        measurement_salt=salt,
+        join_ca_key=SecretBytes(ca.private_key),
+        join_ca_certificate=ca.certificate,
+    )
+
+
+def cluster_ca() -> kubelet.ClusterCa:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1))
+    return kubelet.ClusterCa(made.sign(key, hashes.SHA256()), key)
+
+
+class Node:
+    """A node that asked, and the key service's answer to it."""
+
+    def __init__(self) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.one_time_key = OneTimeKey.generate()
+        self.ca = cluster_ca()
+
+    def request(self) -> JoinRequest:
+        subject = x509.Name(
+            [
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+                x509.NameAttribute(NameOID.COMMON_NAME, "system:node:w-1"),
+            ]
+        )
+        csr = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(self.key, hashes.SHA256())
+        der = csr.public_bytes(serialization.Encoding.DER)
+        return JoinRequest(disk_id="", certificate_request=der, is_control_plane=False, event_logs=b"")
+
+    def issued(self, made_from: KeyBundle | None = None, held: Held | None = None) -> Issued:
+        identity = NodeIdentity(ek_sha256="ab" * 32, node_name="w-1", role=Role.WORKER, admission=Admission.APPROVED)
+        decision = decide_release(
+            self.request(),
+            proven=Proven(ak_name=b"ak", clock=1, reset_count=1, restart_count=1, profile="base", posture="boot"),
+            registration=Registration(identity=identity, revision="1"),
+            held=held,
+            fresh_disk=DISK,
+            now=NOW,
+        )
+        return issue_ticket(
+            decision,
+            bundle=made_from or bundle(),
+            facts=ClusterFacts(kubernetes_version="1.35.4", api_endpoint="api.prod.example:6443"),
+            ca=self.ca,
+            exchange=Exchange(secret=SECRET, binding=BINDING, recipient=self.one_time_key.public),
+            now=NOW,
+        )
+
+    def answer(self, issued: Issued | None = None) -> bytes:
+        given = issued or self.issued()
+        message = message_class("join.IssueJoinTicketResponse")(ticket=given.ticket, ticket_signature=given.signature)
+        return bytes(message.SerializeToString())
+
+    def open(
+        self, answer: bytes | None = None, expected: dict[str, Any] | None = None, **changes: Any
+    ) -> TicketMaterial:
+        known = {
+            "cluster_id": bundle().cluster_id,
+            "node_name": "w-1",
+            "disk_id": "",
+            "binding": BINDING,
+            "kubelet_key": SecretBytes(pem(self.key)),
+        }
+        good = {
+            "pins": JoinCaPins.from_pem(JOIN_CA.certificate),
+            "secret": SECRET,
+            "one_time_key": self.one_time_key,
+            "now": NOW,
+        }
+        wanted = Expected(**{**known, **(expected or {})})
+        return open_ticket(answer or self.answer(), expected=wanted, **{**good, **changes})
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def test_the_node_gets_what_it_needs(node: Node) -> None:
+    material = node.open()
+    assert material.public.node_name == "w-1"
+    assert material.public.role is Role.WORKER
+    assert material.public.kubernetes_version == "1.35.4"
+    assert material.public.api_endpoint == "api.prod.example:6443"
+    assert material.public.disk_id == DISK.uuid
+    assert material.secrets.disk_key == disk_key(MASTER, DISK)
+    assert material.secrets.measurement_secret == bundle().measurement_secret()
+    certificate = x509.load_pem_x509_certificate(material.public.kubelet_certificate)
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(material.public.cluster_ca))
+
+
+def test_the_same_ticket_again_is_the_same_certificate_sealed_anew(node: Node) -> None:
+    first = node.issued()
+    second = node.issued(held=first.held)
+    one, two = node.open(node.answer(first)), node.open(node.answer(second))
+    assert one == two
+    assert first.ticket != second.ticket
+
+
+def test_no_secret_shows_in_the_ticket_or_in_a_repr(node: Node) -> None:
+    key = disk_key(MASTER, DISK).reveal()
+    assert key not in node.answer()
+    assert bundle().measurement_secret().reveal() not in node.answer()
+    assert repr(key)[2:-1] not in repr(node.open())
+
+
+def test_a_second_pin_serves_while_the_ca_is_replaced(node: Node) -> None:
+    pins = JoinCaPins.from_pem(FOREIGN_CA.certificate + JOIN_CA.certificate)
+    assert node.open(pins=pins).public.node_name == "w-1"
+
+
+def flipped(answer: bytes) -> bytes:
+    message = message_class("join.IssueJoinTicketResponse").FromString(answer)
+    ticket = message_class("attested.v1.Ticket").FromString(message.ticket)
+    ticket.node_name = "w-2"
+    message.ticket = ticket.SerializeToString()
+    return bytes(message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        pytest.param(lambda node: {"secret": b"x" * 32}, "SEAL_UNOPENABLE", id="a recorded ticket on another machine"),
+        pytest.param(
+            lambda node: {"one_time_key": OneTimeKey.generate()},
+            "SEAL_UNOPENABLE",
+            id="a recorded ticket on the right machine after another boot",
+        ),
+        pytest.param(
+            lambda node: {"expected": {"binding": b"C" * 32}}, "TICKET_SIGNATURE", id="a ticket of another exchange"
+        ),
+        pytest.param(
+            lambda node: {"pins": JoinCaPins.from_pem(FOREIGN_CA.certificate)},
+            "TICKET_SIGNATURE",
+            id="a ticket of a foreign join service",
+        ),
+        pytest.param(lambda node: {"answer": flipped(node.answer())}, "TICKET_SIGNATURE", id="a changed public field"),
+        pytest.param(
+            lambda node: {"expected": {"cluster_id": b"c" * 32}}, "TICKET_SIGNATURE", id="a ticket of another cluster"
+        ),
+        pytest.param(lambda node: {"answer": b"\x00"}, "MESSAGE_MALFORMED", id="an answer that is none"),
+        pytest.param(
+            lambda node: {"answer": node.answer(dataclasses.replace(node.issued(), signature=b""))},
+            "TICKET_SIGNATURE",
+            id="no signature",
+        ),
+        pytest.param(
+            lambda node: {"expected": {"node_name": "w-2"}}, "TICKET_NOT_OURS", id="a ticket for another node"
+        ),
+        pytest.param(
+            lambda node: {"expected": {"disk_id": "11111111-1111-4111-8111-111111111111"}},
+            "TICKET_NOT_OURS",
+            id="another disk than the one that we have",
+        ),
+        pytest.param(
+            lambda node: {"expected": {"kubelet_key": SecretBytes(pem(ec.generate_private_key(ec.SECP256R1())))}},
+            "TICKET_NOT_OURS",
+            id="a certificate over another key",
+        ),
+        pytest.param(lambda node: {"now": NOW + timedelta(minutes=15)}, "TICKET_EXPIRED", id="a ticket that ended"),
+    ],
+)
+def test_a_ticket_cannot_be_used(node: Node, make: Any, code: str) -> None:
+    with pytest.raises(AttestedError) as caught:
+        node.open(**make(node))
+    assert caught.value.code == code
+
+
+def test_secrets_that_derive_another_cluster_are_refused(node: Node) -> None:
+    """A key service with the right join CA and cluster id, but with another master secret behind them."""
+    lying = dataclasses.replace(bundle(salt=b"n" * 32), cluster_id=bundle().cluster_id)
+    with pytest.raises(AttestedError) as caught:
+        node.open(node.answer(node.issued(lying)))
+    assert caught.value.code == "TICKET_NOT_OURS"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TicketStore:
+    return TicketStore(tmp_path / "tickets", require_memory=lambda directory: None)
+
+
+def test_a_stored_ticket_comes_back_by_its_handle(node: Node, store: TicketStore) -> None:
+    material = node.open()
+    handle = store.put(material)
+    assert store.load(handle) == material
+    assert store.handles() == (handle,)
+    assert store.discard(handle) is True
+    assert store.discard(handle) is False
+    with pytest.raises(SystemFault) as caught:
+        store.load(handle)
+    assert caught.value.code == "TICKET_HANDLE_UNKNOWN"
+
+
+@pytest.mark.parametrize("handle", ["", "../kubelet-key", "A" * 32, "0" * 31])
+def test_what_is_no_handle_opens_no_file(store: TicketStore, handle: str) -> None:
+    with pytest.raises(SystemFault) as caught:
+        store.load(handle)
+    assert caught.value.code == "TICKET_HANDLE_UNKNOWN"
+
+
+def test_the_kubelets_key_is_made_once_and_is_roots_alone(store: TicketStore, tmp_path: Path) -> None:
+    assert store.kubelet_key() == store.kubelet_key()
+    directory = tmp_path / "tickets"
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o777 for file in directory.iterdir()} == {0o600}
+    first = store.kubelet_key()
+    assert store.discard_kubelet_key() is True
+    assert store.kubelet_key() != first
+
+
+def test_nothing_is_stored_outside_memory(tmp_path: Path) -> None:
+    def refuse(directory: Path) -> None:
+        raise SystemFault(f"{directory} is on a disk", reason=Reason.NOT_TMPFS)
+
+    with pytest.raises(SystemFault):
+        TicketStore(tmp_path / "tickets", require_memory=refuse).kubelet_key()
+    assert not list((tmp_path / "tickets").iterdir())
