@@ -67,6 +67,7 @@ def lint() -> Counts:
             _run("mypy", "-p", PACKAGE),
             _run("mypy", "tests/run.py", "tests/support"),
             _run("yamllint", "--strict", "."),
+            _run("antsibull-changelog", "lint"),
             _run("ansible-lint", "--offline", "-q"),
         ]
     )
