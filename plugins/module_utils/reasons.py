@@ -63,6 +63,12 @@ class Reason(Enum):
         "The machine did not show that its TPM opened the credential.",
         "Ask for a new challenge; if it happens again, the TPM does not hold the endorsement key that was sent.",
     )
+    ADMIN_REQUEST_INVALID = _row(
+        Coarse.LOCAL,
+        "The certificate request of the admin cannot be signed.",
+        "Remove .secrets/admin-key of the site and run init again: it makes a new key and request.",
+        "ansible-playbook attested.kubernetes.init",
+    )
     AK_ATTRIBUTES = _row(
         Coarse.REFUSED,
         "The attestation key is not a restricted signing key that only its TPM can use.",
@@ -474,6 +480,11 @@ class Reason(Enum):
         "A kubeconfig or the kubelet's credential on this machine is not what kubeadm writes.",
         "Reset the node and let it join again.",
         "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
+    )
+    KUBECTL_FAILED = _row(
+        Coarse.LOCAL,
+        "kubectl could not read or write objects of the cluster.",
+        "Read its last lines; a control plane that just started may need a moment, and running again is safe.",
     )
     KUBELET_CREDENTIAL_INVALID = _row(
         Coarse.LOCAL,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import utils as asymmetric_utils
     from cryptography.hazmat.primitives.ciphers import aead, algorithms, modes
     from cryptography.hazmat.primitives.kdf import hkdf
+    from cryptography.x509 import verification
 
     # An alias is only exported when it is named here.
     __all__ = ["asymmetric_utils"]
@@ -38,6 +39,7 @@ else:
     algorithms = optional(f"{_PRIMITIVES}.ciphers.algorithms")
     modes = optional(f"{_PRIMITIVES}.ciphers.modes")
     hkdf = optional(f"{_PRIMITIVES}.kdf.hkdf")
+    verification = optional("cryptography.x509.verification")
 
 __all__ = [
     "aead",
@@ -55,6 +57,7 @@ __all__ = [
     "padding",
     "rsa",
     "serialization",
+    "verification",
     "x509",
     "x25519",
 ]

@@ -1,6 +1,60 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Evidence and what follows from it. Private to the collection."""
+"""Evidence: made, carried, and verified in numbered steps. Private to the collection."""
 
 from __future__ import annotations
+
+from ..atls import Purpose
+from .challenge import (
+    Answer,
+    BindingContext,
+    Challenge,
+    ChallengeRecord,
+    ChallengeRequest,
+    ChallengeStore,
+    agreed_version,
+    answer,
+    new_challenge,
+)
+from .doorkeeper import issue_doorkeeper, verify_doorkeeper
+from .eventlog import DEFAULT_REGISTER, LockReading, LockState, describe, parse_firmware_log, parse_records
+from .evidence import BoundEvidence, EventLogs, Evidence
+from .registry import VERIFIERS, verify_evidence
+from .tpm2 import QuotingTpm, VerifiedQuote, issue
+from .verified import VerifiedMachine, VerifiedNode
+from .verify import Demands, verify_machine, verify_node
+
+__all__ = [
+    "DEFAULT_REGISTER",
+    "VERIFIERS",
+    "Answer",
+    "BindingContext",
+    "BoundEvidence",
+    "Challenge",
+    "ChallengeRecord",
+    "ChallengeRequest",
+    "ChallengeStore",
+    "Demands",
+    "EventLogs",
+    "Evidence",
+    "LockReading",
+    "LockState",
+    "Purpose",
+    "QuotingTpm",
+    "VerifiedMachine",
+    "VerifiedNode",
+    "VerifiedQuote",
+    "agreed_version",
+    "answer",
+    "describe",
+    "issue",
+    "issue_doorkeeper",
+    "new_challenge",
+    "parse_firmware_log",
+    "parse_records",
+    "verify_doorkeeper",
+    "verify_evidence",
+    "verify_machine",
+    "verify_node",
+]

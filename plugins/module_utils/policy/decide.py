@@ -89,11 +89,11 @@ class MeasurementMismatch(PolicyError):
 
 
 def decide(
-    profiles: Sequence[MeasurementProfile], pcrs: Mapping[int, bytes], events: Sequence[MeasuredEvent]
+    profiles: Sequence[MeasurementProfile], pcrs: Mapping[int, bytes], events: Iterable[MeasuredEvent]
 ) -> Verdict:
     """Return the first profile, by name, that allows every value; ``pcrs`` are the values of the verified quote.
 
-    ``events`` explain a refusal. Raises `PolicyError` POLICY_EMPTY, or PCR_MISMATCH as `MeasurementMismatch` with every
+    ``events`` explain a refusal and are looked at only then. Raises `PolicyError` POLICY_EMPTY, or PCR_MISMATCH as `MeasurementMismatch` with every
     deviating register and event against the nearest profile (fewest deviating registers).
     """
     usable = sorted((one for one in profiles if not one.accepts_nobody), key=lambda one: one.name)
@@ -109,7 +109,7 @@ def decide(
         raise MeasurementMismatch(
             nearest=nearest.name,
             registers=deviations,
-            events=_event_deviations(nearest.reference_events, events, deviating),
+            events=_event_deviations(nearest.reference_events, tuple(events), deviating),
         )
     return Verdict(profile=nearest.name, posture=nearest.posture, labels=_labels(nearest, pcrs))
 

@@ -48,7 +48,9 @@ def describe(
 
 def printable(text: str) -> str:
     """Return ``text`` on one line, without control characters, at most `MAX_TEXT` long."""
-    kept = "".join(letter if letter.isprintable() else "�" for letter in text[:MAX_TEXT])
+    kept = text[:MAX_TEXT]
+    if not kept.isprintable():
+        kept = "".join(letter if letter.isprintable() else "�" for letter in kept)
     return kept if len(text) <= MAX_TEXT else f"{kept}…"
 
 

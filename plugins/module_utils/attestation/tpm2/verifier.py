@@ -1,0 +1,171 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check one quote, in numbered steps, against nothing but itself and the qualifying data that it was asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING
+
+from ..._deps.crypto import ec, exceptions, hashes, padding, rsa
+from ...errors import Refusal, TpmError
+from ...reasons import Reason
+from ...tpm import (
+    ALG_RSAPSS,
+    ALG_SHA256,
+    ATTR_DECRYPT,
+    ATTR_FIXED_PARENT,
+    ATTR_FIXED_TPM,
+    ATTR_RESTRICTED,
+    ATTR_SENSITIVE_DATA_ORIGIN,
+    ATTR_SIGN,
+    GENERATED_MAGIC,
+    RH_ENDORSEMENT,
+    TAG_ATTEST_QUOTE,
+    Attest,
+    EccParameters,
+    PcrSelection,
+    Public,
+    RsaParameters,
+    Signature,
+)
+from .types import VerifiedQuote
+
+if TYPE_CHECKING:
+    from ..evidence import Evidence
+
+_DEMANDED = {
+    "fixedTPM": ATTR_FIXED_TPM,
+    "fixedParent": ATTR_FIXED_PARENT,
+    "sensitiveDataOrigin": ATTR_SENSITIVE_DATA_ORIGIN,
+    "restricted": ATTR_RESTRICTED,
+    "sign": ATTR_SIGN,
+}
+
+
+def verify_quote(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote:
+    """Return what ``evidence`` says, after these steps.
+
+    1. The attestation key's public area parses strictly (EVIDENCE_MALFORMED) and is that of a restricted signing key
+       made in and fixed to a TPM, with SHA-256 for its name and its scheme (AK_ATTRIBUTES).
+    2. The quote parses strictly, with the magic number and the type of a quote (QUOTE_MALFORMED).
+    3. The signature is of the key's own scheme and verifies (QUOTE_SIGNATURE).
+    4. The signer is a primary key of the endorsement hierarchy (AK_HIERARCHY).
+    5. The qualifying data are those asked for (BINDING_MISMATCH).
+    6. The selection is one list, of the SHA-256 bank, and exactly the registers delivered (QUOTE_SELECTION).
+    7. The digest is over the values delivered (QUOTE_DIGEST).
+
+    The caller owes: that the key is one of a known TPM (activation), that the registers are those wanted, and every
+    judgement of the values.
+    """
+    ak = _attestation_key(evidence.ak_public)  # 1
+    attest = _quote(evidence.quote)  # 2
+    _verify_signature(ak, evidence)  # 3
+    _require(
+        attest.qualified_signer == ak.qualified_name(RH_ENDORSEMENT),
+        "a primary key of the endorsement hierarchy as signer, got another",
+        Reason.AK_HIERARCHY,
+    )  # 4
+    _require(
+        hmac.compare_digest(attest.extra_data, qualifying_data),
+        f"a quote over {qualifying_data.hex()}, got one over {attest.extra_data.hex() or 'nothing'}",
+        Reason.BINDING_MISMATCH,
+    )  # 5
+    delivered = PcrSelection(ALG_SHA256, tuple(sorted(evidence.pcrs)))
+    _require(
+        attest.pcr_selections == (delivered,) and bool(evidence.pcrs),
+        f"a quote over the SHA-256 registers {list(delivered.indices)}, got {_listed(attest)}",
+        Reason.QUOTE_SELECTION,
+    )  # 6
+    digest = hashlib.sha256(b"".join(evidence.pcrs[index] for index in delivered.indices)).digest()
+    _require(
+        hmac.compare_digest(attest.pcr_digest, digest),
+        f"values whose digest is {attest.pcr_digest.hex()}, got {digest.hex()}",
+        Reason.QUOTE_DIGEST,
+    )  # 7
+    return VerifiedQuote(ak_public=ak, ak_name=ak.name(), pcrs=dict(evidence.pcrs), clock_info=attest.clock_info)
+
+
+def verify_attestation_key(ak: Public) -> None:
+    """Refuse with AK_ATTRIBUTES a key that could sign anything but what its own TPM says (step 1)."""
+    missing = [name for name, bit in _DEMANDED.items() if not ak.attributes & bit]
+    _require(not missing, f"an attestation key that is {', '.join(missing)}, got one that is not", Reason.AK_ATTRIBUTES)
+    _require(
+        not ak.attributes & ATTR_DECRYPT,
+        "an attestation key that cannot decrypt, got one that can",
+        Reason.AK_ATTRIBUTES,
+    )
+    scheme = ak.parameters.scheme if isinstance(ak.parameters, (EccParameters, RsaParameters)) else None
+    hashes_used = {ak.name_alg, scheme.hash_alg if scheme else 0}
+    _require(
+        hashes_used == {ALG_SHA256},
+        f"SHA-256 for the attestation key's name and scheme, got {[f'{one:#06x}' for one in sorted(hashes_used)]}",
+        Reason.AK_ATTRIBUTES,
+    )
+
+
+def _attestation_key(data: bytes) -> Public:
+    try:
+        ak = Public.parse(data)
+    except TpmError as error:
+        raise Refusal(error.message, reason=Reason.EVIDENCE_MALFORMED) from error
+    verify_attestation_key(ak)
+    return ak
+
+
+def _quote(data: bytes) -> Attest:
+    try:
+        attest = Attest.parse(data)
+    except TpmError as error:
+        raise Refusal(error.message, reason=Reason.QUOTE_MALFORMED) from error
+    _require(
+        attest.magic == GENERATED_MAGIC and attest.type == TAG_ATTEST_QUOTE,
+        f"the magic number and type of a quote, got {attest.magic:#010x} and {attest.type:#06x}",
+        Reason.QUOTE_MALFORMED,
+    )
+    return attest
+
+
+def _verify_signature(ak: Public, evidence: Evidence) -> None:
+    try:
+        signature, key = Signature.parse(evidence.signature), ak.key()
+    except TpmError as error:
+        raise Refusal(error.message, reason=Reason.EVIDENCE_MALFORMED) from error
+    scheme = ak.parameters.scheme if isinstance(ak.parameters, (EccParameters, RsaParameters)) else None
+    _require(
+        scheme is not None and (signature.alg, signature.hash_alg) == (scheme.alg, scheme.hash_alg),
+        f"a signature of the key's own scheme, got {signature.alg:#06x} with {signature.hash_alg:#06x}",
+        Reason.QUOTE_SIGNATURE,
+    )
+    try:
+        _check(key, signature, evidence.quote)
+    except exceptions.InvalidSignature as error:
+        raise Refusal(
+            "expected a quote signed by the attestation key, got another signature", reason=Reason.QUOTE_SIGNATURE
+        ) from error
+
+
+def _check(key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, signature: Signature, signed: bytes) -> None:
+    """Verify with `cryptography`, which raises InvalidSignature."""
+    if isinstance(key, rsa.RSAPublicKey):
+        key.verify(signature.raw(), signed, _padding(signature), hashes.SHA256())
+    else:
+        key.verify(signature.raw(), signed, ec.ECDSA(hashes.SHA256()))
+
+
+def _padding(signature: Signature) -> padding.AsymmetricPadding:
+    if signature.alg == ALG_RSAPSS:
+        return padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=padding.PSS.AUTO)
+    return padding.PKCS1v15()
+
+
+def _listed(attest: Attest) -> str:
+    banks = [f"{list(one.indices)} of bank {one.bank:#06x}" for one in attest.pcr_selections]
+    return " and ".join(banks) or "no register"
+
+
+def _require(holds: bool, sentence: str, reason: Reason) -> None:
+    if not holds:
+        raise Refusal(f"expected {sentence}", reason=reason)

@@ -1,0 +1,274 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Verify a machine and a node: everything that one answer claims, against one record, in numbered steps.
+
+    1. The challenge is the one answered, and unexpired (CHALLENGE_UNKNOWN, CHALLENGE_EXPIRED). The caller owes that it
+       is answered once: `ChallengeStore.take` forgets it before anything is checked.
+    2. The proof shows the activated secret, so the TPM holds the endorsement key and the attestation key of the
+       challenge (ACTIVATION_NOT_PROVEN).
+    3. The evidence is of that attestation key (AK_MISMATCH), which is restricted and fixed to its TPM (AK_ATTRIBUTES).
+    4. The quote is genuine (`tpm2.verify_quote`) and over this exchange: purpose, cluster, channel, nonce, proof,
+       request, one-time key (BINDING_MISMATCH).
+    5. It is over exactly the registers demanded, and over the values delivered (QUOTE_SELECTION, QUOTE_DIGEST).
+    6. The TPM is the one of the earlier evidence of this connection, without a reset in between (AK_MISMATCH,
+       TPM_RESET_BETWEEN).
+    7. The endorsement key names one approved identity (IDENTITY_...); where roots are configured, its certificate
+       chains to one (EK_CERTIFICATE_...), which is a further check and never a substitute.
+    8. The event logs are those that the machine bound, and lead to the quoted registers (EVENT_LOG_...).
+    9. The node lock's register reads what the purpose permits (NODELOCK_...).
+    10. A profile allows the values (PCR_MISMATCH, POLICY_EMPTY).
+
+Who comes before what: a stranger's logs are not even parsed. The values compared are those of the very quote that was
+verified, and every check is fed from the one record. Any error on the way is a refusal.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..atls import Purpose, challenge_proof
+from ..errors import PolicyError, Refusal
+from ..policy import decide
+from ..reasons import Reason
+from .challenge import exchange_digest
+from .ek_certificate import verify_ek_certificate
+from .eventlog import (
+    DEFAULT_REGISTER,
+    LockReading,
+    LockState,
+    parse_firmware_log,
+    parse_records,
+    read_lock,
+    require_lock_register,
+    verify_replay,
+)
+from .registry import verify_evidence
+from .verified import BootLogs, Proof, VerifiedMachine, VerifiedNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from .._deps.crypto import x509
+    from ..policy import MeasuredEvent, MeasurementProfile, PolicyInForce
+    from .challenge import BindingContext, ChallengeRecord
+    from .evidence import BoundEvidence, EventLogs
+    from .tpm2 import VerifiedQuote
+
+_PERMITTED = {
+    Purpose.ENROLL: (LockState.UNLOCKED, LockState.LOCKED),
+    Purpose.INIT: (LockState.UNLOCKED, LockState.LOCKED),
+    Purpose.JOIN: (LockState.UNLOCKED, LockState.LOCKED),
+    Purpose.VERIFY: (LockState.LOCKED,),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchange:
+    """The one immutable record that feeds every check: what was asked, what came, and what this side knows itself."""
+
+    record: ChallengeRecord
+    bound: BoundEvidence
+    context: BindingContext
+    logs: EventLogs
+    now: datetime
+    earlier: VerifiedQuote | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demands:
+    """What a verifier is configured to ask for: the node lock's register, and roots of EK certificates if any."""
+
+    lock_register: int = DEFAULT_REGISTER
+    ek_roots: tuple[x509.Certificate, ...] = ()
+
+
+def verify_machine(
+    bound: BoundEvidence,
+    *,
+    record: ChallengeRecord,
+    context: BindingContext,
+    logs: EventLogs,
+    now: datetime,
+    earlier: VerifiedQuote | None = None,
+    demands: Demands | None = None,
+) -> VerifiedMachine:
+    """Return the machine that answered, after every step but the identity of 7 and the profile of 10.
+
+    For enrolment and learning, where there is no policy yet. ``earlier``: the verified quote of the same connection's
+    first evidence, None over ssh. The caller owes: whether this endorsement key is welcome. Raises `Refusal`.
+    """
+    exchange = _Exchange(bound=bound, record=record, context=context, logs=logs, now=now, earlier=earlier)
+    chosen = demands or Demands()
+    quote = _verify_quote(exchange)
+    _verify_certificate(exchange, chosen)
+    return _verify_boot(exchange, chosen, quote)
+
+
+def verify_node(
+    bound: BoundEvidence,
+    *,
+    record: ChallengeRecord,
+    context: BindingContext,
+    logs: EventLogs,
+    policy: PolicyInForce,
+    now: datetime,
+    earlier: VerifiedQuote | None = None,
+    demands: Demands | None = None,
+) -> VerifiedNode:
+    """Return the node that answered, after all steps; ``earlier`` as in `verify_machine`.
+
+    Raises `Refusal` or `PolicyError` with the reason of the step, and whatever the policy raises when it cannot answer.
+    """
+    exchange = _Exchange(bound=bound, record=record, context=context, logs=logs, now=now, earlier=earlier)
+    chosen = demands or Demands()
+    quote = _verify_quote(exchange)
+    identity = policy.identity_for(record.ek_public.spki_sha256())  # 7
+    _verify_certificate(exchange, chosen)
+    machine = _verify_boot(exchange, chosen, quote)
+    verdict = decide(_usable(policy, chosen), machine.quote.pcrs, _explanations(machine))  # 10
+    return VerifiedNode(proof=Proof(), machine=machine, identity=identity, verdict=verdict)
+
+
+def _explanations(machine: VerifiedMachine) -> Iterator[MeasuredEvent]:
+    yield from machine.events
+
+
+def _usable(policy: PolicyInForce, demands: Demands) -> tuple[MeasurementProfile, ...]:
+    profiles = policy.profiles()
+    pinning = [profile.name for profile in profiles if demands.lock_register in profile.registers]
+    if pinning:
+        raise PolicyError(
+            f"expected profiles without PCR {demands.lock_register}, the node lock's, got {', '.join(pinning)}",
+            reason=Reason.NODELOCK_REGISTER_PINNED,
+        )
+    return profiles
+
+
+def _verify_quote(exchange: _Exchange) -> VerifiedQuote:
+    _verify_challenge(exchange)  # 1
+    proof = _verify_activation(exchange)  # 2
+    bound, record = exchange.bound, exchange.record
+    if bound.evidence.ak_public != record.ak_public.marshal():  # 3
+        raise Refusal(
+            "expected evidence of the attestation key that was challenged, got another key's", reason=Reason.AK_MISMATCH
+        )
+    binding = exchange_digest(record.challenge, exchange.context, proof=proof, hpke_public=bound.hpke_public)
+    quote = verify_evidence(bound.evidence, qualifying_data=binding)  # 4
+    if tuple(sorted(quote.pcrs)) != record.challenge.selection:  # 5
+        raise Refusal(
+            f"expected a quote over {list(record.challenge.selection)}, got one over {sorted(quote.pcrs)}",
+            reason=Reason.QUOTE_SELECTION,
+        )
+    if exchange.earlier is not None:
+        _verify_continuity(exchange.earlier, quote)  # 6
+    return quote
+
+
+def _verify_challenge(exchange: _Exchange) -> None:
+    record = exchange.record
+    if exchange.bound.challenge_id != record.challenge.id:
+        raise Refusal(
+            f"expected the answer to challenge {record.challenge.id.hex()}, got {exchange.bound.challenge_id.hex()}",
+            reason=Reason.CHALLENGE_UNKNOWN,
+        )
+    if exchange.now >= record.expires:
+        late = (exchange.now - record.expires).total_seconds()
+        raise Refusal(f"expected an answer in time, got it {late:.0f} s late", reason=Reason.CHALLENGE_EXPIRED)
+
+
+def _verify_activation(exchange: _Exchange) -> bytes:
+    """Return the proof. Nothing of the right one is told to who sent a wrong one (CVE-2023-38201)."""
+    proof = challenge_proof(exchange.record.secret, exchange.record.challenge.nonce)
+    if not hmac.compare_digest(exchange.bound.proof, proof):
+        raise Refusal("expected proof of the activated secret, got another", reason=Reason.ACTIVATION_NOT_PROVEN)
+    return proof
+
+
+def _verify_continuity(earlier: VerifiedQuote, later: VerifiedQuote) -> None:
+    if earlier.ak_name != later.ak_name:
+        raise Refusal(
+            "expected both pieces of evidence of one attestation key, got two keys", reason=Reason.AK_MISMATCH
+        )
+    old, new = earlier.clock_info, later.clock_info
+    same_boot = (old.reset_count, old.restart_count) == (new.reset_count, new.restart_count)
+    if not same_boot or new.clock < old.clock:
+        raise Refusal(
+            f"expected one run of the TPM, got resets {old.reset_count} then {new.reset_count}, "
+            f"restarts {old.restart_count} then {new.restart_count}, clock {old.clock} ms then {new.clock} ms",
+            reason=Reason.TPM_RESET_BETWEEN,
+        )
+
+
+def _verify_certificate(exchange: _Exchange, demands: Demands) -> None:
+    record = exchange.record
+    verify_ek_certificate(record.ek_public, record.ek_certificates, roots=demands.ek_roots, now=exchange.now)  # 7
+
+
+def _verify_boot(exchange: _Exchange, demands: Demands, quote: VerifiedQuote) -> VerifiedMachine:
+    boot, lock = _verify_logs(exchange.logs, exchange.bound, quote, register=demands.lock_register)  # 8
+    _verify_lock(lock, exchange.context)  # 9
+    return VerifiedMachine(
+        proof=Proof(),
+        purpose=exchange.context.purpose,
+        ek_sha256=exchange.record.ek_public.spki_sha256(),
+        quote=quote,
+        boot=boot,
+        lock=lock,
+        ek_certified=bool(demands.ek_roots),
+        binding=exchange_digest(
+            exchange.record.challenge,
+            exchange.context,
+            proof=exchange.bound.proof,
+            hpke_public=exchange.bound.hpke_public,
+        ),
+        hpke_public=exchange.bound.hpke_public,
+        secret=exchange.record.secret,
+    )
+
+
+def _verify_logs(
+    logs: EventLogs, bound: BoundEvidence, quote: VerifiedQuote, *, register: int
+) -> tuple[BootLogs, LockReading]:
+    require_lock_register(register)
+    if not hmac.compare_digest(bound.event_logs_sha256, logs.digest()):
+        raise Refusal(
+            f"expected event logs with digest {bound.event_logs_sha256.hex()}, got {logs.digest().hex()}",
+            reason=Reason.EVENT_LOG_CHANGED,
+        )
+    if register not in quote.pcrs:
+        raise Refusal(
+            f"expected the node lock's PCR {register} in the quote, got {sorted(quote.pcrs)}",
+            reason=Reason.QUOTE_SELECTION,
+        )
+    firmware = parse_firmware_log(logs.firmware)
+    userspace = parse_records(logs.userspace, "userspace log")
+    verify_replay(quote.pcrs, firmware, userspace, except_for=(register,))
+    lock = read_lock(
+        quote.pcrs[register],
+        register=register,
+        firmware=firmware,
+        userspace=userspace,
+        nodelock=parse_records(logs.nodelock, "node lock log"),
+    )
+    return BootLogs(firmware=firmware, userspace=userspace, command_line=logs.command_line), lock
+
+
+def _verify_lock(lock: LockReading, context: BindingContext) -> None:
+    if lock.state is LockState.FOREIGN:
+        raise Refusal(
+            f"expected a node lock that its logs explain, got one where {lock.why}", reason=Reason.NODELOCK_FOREIGN
+        )
+    if lock.state is LockState.LOCKED and lock.cluster_id != context.cluster_id:
+        raise Refusal(
+            f"expected a lock to cluster {context.cluster_id.hex()}, got one to {lock.cluster_id.hex()[:128]}",
+            reason=Reason.NODELOCK_OTHER_CLUSTER,
+        )
+    if lock.state not in _PERMITTED[context.purpose]:
+        raise Refusal(
+            f"expected a machine that is locked to its cluster, got an {lock.state.value} one",
+            reason=Reason.NODELOCK_OPEN,
+        )

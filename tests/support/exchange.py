@@ -1,0 +1,120 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One whole exchange between a test attester and a verifier, good unless a test changes one point of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+    Answer,
+    BindingContext,
+    Challenge,
+    ChallengeRecord,
+    ChallengeRequest,
+    EventLogs,
+    Purpose,
+    VerifiedNode,
+    answer,
+    describe,
+    new_challenge,
+    parse_firmware_log,
+    parse_records,
+    verify_node,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    Admission,
+    MeasurementProfile,
+    NodeIdentity,
+    Role,
+    SitePolicy,
+    learn_profile,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+
+if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import LoadedKey
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+CLUSTER_ID = b"c" * 32
+SELECTION = (0, 4, 7, 9, 11, 15)
+
+
+def logs_of(boot: boots.Boot, *, nodelock: bytes = b"") -> EventLogs:
+    """Return the logs that a machine with this boot sends."""
+    return EventLogs(
+        firmware=boot.firmware, userspace=boot.userspace, nodelock=nodelock, command_line=boot.command_line
+    )
+
+
+def learned(boot: boots.Boot) -> MeasurementProfile:
+    """Return the profile that this boot gives."""
+    firmware, userspace = parse_firmware_log(boot.firmware), parse_records(boot.userspace, "log")
+    events = describe(firmware, userspace, command_line=boot.command_line)
+    return learn_profile(boot.name, pcrs=boot.pcrs, events=events)
+
+
+def identity_of(ek: LoadedKey, name: str = "w-1", role: Role = Role.WORKER) -> NodeIdentity:
+    """Return the approved identity of a TPM."""
+    return NodeIdentity(ek_sha256=ek.public.spki_sha256(), node_name=name, role=role, admission=Admission.APPROVED)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A machine with a recorded boot, and a policy that knows it; ``run`` plays the exchange and verifies it."""
+
+    boot: boots.Boot = field(default_factory=lambda: boots.load("deb13-base"))
+    tpm: SoftTpm = field(init=False)
+    context: BindingContext = field(init=False)
+    logs: EventLogs = field(init=False)
+    policy: SitePolicy = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Boot the machine and enroll it."""
+        self.tpm = SoftTpm(self.boot.pcrs)
+        self.logs = logs_of(self.boot)
+        self.context = BindingContext(
+            purpose=Purpose.JOIN,
+            cluster_id=CLUSTER_ID,
+            exporter=b"e" * 32,
+            spki_sha256=b"k" * 32,
+            request=b"request with " + self.logs.to_bytes(),
+        )
+        self.policy = SitePolicy(profiles=[learned(self.boot)], identities=[identity_of(self.tpm.ek)])
+
+    def request(self, **changes: Any) -> ChallengeRequest:
+        """Return what the machine sends first."""
+        request = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public)
+        return replace(request, **changes)
+
+    def challenged(self, **changes: Any) -> tuple[Challenge, ChallengeRecord]:
+        """Return a challenge for this machine."""
+        return new_challenge(self.request(**changes), selection=SELECTION, random=SystemRandom(), now=NOW)
+
+    def answered(self, challenge: Challenge, **changes: Any) -> Answer:
+        """Return the machine's answer."""
+        given = {"ek": self.tpm.ek, "ak": self.tpm.ak, "logs": self.logs, **changes}
+        return answer(self.tpm, challenge, given.pop("context", self.context), **given)
+
+    def verified(self, given: Answer, record: ChallengeRecord, **changes: Any) -> VerifiedNode:
+        """Return the verifier's judgement of an answer, one second later."""
+        known: dict[str, Any] = {
+            "record": record,
+            "context": self.context,
+            "logs": self.logs,
+            "policy": self.policy,
+            "now": NOW + timedelta(seconds=1),
+            "bound": given.bound,
+            **changes,
+        }
+        return verify_node(known.pop("bound"), **known)
+
+    def run(self, **changes: Any) -> VerifiedNode:
+        """Play the whole exchange; ``changes`` replace what the verifier knows."""
+        challenge, record = self.challenged()
+        return self.verified(self.answered(challenge), record, **changes)
