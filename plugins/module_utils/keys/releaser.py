@@ -1,0 +1,207 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One challenge and one release: the order of a release is the order of the lines here (design 6.6, 9.6).
+
+1. The challenge is taken, once, whatever becomes of the rest.
+2. The policy is read, linearizably; one snapshot feeds every check of this try.
+3. The bound quote is verified against it (`attestation.verify_node`, ten steps).
+4. What the machine gets is decided (`release.decide_release`, six steps).
+5. The identity's status is written by compare-and-set; a change in between begins again at 2.
+6. Only now something is derived, signed and sealed (`issue.issue_ticket`).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..attestation import (
+    BindingContext,
+    BoundEvidence,
+    ChallengeRequest,
+    ChallengeStore,
+    EventLogs,
+    Purpose,
+    new_challenge,
+    verify_doorkeeper,
+    verify_node,
+)
+from ..errors import ApiError
+from ..reasons import Reason
+from .derive import DiskId
+from .issue import Exchange, issue_ticket
+from .release import JoinRequest, Proven, decide_release, plan_status
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ..attestation import ChallengeRecord, Demands, VerifiedNode
+    from ..kube import LivePolicy, Snapshot, StatusWriter
+    from ..system import Clock, Random
+    from .client import Channel
+    from .issue import ClusterFacts, Issued
+    from .kubelet import ClusterCa
+    from .master import KeyBundle
+    from .release import Decision, Held
+
+_ATTEMPTS = 4
+_STRIPES = 64
+_SELECTION_SECONDS = 2.0
+_UUID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """A ticket that was given out, and what the log says of it."""
+
+    issued: Issued
+    node_name: str
+    profile: str
+    repeated: bool
+    superseded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """What came, parsed, and the record of the challenge that it answers: immutable for all tries."""
+
+    request: JoinRequest
+    bound: BoundEvidence
+    record: ChallengeRecord
+    context: BindingContext
+    channel: Channel
+
+
+class Releaser:
+    """Challenges machines and releases tickets; may be used by several threads."""
+
+    def __init__(
+        self,
+        *,
+        bundle: KeyBundle,
+        facts: ClusterFacts,
+        ca: ClusterCa,
+        policy: LivePolicy,
+        writer: StatusWriter,
+        demands: Demands,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """Release for the cluster of ``bundle``, with certificates of ``ca``, what ``policy`` allows."""
+        self._bundle = bundle
+        self._facts = facts
+        self._ca = ca
+        self._policy = policy
+        self._writer = writer
+        self._demands = demands
+        self._clock = clock
+        self._random = random
+        self._challenges = ChallengeStore()
+        self._held: dict[str, Held] = {}
+        self._stripes = tuple(threading.Lock() for _ in range(_STRIPES))
+        self._selection: tuple[float, tuple[int, ...]] | None = None
+
+    def challenge(self, request: bytes) -> bytes:
+        """Return a `ChallengeResponse`; its only effect is a record that lives for 60 s."""
+        parsed = ChallengeRequest.parse(request)
+        now = self._clock.now()
+        made, record = new_challenge(parsed, selection=self._registers(), random=self._random, now=now)
+        self._challenges.add(record, now=now)
+        return made.to_bytes()
+
+    def release(self, channel: Channel, request: bytes, binding: bytes) -> Released:
+        """Return the ticket for a request (its bytes as sent) with its `Binding`; raises what refuses it."""
+        bound = BoundEvidence.parse(binding)
+        record = self._challenges.take(bound.challenge_id)  # 1
+        call = _Call(
+            request=JoinRequest.parse(request),
+            bound=bound,
+            record=record,
+            context=BindingContext(
+                purpose=Purpose.JOIN,
+                cluster_id=self._bundle.cluster_id,
+                request=request,
+                exporter=channel.exporter,
+                spki_sha256=channel.spki_sha256,
+            ),
+            channel=channel,
+        )
+        with self._stripe(record):
+            return self._release(call)
+
+    def _release(self, call: _Call, attempts: int = _ATTEMPTS) -> Released:
+        """Try until nobody changed the identity meanwhile; the caller holds this machine's stripe."""
+        try:
+            return self._try(call)
+        except ApiError as error:
+            if error.reason is not Reason.API_CONFLICT or attempts == 1:
+                raise
+        return self._release(call, attempts - 1)
+
+    def _try(self, call: _Call) -> Released:
+        now = self._clock.now()
+        snapshot = self._policy.snapshot()  # 2
+        node = _verify(call, snapshot, demands=self._demands, now=now)  # 3
+        proven = _proven(node)
+        ek = node.machine.ek_sha256
+        decision = decide_release(  # 4
+            call.request,
+            proven=proven,
+            registration=snapshot.registration_for(ek),
+            held=self._held.get(ek),
+            fresh_disk=DiskId.from_random(self._random.token(_UUID_BYTES)),
+            now=now,
+        )
+        self._writer.write(decision.registration, plan_status(decision, proven=proven, now=now))  # 5
+        issued = self._issue(decision, node, now)  # 6
+        self._held[ek] = issued.held
+        return Released(
+            issued=issued,
+            node_name=node.identity.node_name,
+            profile=node.verdict.profile,
+            repeated=decision.repeats is not None,
+            superseded=decision.supersedes,
+        )
+
+    def _issue(self, decision: Decision, node: VerifiedNode, now: datetime) -> Issued:
+        machine = node.machine
+        exchange = Exchange(secret=machine.secret, binding=machine.binding, recipient=machine.hpke_public)
+        return issue_ticket(decision, bundle=self._bundle, facts=self._facts, ca=self._ca, exchange=exchange, now=now)
+
+    def _registers(self) -> tuple[int, ...]:
+        """Return the registers to quote; a moment old at most, since a challenge decides nothing."""
+        now = self._clock.monotonic()
+        if self._selection is None or now - self._selection[0] > _SELECTION_SECONDS:
+            self._selection = (now, self._policy.selection())
+        return self._selection[1]
+
+    def _stripe(self, record: ChallengeRecord) -> threading.Lock:
+        return self._stripes[int(record.ek_public.spki_sha256()[:8], 16) % _STRIPES]
+
+
+def _verify(call: _Call, policy: Snapshot, *, demands: Demands, now: datetime) -> VerifiedNode:
+    channel = call.channel
+    return verify_node(
+        call.bound,
+        record=call.record,
+        context=call.context,
+        logs=EventLogs.parse(call.request.event_logs),
+        policy=policy,
+        now=now,
+        demands=demands,
+        earlier=verify_doorkeeper(channel.evidence, spki_sha256=channel.spki_sha256, nonce=channel.peer_nonce),
+    )
+
+
+def _proven(node: VerifiedNode) -> Proven:
+    quote = node.machine.quote
+    return Proven(
+        ak_name=quote.ak_name,
+        clock=quote.clock_info.clock,
+        reset_count=quote.clock_info.reset_count,
+        restart_count=quote.clock_info.restart_count,
+        profile=node.verdict.profile,
+        posture=node.verdict.posture.value,
+    )

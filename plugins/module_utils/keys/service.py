@@ -1,0 +1,249 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-key-service`: the release decision of a control plane, behind one unix socket (design 6.6, 9.4).
+
+It has no network listener. It alone reads the keys and talks to the API; the join service relays to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import pwd
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._deps.crypto import x509
+from ..attestation import Demands
+from ..errors import AttestedError, KeyServiceError
+from ..kube import ApiGateway, LivePolicy, NodeWatcher, StatusWriter
+from ..proto import message_class, parse
+from ..reasons import Reason
+from ..serving import Notifier, load_config, open_log, wait_for_stop
+from ..system import SystemClock, SystemRandom, read_bytes, release
+from .ca import JoinCa, sign_server_certificate
+from .client import Channel
+from .credential import MintedCredential
+from .framing import REQUEST, RESPONSE, SOCKET, refusal_answer
+from .issue import ClusterFacts
+from .kubelet import load_cluster_ca
+from .listener import SocketServer
+from .releaser import Releaser
+from .wrap import KeyPaths, KeyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..serving import Line, Log
+    from ..system import Clock
+    from .kubelet import ClusterCa
+    from .master import KeyBundle
+
+CONFIG = "/etc/attested/key-service.yml"
+
+_WORKERS = 8
+_WATCH_PAUSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyServiceConfig:
+    """The configuration file; paths have their places on a node as defaults.
+
+    ``api_server`` is the URL of this control plane's own API, ``api_endpoint`` (host:port) what tickets say.
+    ``ek_roots``: PEM file of TPM makers' roots; with it every EK must also be certified.
+    """
+
+    node_name: str
+    api_server: str
+    api_endpoint: str
+    kubernetes_version: str
+    join_user: str = "attested-join"
+    cluster_ca_certificate: Path = Path("/etc/kubernetes/pki/ca.crt")
+    cluster_ca_key: Path = Path("/etc/kubernetes/pki/ca.key")
+    state_directory: Path = KeyPaths().rest
+    runtime_directory: Path = KeyPaths().opened
+    socket: Path = Path(SOCKET)
+    lock_register: int = 15
+    ek_roots: Path | None = None
+
+
+class KeyService:
+    """Answers the calls of the socket; deciding is in `releaser` and below, this is the plumbing."""
+
+    def __init__(self, releaser: Releaser, *, bundle: KeyBundle, clock: Clock, log: Log) -> None:
+        """Answer with ``releaser`` and the join CA of ``bundle``; each call is one line of ``log``."""
+        self._releaser = releaser
+        self._bundle = bundle
+        self._clock = clock
+        self._log = log
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="release")
+
+    async def handle(self, data: bytes) -> bytes:
+        """Answer one message of the socket; every error becomes a refusal."""
+        return await asyncio.get_running_loop().run_in_executor(self._workers, self.answer, data)
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer one message in this thread."""
+        try:
+            request = parse(REQUEST, data)
+            kind = request.WhichOneof("call")
+            if kind == "health":
+                return self._health()
+            with self._log.request(f"key_{kind}", correlation_id=request.correlation_id) as line:
+                return bytes(self._call(kind, request, line).SerializeToString())
+        except AttestedError as error:
+            return refusal_answer(error)
+        except Exception as error:  # noqa: BLE001 - the decision is no; Log.request has written the story
+            return refusal_answer(KeyServiceError(f"{type(error).__name__}", reason=Reason.INTERNAL))
+
+    def close(self) -> None:
+        """End the workers."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _call(self, kind: str | None, request: Any, line: Line) -> Any:
+        response = message_class(RESPONSE)()
+        if kind == "challenge":
+            response.challenge = self._releaser.challenge(request.challenge.request)
+        elif kind == "release":
+            self._release(request.release, response, line)
+        elif kind == "server_certificate":
+            response.certificate_chain = self._server_certificate(request.server_certificate.certificate_request)
+        else:
+            raise KeyServiceError("expected a call that is known, got another", reason=Reason.MESSAGE_MALFORMED)
+        return response
+
+    def _release(self, call: Any, response: Any, line: Line) -> None:
+        channel = Channel(
+            exporter=call.channel.exporter,
+            spki_sha256=call.channel.spki_sha256,
+            peer_nonce=call.channel.peer_nonce,
+            evidence=call.channel.evidence,
+        )
+        released = self._releaser.release(channel, call.request, call.binding)
+        line.set(
+            node=released.node_name,
+            profile=released.profile,
+            repeated=released.repeated,
+            superseded=released.superseded,
+        )
+        response.ticket.ticket = released.issued.ticket
+        response.ticket.signature = released.issued.signature
+        response.ticket.node_name = released.node_name
+
+    def _server_certificate(self, der: bytes) -> bytes:
+        ca = JoinCa(certificate=self._bundle.join_ca_certificate, private_key=self._bundle.join_ca_key.reveal())
+        return sign_server_certificate(der, ca=ca, cluster_id=self._bundle.cluster_id, now=self._clock.now())
+
+    def _health(self) -> bytes:
+        response = message_class(RESPONSE)()
+        response.health.ready = True
+        response.health.state = "open"
+        response.health.cluster_id = self._bundle.cluster_id
+        return bytes(response.SerializeToString())
+
+
+async def serve(config: KeyServiceConfig, *, log: Log) -> None:
+    """Serve until SIGTERM; raises KEYS_ABSENT, CLUSTER_CA_UNUSABLE, FILE_UNUSABLE before it listens."""
+    bundle = _opened_bundle(config)
+    ca = load_cluster_ca(read_bytes(config.cluster_ca_certificate), read_bytes(config.cluster_ca_key))
+    gateway = ApiGateway(
+        server=config.api_server,
+        ca_file=config.cluster_ca_certificate,
+        credential=MintedCredential(ca, config.runtime_directory, clock=SystemClock()),
+    )
+    service = KeyService(_releaser(config, bundle, ca, gateway), bundle=bundle, clock=SystemClock(), log=log)
+    user = _join_user(config.join_user)
+    server = SocketServer(
+        config.socket,
+        handler=service.handle,
+        allowed=frozenset({0, user.pw_uid}),
+        group=user.pw_gid,
+        refused=lambda uid: log.event("caller_refused", user=uid),
+    )
+    await server.start()
+    threading.Thread(target=_watch_nodes, args=(config, gateway, log), name="nodes", daemon=True).start()
+    Notifier().ready(f"{release()}, serving cluster {bundle.cluster_id.hex()[:16]}")
+    log.event("serving", cluster=bundle.cluster_id.hex(), socket=str(config.socket))
+    log.event("stopping", signal=await wait_for_stop())
+    await server.stop()
+    service.close()
+
+
+def _releaser(config: KeyServiceConfig, bundle: KeyBundle, ca: ClusterCa, gateway: ApiGateway) -> Releaser:
+    return Releaser(
+        bundle=bundle,
+        facts=ClusterFacts(kubernetes_version=config.kubernetes_version, api_endpoint=config.api_endpoint),
+        ca=ca,
+        policy=LivePolicy(gateway, lock_register=config.lock_register),
+        writer=StatusWriter(gateway),
+        demands=_demands(config),
+        clock=SystemClock(),
+        random=SystemRandom(),
+    )
+
+
+def _demands(config: KeyServiceConfig) -> Demands:
+    roots = x509.load_pem_x509_certificates(read_bytes(config.ek_roots)) if config.ek_roots else []
+    return Demands(lock_register=config.lock_register, ek_roots=tuple(roots))
+
+
+def _opened_bundle(config: KeyServiceConfig) -> KeyBundle:
+    paths = KeyPaths(rest=config.state_directory, opened=config.runtime_directory)
+    bundle = KeyStore(paths).opened()
+    if bundle is None:
+        raise KeyServiceError(
+            f"expected the opened keys in {paths.opened_file}, found none: attested-unlock opens them",
+            reason=Reason.KEYS_ABSENT,
+        )
+    return bundle
+
+
+def _join_user(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise KeyServiceError(
+            f"expected the user {name} of the join service, found none", reason=Reason.CONFIG_INVALID
+        ) from error
+
+
+def _watch_nodes(config: KeyServiceConfig, gateway: ApiGateway, log: Log) -> None:
+    """Set identities to `Joined` as their Nodes appear; while the API is away, look again every few seconds."""
+    watcher = NodeWatcher(
+        gateway,
+        LivePolicy(gateway, lock_register=config.lock_register),
+        StatusWriter(gateway),
+        own_name=config.node_name,
+        joined=lambda name: log.event("joined", node=name),
+    )
+    clock, told = SystemClock(), ""
+    while True:
+        try:
+            watcher.run_once()
+            told = ""
+        except AttestedError as error:
+            if error.code != told:
+                log.event("watch_interrupted", reason=error.code, detail=error.message)
+            told = error.code
+            clock.sleep(_WATCH_PAUSE_SECONDS)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    parser = argparse.ArgumentParser(
+        prog="attested-key-service", description="Decide about tickets of this cluster, behind a unix socket."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
+    options = parser.parse_args(argv)
+    try:
+        asyncio.run(serve(load_config(KeyServiceConfig, options.config), log=open_log()))
+    except AttestedError as error:
+        sys.stderr.write(f"attested-key-service: {error}\n")
+        return 1
+    return 0
