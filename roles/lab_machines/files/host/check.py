@@ -14,10 +14,10 @@ import os
 import platform
 import shutil
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 DISK_BYTES = 8 * 10**9
-SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 # package, and the program or file that shows that it is there
 PACKAGES = {
@@ -36,9 +36,9 @@ PACKAGES = {
 }
 
 
-def present(sign: str) -> bool:
-    """Tell whether a program or file is there."""
-    return Path(sign).exists() if sign.startswith("/") else shutil.which(sign, path=SEARCH) is not None
+def present(sign: str, path: str) -> bool:
+    """Tell whether a program of the search path, or a file, is there."""
+    return Path(sign).exists() if sign.startswith("/") else shutil.which(sign, path=path) is not None
 
 
 def problems() -> list[str]:
@@ -58,7 +58,10 @@ def problems() -> list[str]:
 
 def main() -> None:
     """Look and print."""
-    packages = [package for package, sign in PACKAGES.items() if not present(sign)]
+    parser = ArgumentParser()
+    parser.add_argument("--path", default=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
+    path = parser.parse_args().path
+    packages = [package for package, sign in PACKAGES.items() if not present(sign, path)]
     obstacles = problems()
     lines = ["LAB_PREREQUISITE_MISSING: this host cannot hold a lab yet.", *obstacles]
     if packages:

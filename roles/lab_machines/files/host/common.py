@@ -31,6 +31,7 @@ network_backend = "netavark"
 network_config_dir = "{root}/networks"
 [engine]
 runtime = "runc"
+cgroup_manager = "cgroupfs"
 events_logger = "none"
 lock_type = "file"
 tmp_dir = "{run}/libpod"

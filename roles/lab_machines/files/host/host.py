@@ -52,6 +52,21 @@ WATCHED = (
 
 END_SECONDS = 3.0
 
+PODMAN = """\
+#!/bin/sh
+# podman on the container store of the lab, in its network namespace
+export CONTAINERS_CONF={lab}/containers.conf/containers.conf
+export CONTAINERS_STORAGE_CONF={lab}/containers.conf/storage.conf
+exec nsenter --net={namespace} podman "$@"
+"""
+
+SHELL = """\
+#!/bin/bash
+# A shell in the lab's network, in its site: nodes by their own addresses, everything else as on the host.
+cd {lab}/site || exit
+exec nsenter --net={namespace} bash --rcfile <(cat ~/.bashrc 2>/dev/null; echo 'PS1="({name}) $PS1"') "$@"
+"""
+
 
 def observe() -> dict[str, Any]:
     """Return what the lab may change, as it is now."""
@@ -61,18 +76,12 @@ def observe() -> dict[str, Any]:
         "sysctls": {str(f.relative_to(PROC_SYS)): f.read_text().strip() for f in settings if f.exists()},
         "netns_mounted": NAMESPACES in mount_points(),
         "netns_directory": NAMESPACES.exists(),
-        "cgroup_parents": [str(path) for path in cgroup_parents()],
     }
 
 
 def boot_id() -> str:
     """Return the id of the host's boot: what was recorded before another boot is not put back."""
     return (PROC_SYS / "kernel/random/boot_id").read_text().strip()
-
-
-def cgroup_parents() -> list[Path]:
-    """Return the groups that podman leaves behind in every hierarchy, where the host has no systemd."""
-    return sorted(path for path in (*CGROUPS.glob("*/libpod_parent"), CGROUPS / "libpod_parent") if path.is_dir())
 
 
 def record(lab: Lab) -> None:
@@ -86,7 +95,7 @@ def record(lab: Lab) -> None:
 def up(lab: Lab) -> bool:
     """Raise the settings, make namespace and network; True if anything was missing."""
     record(lab)
-    changed = make_vault_password(lab)
+    changed = write_tools(lab)
     for name, wanted in RAISED.items():
         if int((PROC_SYS / name).read_text()) < wanted:
             (PROC_SYS / name).write_text(f"{wanted}\n")
@@ -106,10 +115,18 @@ def up(lab: Lab) -> bool:
     return changed
 
 
-def make_vault_password(lab: Lab) -> bool:
-    """Make the password that encrypts the secrets of the lab's site, unless it exists."""
-    path = lab.root / "vault-password"
-    return not path.exists() and write(path, secrets.token_urlsafe(32) + "\n", mode=0o600)
+def write_tools(lab: Lab) -> bool:
+    """Write the lab's directories, the password of its site's vault and two scripts; True if one was missing."""
+    for path in ("bundles", "site/group_vars/nodes"):
+        (lab.root / path).mkdir(parents=True, exist_ok=True)
+    names = {"lab": lab.root, "name": lab.name, "namespace": lab.namespace}
+    password = lab.root / "vault-password"
+    written = [
+        write(lab.root / "podman", PODMAN.format(**names), mode=0o755),
+        write(lab.root / "shell", SHELL.format(**names), mode=0o755),
+        not password.exists() and write(password, secrets.token_urlsafe(32) + "\n", mode=0o600),
+    ]
+    return any(written)
 
 
 def down(lab: Lab) -> bool:
@@ -124,7 +141,7 @@ def down(lab: Lab) -> bool:
         lambda: end_processes(lab),
         lambda: remove_containers(lab),
         lambda: remove_network(lab, before),
-        lambda: remove_groups(before),
+        lambda: remove_groups(lab),
         lambda: restore_settings(before),
     )
     failures = [failure for failure in map(attempt, steps) if failure]
@@ -183,12 +200,13 @@ def remove_network(lab: Lab, before: dict[str, Any]) -> None:
             NAMESPACES.rmdir()
 
 
-def remove_groups(before: dict[str, Any]) -> None:
-    """Remove the control groups that podman left, where nobody else has put anything into them."""
-    for parent in set(cgroup_parents()) - {Path(path) for path in before["cgroup_parents"]}:
+def remove_groups(lab: Lab) -> None:
+    """Remove the lab's control groups, empty by now, from every hierarchy."""
+    for parent in (*CGROUPS.glob(f"*/{lab.name}"), CGROUPS / lab.name):
         below = sorted((path for path in parent.rglob("*") if path.is_dir()), reverse=True)
         for path in (*below, parent):
-            path.rmdir()
+            if path.is_dir():
+                path.rmdir()
 
 
 def restore_settings(before: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 API_NAME = "api.lab.test"
 CONTROL_PLANE = "10.89.7.11"
 RUNNING_SECONDS = 90
+SOCKET_PATH_LIMIT = 107  # unix(7)
 NODE_FILES = Path(__file__).resolve().parents[1] / "node"
 
 # an overlay cannot be the upper layer of another, and etcd wants a real file system
@@ -63,6 +64,15 @@ create_certs_tool = /usr/bin/swtpm_localca
 create_certs_tool_config = {path}/localca.conf
 create_certs_tool_options = {path}/localca.options
 active_pcr_banks = sha256
+"""
+
+SSH_CONFIG = """\
+Host *
+  User admin
+  IdentityFile {path}/id_ed25519
+  IdentitiesOnly yes
+  StrictHostKeyChecking yes
+  UserKnownHostsFile {path}/known_hosts
 """
 
 
@@ -108,6 +118,10 @@ def start_tpm(lab: Lab, machine: Machine) -> bool:
     if runs(home / "tpm.pid", home):
         return False
     sockets = home / "tpm"
+    if len(str(sockets / "tpm.ctrl")) > SOCKET_PATH_LIMIT:
+        raise LabError(
+            f"expected a path of at most {SOCKET_PATH_LIMIT} bytes for a TPM's socket, got {sockets}/tpm.ctrl"
+        )
     shutil.rmtree(sockets, ignore_errors=True)
     sockets.mkdir(mode=0o700)
     run(
@@ -144,17 +158,19 @@ def key_pair(path: Path, *, comment: str) -> Path:
 
 
 def write_names(lab: Lab, machines: Iterable[Machine]) -> bool:
-    """Write who is who: for the nodes as hosts file, for ssh on the host as pinned keys; True if it differed."""
+    """Write who is who: a hosts file for the nodes, pinned keys and names for ssh on the host; True if one differed."""
     known = sorted(machines, key=lambda machine: machine.address)
     hosts = ["127.0.0.1 localhost", f"{CONTROL_PLANE} {API_NAME}", *(f"{m.address} {m.name}" for m in known)]
-    changed = False
-    pins = []
+    written, pins = [], []
     for machine in known:
         directory = lab.machine(machine.name) / "machine"
-        changed |= write(directory / "hosts", "\n".join(hosts) + "\n")
+        written.append(write(directory / "hosts", "\n".join(hosts) + "\n"))
         key = (directory / "ssh_host_ed25519_key.pub").read_text().rsplit(" ", 1)[0]
         pins.append(f"{machine.name},{machine.forward},{machine.address} {key}\n")
-    return write(lab.root / "ssh" / "known_hosts", "".join(pins)) or changed
+    written.append(write(lab.root / "ssh" / "known_hosts", "".join(pins)))
+    short = "".join(f"Host {machine.name}\n  HostName {machine.forward}\n" for machine in known)
+    written.append(write(lab.root / "ssh" / "config", short + SSH_CONFIG.format(path=lab.root / "ssh")))
+    return any(written)
 
 
 def all_machines(lab: Lab) -> list[Machine]:
@@ -182,7 +198,7 @@ def container(lab: Lab, machine: Machine) -> list[str]:
     read_only |= {source: path for path, source in machine.mounts.items()}
     return [
         "--name", machine.name, "--hostname", machine.name,
-        "--network", lab.name, "--ip", machine.address, *CONTAINER, *limits(),
+        "--cgroup-parent", f"/{lab.name}", "--network", lab.name, "--ip", machine.address, *CONTAINER, *limits(),
         *(["--device=/dev/fuse"] if Path("/dev/fuse").exists() else []),
         *(f"--volume={source}:{path}" for source, path in mounts.items()),
         *(f"--volume={source}:{path}:ro" for source, path in read_only.items()),

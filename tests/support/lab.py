@@ -1,0 +1,144 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A lab of a test's own: machines with TPMs on this host, beside any other lab, and a look at what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLE = ROOT / "roles" / "lab_machines"
+BOOTS = ROOT / "tests" / "vectors" / "boots"
+IMA_REGISTER = 10  # the kernel's own log, which no lab machine replays
+
+# counters and random numbers: they differ between any two looks
+VOLATILE = (
+    "kernel/random/",
+    "kernel/ns_last_pid",
+    "fs/dentry-state",
+    "fs/binfmt_misc",
+    "kernel/hung_task_detect_count",
+)
+
+
+def obstacles() -> str:
+    """Return why no lab can be made here; empty if one can."""
+    look = [sys.executable, "-B", str(ROLE / "files" / "host" / "check.py")]
+    found = json.loads(subprocess.run(look, capture_output=True, check=True).stdout)
+    return str(found["message"]) if found["packages"] or found["problems"] else ""
+
+
+def recorded_registers(boot: str) -> dict[int, str]:
+    """Return the PCR values that tpm2_pcrread showed on the recorded machine, upper case hex."""
+    return registers((BOOTS / boot / "pcrs.txt").read_text())
+
+
+def registers(text: str) -> dict[int, str]:
+    """Read tpm2_pcrread's output, leaving out the register that is not replayed."""
+    found = {int(index): value for index, value in re.findall(r"(\d+)\s*: 0x([0-9A-F]{64})", text)}
+    return {index: value for index, value in found.items() if index != IMA_REGISTER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lab:
+    """A lab with a name, directory and loopback addresses of its own."""
+
+    name: str
+    directory: Path
+    loopback: str
+    variables: dict[str, Any] = field(default_factory=dict)
+
+    def play(self, playbook: str | Path, **variables: Any) -> subprocess.CompletedProcess[str]:
+        """Run a playbook of the collection, or one of the test, on this lab."""
+        own = {"lab_name": self.name, "lab_directory": str(self.directory), "lab_loopback": self.loopback}
+        given = json.dumps({**own, **self.variables, **variables})
+        name = str(playbook) if isinstance(playbook, Path) else f"attested.kubernetes.{playbook}"
+        program = Path(sys.executable).parent / "ansible-playbook"
+        plain = {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_LOCALHOST_WARNING": "0"}
+        env = {**os.environ, **plain, "ANSIBLE_INVENTORY_UNPARSED_WARNING": "0"}
+        return subprocess.run(
+            [program, name, "-e", given], env=env, capture_output=True, text=True, check=False, timeout=600
+        )
+
+    def ssh(self, machine: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command on a machine as its admin, through the forwarder."""
+        argv = ["ssh", "-F", str(self.directory / "ssh" / "config"), "-o", "ConnectTimeout=5", machine, *words]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+
+    def tpm(self, machine: str, *words: str) -> bytes:
+        """Run a program of tpm2-tools on the TPM of a machine."""
+        socket = self.directory / "machines" / machine / "tpm" / "tpm"
+        return subprocess.run([*words, "-T", f"swtpm:path={socket}"], capture_output=True, check=True).stdout
+
+    def registers(self, machine: str) -> dict[int, str]:
+        """Read the registers of a machine's TPM with tpm2-tools."""
+        return registers(self.tpm(machine, "tpm2_pcrread", "sha256").decode())
+
+    def wait_for_boot(self, machine: str, *, other_than: str, seconds: float = 60) -> str:
+        """Wait until a machine answers after another boot; return its boot id."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            seen = self.ssh(machine, "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running")
+            lines = seen.stdout.split()
+            if lines and lines[0] != other_than and lines[-1] == "running":
+                return lines[0]
+            time.sleep(0.3)
+        raise TimeoutError(f"expected {machine} to boot within {seconds} s")
+
+
+def host_state(lab: Lab) -> dict[str, Any]:
+    """Return what a lab could leave behind on this host: settings, links, routes, mounts, containers, processes."""
+    return {
+        "settings": _settings(),
+        "links": _json("ip", "-j", "link"),
+        "addresses": [
+            {"link": link["ifname"], "addresses": [entry["local"] for entry in link["addr_info"]]}
+            for link in _json("ip", "-j", "addr")
+        ],
+        "routes": [_json("ip", "-j", family, "route", "show", "table", "all") for family in ("-4", "-6")],
+        "rules": subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=False).stdout,
+        "mounts": sorted(line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()),
+        "groups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/") if lab.name in path.parts),
+        "namespaces": sorted(path.name for path in Path("/run/netns").glob("*") if path.name == lab.name),
+        "processes": _processes(str(lab.directory)),
+        "left": [str(path) for path in (lab.directory, Path("/run") / lab.name) if path.exists()],
+    }
+
+
+def _json(*argv: str) -> Any:
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return [{k: v for k, v in entry.items() if k != "valid_life_time"} for entry in json.loads(text or "[]")]
+
+
+def _settings() -> dict[str, str]:
+    found = {}
+    root = Path("/proc/sys")
+    for file in root.rglob("*"):
+        name = str(file.relative_to(root))
+        if not name.startswith(VOLATILE) and file.is_file() and file.stat().st_mode & 0o200:
+            try:
+                found[name] = file.read_text(errors="replace")
+            except OSError:
+                continue  # write-only or absent by the time it is read
+    return found
+
+
+def _processes(directory: str) -> list[str]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # ended meanwhile
+        if directory in words and "ansible" not in words:
+            found.append(words)
+    return found
