@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.certificate import make_certificate, new_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.claims import (
     Claims,
     ClaimsInterceptor,
@@ -26,11 +27,16 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.atls.claims im
     claims,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.context import ServerCredentials
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.context import (
+    ServerCredentials,
+    client_context,
+    server_context,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.relay import Listener
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import EVIDENCE_OID
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.session import TlsSession
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import (
     JoinCa,
@@ -193,6 +199,22 @@ async def running_bed(*, limits: Limits = QUICK, **listener_options: Any) -> Asy
         finally:
             await listener.stop()
             await server.stop()
+
+
+def connected_sessions() -> tuple[TlsSession, TlsSession]:
+    """Return the server's and the client's end of a TLS connection in memory, after the handshake."""
+    key = new_key()
+    leaf = make_certificate(key, oid=EVIDENCE_OID, evidence=b"x", now=datetime.now(UTC))
+    server = TlsSession(server_context(ServerCredentials((leaf,), key), client_authority=None), is_server=True)
+    client = TlsSession(client_context(lambda *_: True), is_server=False, server_name=b"a+b/c=")
+    client.handshake()
+    server.feed(client.outgoing())
+    server.handshake()
+    client.feed(server.outgoing())
+    client.handshake()
+    server.feed(client.outgoing())
+    server.handshake()
+    return server, client
 
 
 async def settled(condition: Any, *, seconds: float = 5) -> None:

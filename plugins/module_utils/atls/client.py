@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._deps.grpc import grpc
-from ..errors import TransportError
+from ..errors import SystemFault, TransportError
 from ..reasons import Reason
 from ..system import Clock, SystemClock
 from .certificate import make_certificate, new_key, spki_sha256
@@ -236,9 +236,14 @@ class AttestedConnection:
     async def _open_channel(self, greeting: bytes) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="atls-")
         path = Path(self._directory.name) / "channel"
-        self._door = await asyncio.get_running_loop().create_unix_server(
-            lambda: Wire(lambda local: self._enter(local, greeting)), str(path), backlog=1
-        )
+        try:
+            self._door = await asyncio.get_running_loop().create_unix_server(
+                lambda: Wire(lambda local: self._enter(local, greeting)), str(path), backlog=1
+            )
+        except OSError as error:
+            raise SystemFault(
+                f"cannot make a socket at {path}: {error.strerror or error}", reason=Reason.FILE_UNUSABLE
+            ) from error
         self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=_CHANNEL_OPTIONS)
         self._channel.get_state(try_to_connect=True)
 

@@ -358,6 +358,7 @@ def _check_paths(own: Path, backend: Path) -> None:
         raise SystemFault(
             f"expected socket paths of at most {_PATH_BYTES} plain characters, got {own.parent} and {backend}",
             reason=Reason.FILE_UNUSABLE,
+            hint="Give the service a short runtime directory, such as /run/attested-join.",
         )
 
 
