@@ -90,6 +90,12 @@ class Reason(Enum):
         "The key follows from the TPM's endorsement seed and our template: find out what changed; a replaced TPM needs replace.",
         "ansible-playbook attested.kubernetes.replace",
     )
+    ANSWER_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "The node keeps no answer for what was sealed to it.",
+        "Run init again: it challenges the node anew. An answer is opened once and forgotten at a reboot.",
+        "ansible-playbook attested.kubernetes.init",
+    )
     API_CONFLICT = _row(
         Coarse.UNAVAILABLE,
         "An object of the Kubernetes API was changed by somebody else at the same time.",
@@ -129,6 +135,11 @@ class Reason(Enum):
         Coarse.REFUSED,
         "The quote was made for another exchange: another challenge, channel, request, cluster or purpose.",
         "Look for something between the two machines that ends TLS or changes or repeats messages; then ask again.",
+    )
+    BINDING_MISSING = _row(
+        Coarse.INVALID,
+        "A request for a ticket came without its bound quote.",
+        "Unmodified clients of other systems cannot ask here: use the join client of this collection.",
     )
     BUNDLE_ARCH_MISMATCH = _row(
         Coarse.LOCAL,
@@ -278,6 +289,12 @@ class Reason(Enum):
         "The first request names no disk, later ones the assigned one: restore /var/lib/attested/node.json, or reset the node.",
         "ansible-playbook attested.kubernetes.reset",
     )
+    EK_AUTHORITIES_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "A file of attested_endorsement_authorities holds no certificates.",
+        "Give PEM files with the roots and issuers of your TPM makers.",
+        "ansible-playbook attested.kubernetes.enroll",
+    )
     EK_CERTIFICATE_MALFORMED = _row(
         Coarse.REFUSED,
         "A certificate of the endorsement key cannot be read.",
@@ -298,6 +315,18 @@ class Reason(Enum):
         Coarse.REFUSED,
         "The endorsement certificate does not chain to a configured root.",
         "Add the TPM maker's root to the policy if this maker is to be trusted.",
+    )
+    EK_CHANGED = _row(
+        Coarse.REFUSED,
+        "The machine has another TPM than the one enrolled under its name.",
+        "If the mainboard or TPM was replaced on purpose, remove attested_ek of the host and enroll it again; else find out who answers there.",
+        "ansible-playbook attested.kubernetes.enroll",
+    )
+    EK_NOT_VOUCHED_FOR = _row(
+        Coarse.REFUSED,
+        "Nobody vouches for the machine's TPM.",
+        "Set attested_endorsement_authorities, or read the fingerprint at the machine's console and set attested_ek in its host_vars, or accept first use with -e attested_insecure_first_use=true.",
+        "ansible-playbook attested.kubernetes.enroll",
     )
     ENDPOINT_INVALID = _row(
         Coarse.LOCAL,
@@ -416,6 +445,24 @@ class Reason(Enum):
         "The service's certificate is for another cluster.",
         "The endpoint or the cluster id in /etc/attested/node.yml belongs to another site.",
     )
+    JOIN_REQUEST_NOT_UNDERSTOOD = _row(
+        Coarse.LOCAL,
+        "The join service did not understand the request.",
+        "Install the same version of the collection on node and control plane.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
+    JOIN_SERVICES_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "This node knows no join service but itself.",
+        "Write the addresses of control planes or of their load balancer into the site, then run prepare again.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
+    JOIN_SERVICE_UNAVAILABLE = _row(
+        Coarse.LOCAL,
+        "The join service answered that it cannot serve now.",
+        "It is tried again; look at both services of the control plane if it lasts.",
+        "systemctl status attested-join-service attested-key-service",
+    )
     KEYS_ABSENT = _row(
         Coarse.UNAVAILABLE,
         "This control plane holds no key material.",
@@ -519,6 +566,12 @@ class Reason(Enum):
         "A message on the wire is larger than the limit.",
         "Check the size of the event logs on the machine that sent it.",
     )
+    MODULE_FAILED = _row(
+        Coarse.LOCAL,
+        "A module of this collection did not run on the node.",
+        "Run prepare first; it makes the interpreter that the module needs.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
     NODELOCK_BUSY = _row(
         Coarse.LOCAL,
         "Another process of this machine holds the file of the one-way lock.",
@@ -576,6 +629,12 @@ class Reason(Enum):
         "Move /var/lib/attested/node.json away if this machine is fresh; else reset the node.",
         "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
     )
+    NODE_NAME_MISMATCH = _row(
+        Coarse.REFUSED,
+        "The machine behind this name has the TPM of another node.",
+        "Correct ansible_host in hosts.yml or host_vars of the two machines.",
+        "ansible-playbook attested.kubernetes.enroll",
+    )
     NODE_NOT_REGISTERED = _row(
         Coarse.LOCAL,
         "The kubelet runs, but its Node object did not appear in time.",
@@ -597,6 +656,12 @@ class Reason(Enum):
         Coarse.LOCAL,
         "A secret would be written to a file system that is not in memory.",
         "Use a directory on tmpfs, for example below /run or /dev/shm.",
+    )
+    OPTION_INVALID = _row(
+        Coarse.LOCAL,
+        "An option of a module has an unusable value.",
+        "Correct the option that the message names.",
+        "ansible-doc -t module -l attested.kubernetes",
     )
     PCR_MISMATCH = _row(
         Coarse.REFUSED,
@@ -631,6 +696,18 @@ class Reason(Enum):
         "The service cannot listen at its address and port.",
         "Find who holds the port (ss -ltnp) and end it, or set another port.",
         "ss -ltnp",
+    )
+    PROFILE_EXISTS = _row(
+        Coarse.LOCAL,
+        "The site has another profile of this name.",
+        "Choose another name, compare the two, or replace it on purpose.",
+        "ansible-playbook attested.kubernetes.enroll -e profile=NAME -e replace_profile=true",
+    )
+    PROFILE_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "attested_profiles names a profile that the site does not have.",
+        "Correct the name, or learn the profile from a machine.",
+        "ansible-playbook attested.kubernetes.enroll -e profile=NAME",
     )
     PROTOCOL_VERSION = _row(
         Coarse.INVALID,
@@ -760,6 +837,12 @@ class Reason(Enum):
         "A signed ticket is for another cluster, node, disk or key.",
         "Compare name and cluster id in /etc/attested/node.yml with the site's inventory and cluster.yml.",
         "kubectl get attested",
+    )
+    TICKET_REFUSED = _row(
+        Coarse.LOCAL,
+        "The cluster refused a ticket for this machine.",
+        "The reason stands in the control plane's log under the correlation id; a machine is told only that it was refused.",
+        "journalctl -u attested-join-service -u attested-key-service",
     )
     TICKET_SIGNATURE = _row(
         Coarse.LOCAL,

@@ -1,0 +1,202 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-join-service`: relays between attested machines and the key service, and logs (design 6.6).
+
+Its own user, no capabilities, no secrets: a flaw here costs availability, neither keys nor a forged ticket. Bytes of a
+request go on as they came; nothing is parsed here that the transport has not bounded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._deps.crypto import ec, hashes, serialization, x509
+from ..atls.claims import ClaimsInterceptor, Registry, claims
+from ..atls.context import ServerCredentials
+from ..atls.relay import Listener
+from ..errors import AttestedError, Refusal
+from ..keys.client import AsyncKeyClient, Channel
+from ..keys.framing import SOCKET
+from ..proto import message_class
+from ..reasons import Reason
+from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, load_config, open_log, wait_for_stop
+from ..system import SystemRandom, release
+from .client import BINDING_METADATA, CHALLENGE, ISSUE_JOIN_TICKET
+from .doorkeeper import DoorkeeperValidator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..atls.claims import Claims
+    from ..serving import Call, Log
+
+CONFIG = "/etc/attested/join-service.yml"
+
+_CERTIFICATE = "certificate"
+_LISTENER = "listener"
+_RENEW_SECONDS = 12 * 3600.0
+_RETRY_SECONDS = 2.0
+_GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinServiceConfig:
+    """The configuration file; every entry has a default that fits a node.
+
+    ``refusal_floor_seconds``: no refusal is answered earlier, so that its time tells nothing of its cause.
+    """
+
+    listen_address: str = "0.0.0.0"  # noqa: S104 - nodes ask from anywhere; who may is what attestation decides
+    listen_port: int = 9090
+    key_service_socket: Path = Path(SOCKET)
+    runtime_directory: Path = Path("/run/attested-join")
+    refusal_floor_seconds: float = 0.25
+
+
+class Relay:
+    """The two calls of a node, passed on to the key service with what the relay knows of the connection."""
+
+    def __init__(self, keys: AsyncKeyClient) -> None:
+        """Ask ``keys``."""
+        self._keys = keys
+
+    async def challenge(self, request: bytes, call: Call) -> bytes:
+        """Answer `attested.v1.Attestation/Challenge`."""
+        return await self._keys.challenge(_channel(call), request, correlation_id=call.correlation_id)
+
+    async def issue_join_ticket(self, request: bytes, call: Call) -> bytes:
+        """Answer `join.API/IssueJoinTicket`."""
+        binding = call.metadata.get(BINDING_METADATA)
+        if not isinstance(binding, bytes):
+            raise Refusal(f"expected the metadata {BINDING_METADATA}, got none", reason=Reason.BINDING_MISSING)
+        given = await self._keys.release(_channel(call), request, binding, correlation_id=call.correlation_id)
+        call.line.set(node=given.node_name)
+        answer = message_class("join.IssueJoinTicketResponse")(ticket=given.ticket, ticket_signature=given.signature)
+        return bytes(answer.SerializeToString())
+
+
+class ServerIdentity:
+    """The service's certificate: its key never leaves this process, the leaf comes from the key service for 24 h."""
+
+    def __init__(self, keys: AsyncKeyClient, *, health: Health, log: Log) -> None:
+        """Ask ``keys`` for certificates, and tell ``health`` how it goes."""
+        self._keys = keys
+        self._health = health
+        self._log = log
+        self._credentials: ServerCredentials | None = None
+        self.obtained = asyncio.Event()
+
+    def current(self) -> ServerCredentials:
+        """Return what to show now; the listener starts after `obtained` only."""
+        if self._credentials is None:
+            raise Refusal("expected a certificate, there is none yet", reason=Reason.KEY_SERVICE_UNREACHABLE)
+        return self._credentials
+
+    async def keep(self) -> None:
+        """Renew for ever: each 12 h, and every 2 s while the key service does not answer."""
+        while True:
+            try:
+                await self._obtain()
+            except AttestedError as error:
+                self._health.troubled(_CERTIFICATE, f"{error.code}: {error.message}")
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                self._health.working(_CERTIFICATE)
+                self.obtained.set()
+                await asyncio.sleep(_RENEW_SECONDS)
+
+    async def _obtain(self) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "attested join service")])
+        request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+        der = request.public_bytes(serialization.Encoding.DER)
+        identifier = SystemRandom().token(8).hex()
+        chain = await self._keys.server_certificate(der, correlation_id=identifier)
+        self._credentials = ServerCredentials.checked(tuple(x509.load_pem_x509_certificates(chain)), key)
+        self._log.event("certificate", correlation_id=identifier)
+
+
+async def serve(config: JoinServiceConfig, *, log: Log) -> None:
+    """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
+    health = Health(Notifier(), version=release(), parts=(_CERTIFICATE, _LISTENER))
+    keys = AsyncKeyClient(config.key_service_socket)
+    identity = ServerIdentity(keys, health=health, log=log)
+    registry = Registry()
+    server = _server(config, Relay(keys), registry=registry, health=health, log=log)
+    listener = Listener(
+        backend_socket=config.runtime_directory / "service.sock",
+        registry=registry,
+        server_credentials=identity.current,
+        validator=DoorkeeperValidator(),
+        observer=log,
+        runtime_directory=config.runtime_directory,
+    )
+    keeping = asyncio.create_task(identity.keep())
+    stop = asyncio.create_task(wait_for_stop())
+    starting = asyncio.create_task(_start(config, identity, server, listener, health))
+    try:
+        await asyncio.wait((stop, starting), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+        log.event("stopping", signal=await stop)
+    finally:
+        for task in (starting, keeping, stop):
+            task.cancel()
+        await listener.stop(grace_seconds=_GRACE_SECONDS)
+        await server.stop()
+
+
+async def _start(
+    config: JoinServiceConfig, identity: ServerIdentity, server: UnixServer, listener: Listener, health: Health
+) -> None:
+    await server.start()
+    await identity.obtained.wait()
+    await listener.start(config.listen_address, config.listen_port)
+    health.working(_LISTENER)
+
+
+def _server(config: JoinServiceConfig, relay: Relay, *, registry: Registry, health: Health, log: Log) -> UnixServer:
+    return UnixServer(
+        socket_path=config.runtime_directory / "service.sock",
+        handlers={
+            CHALLENGE: relay.challenge,
+            HEALTH_METHOD: health.handle,
+            ISSUE_JOIN_TICKET: relay.issue_join_ticket,
+        },
+        log=log,
+        interceptors=(ClaimsInterceptor(registry),),
+        limits=ServerLimits(refusal_floor_seconds=config.refusal_floor_seconds),
+    )
+
+
+def _channel(call: Call) -> Channel:
+    known: Claims = claims()
+    call.line.set(remote=known.remote)
+    return Channel(
+        exporter=known.exporter,
+        spki_sha256=known.spki_sha256,
+        peer_nonce=known.peer_nonce,
+        evidence=known.evidence,
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    parser = argparse.ArgumentParser(
+        prog="attested-join-service", description="Relay between attested machines and the key service of this cluster."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
+    options = parser.parse_args(argv)
+    try:
+        asyncio.run(serve(load_config(JoinServiceConfig, options.config), log=open_log()))
+    except AttestedError as error:
+        sys.stderr.write(f"attested-join-service: {error}\n")
+        return 1
+    return 0
