@@ -44,9 +44,7 @@ class ActionModule(AttestedAction):
 
 
 def _apply(site: Site, plan: SecretsPlan, name: str) -> ClusterFile:
-    return secrets.apply(
-        site, plan, name=name, vault=AnsibleVault(), clock=SystemClock(), random=SystemRandom()
-    )
+    return secrets.apply(site, plan, name=name, vault=AnsibleVault(), clock=SystemClock(), random=SystemRandom())
 
 
 def _shown(public: ClusterFile) -> dict[str, str]:

@@ -18,7 +18,7 @@ description:
   - Fails with C(TPM_EK_UNSUPPORTED) where the TPM is certified only for other keys, C(TPM_HIERARCHY_AUTH) where a
     hierarchy has a password, C(TPM_UNREACHABLE), C(TPM_BUSY) or C(TPM_TCTI_INVALID).
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.tpm

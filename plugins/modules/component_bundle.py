@@ -20,7 +20,7 @@ description:
   - Runs on the admin's machine and needs C(mmdebstrap) and C(zstd) there; Go 1.26 is taken from the path or
     installed into the cache.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   state:
     description:

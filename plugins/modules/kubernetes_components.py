@@ -15,7 +15,7 @@ description:
     rename, then missing images are imported into containerd. A run that was cut off is continued by the next.
   - Needs nothing but the bundle directory, however it came to the node.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   bundle:
     description:

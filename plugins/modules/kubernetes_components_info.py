@@ -14,7 +14,7 @@ description:
   - Names the stored files that a run of M(attested.kubernetes.kubernetes_components) and
     M(attested.kubernetes.node_runtime) would read, so that only these have to be delivered.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   manifest:
     description:

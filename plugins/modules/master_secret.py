@@ -18,7 +18,7 @@ description:
   - Fails with C(SITE_SECRETS_INCOMPLETE) where only a part of the set exists, and with C(SITE_VAULT) without a
     vault password.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   site:
     description: Directory of the site, the one with C(hosts.yml).

@@ -15,7 +15,7 @@ description:
   - Each file is replaced by one rename with its mode from the first byte on; check mode and diff show all of them.
   - Not for secrets, since the options of a module can be seen.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   files:
     description: The files, in the order in which they are written.

@@ -14,7 +14,7 @@ description:
     repaired before it can be a node, in one go.
   - Changes nothing and does not fail because of what it finds; whoever asks decides.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   packages:
     description: Packages of the distribution that have to be installed.

@@ -15,7 +15,7 @@ description:
   - Every state of the wheels has a directory of its own; O(path) is a link that is switched by one rename when
     the new environment is complete, so a run that was cut off leaves the old one in use.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   bundle:
     description: Directory of the bundle on this node.

@@ -152,8 +152,8 @@ def test_the_key_services_user_has_exactly_its_verbs(api: ApiBed) -> None:
 
 
 def _review(verb: str, text: str) -> dict[str, Any]:
-    path, _, sub = text.partition("/")
-    resource, _, group = path.partition(".")
+    path, _unused, sub = text.partition("/")
+    resource, _unused, group = path.partition(".")
     attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
     return {
         "apiVersion": "authorization.k8s.io/v1",

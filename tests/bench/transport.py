@@ -166,7 +166,7 @@ async def rate(operation: Callable[[], Awaitable[None]], *, at_once: int, second
             await operation()
             latencies.append(time.monotonic() - start)
 
-    await asyncio.gather(*(loop() for _ in range(at_once)))
+    await asyncio.gather(*(loop() for _unused in range(at_once)))
     return len(latencies) / (time.monotonic() - begun), latencies
 
 
@@ -177,15 +177,15 @@ async def measure(server: Server, ask: Callable[[], tuple[int, float]], *, round
         await rate(operation, at_once=1, seconds=0.3)
     for at_once in CONCURRENCY:
         results: dict[str, list[tuple[float, float]]] = {name: [] for name in named}
-        for _ in range(rounds):
+        for _unused in range(rounds):
             for name, operation in named.items():
                 cpu = ask()[1]
                 found, latencies = await rate(operation, at_once=at_once, seconds=seconds)
                 results[name].append((found, (ask()[1] - cpu) / len(latencies) * 1000))
-        base = statistics.median(found for found, _ in next(iter(results.values())))
+        base = statistics.median(found for found, _unused in next(iter(results.values())))
         for name, values in results.items():
-            found = statistics.median(value for value, _ in values)
-            cpu = statistics.median(value for _, value in values)
+            found = statistics.median(value for value, _unused in values)
+            cpu = statistics.median(value for _unused, value in values)
             print(f"c={at_once:<3} {name:<32} {found:7.0f}/s  ratio {found / base:4.2f}  server CPU {cpu:4.1f} ms")
     await measure_open(server, ask)
 
@@ -195,14 +195,14 @@ async def measure_open(server: Server, ask: Callable[[], tuple[int, float]]) -> 
     pins = JoinCaPins.from_pem(server.ca_certificate)
     before = ask()[0]
     async with AsyncExitStack() as stack:
-        connections = [await stack.enter_async_context(dial(server, pins)) for _ in range(IDLE)]
+        connections = [await stack.enter_async_context(dial(server, pins)) for _unused in range(IDLE)]
         per_connection = (ask()[0] - before) / IDLE / 1024
         channel = connections[0].channel()
         begun = time.monotonic()
-        for _ in range(100):
+        for _unused in range(100):
             await call(channel, bytes(STREAM_BYTES))
         carried = 100 * STREAM_BYTES * 2 / (time.monotonic() - begun) / 1e6
-        small = [await timed(call(channel)) for _ in range(300)]
+        small = [await timed(call(channel)) for _unused in range(300)]
     print(f"idle connection: {per_connection:.0f} KB of the server; its process now: {ask()[0] / 1e6:.0f} MB")
     print(
         f"open connection: {carried:.0f} MB/s both ways in calls of {STREAM_BYTES >> 10} KiB; "

@@ -206,7 +206,7 @@ def connected_sessions() -> tuple[TlsSession, TlsSession]:
     key = new_key()
     leaf = make_certificate(key, oid=EVIDENCE_OID, evidence=b"x", now=datetime.now(UTC))
     server = TlsSession(server_context(ServerCredentials((leaf,), key), client_authority=None), is_server=True)
-    client = TlsSession(client_context(lambda *_: True), is_server=False, server_name=b"a+b/c=")
+    client = TlsSession(client_context(lambda *_rest: True), is_server=False, server_name=b"a+b/c=")
     client.handshake()
     server.feed(client.outgoing())
     server.handshake()

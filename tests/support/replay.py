@@ -36,7 +36,7 @@ def firmware_digests(log: bytes) -> Iterator[tuple[int, bytes]]:
         index, kind, count = (int.from_bytes(log[offset + 4 * n : offset + 4 * n + 4], "little") for n in range(3))
         offset += 12
         digests = {}
-        for _ in range(count):
+        for _unused in range(count):
             alg = int.from_bytes(log[offset : offset + 2], "little")
             digests[alg] = log[offset + 2 : offset + 2 + _SIZES[alg]]
             offset += 2 + _SIZES[alg]

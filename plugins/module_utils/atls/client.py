@@ -272,7 +272,7 @@ class AttestedConnection:
 
 async def _dial(host: str, port: int) -> Wire:
     try:
-        _, wire = await asyncio.get_running_loop().create_connection(Wire, host, port)
+        _unused, wire = await asyncio.get_running_loop().create_connection(Wire, host, port)
     except OSError as error:
         raise TransportError(
             f"expected a service at {host}:{port}, got: {error.strerror or error}",

@@ -309,7 +309,7 @@ class Listener:
         try:
             self._registry.add(str(path), claims)
             local = await self._connect(self._backend, path)
-            local.closed.add_done_callback(lambda _: self._registry.remove(str(path)))
+            local.closed.add_done_callback(lambda _unused: self._registry.remove(str(path)))
             splice = Splice(session, peer.wire, local)
             await splice.run(seconds=self._limits.served_seconds, linger_seconds=self._limits.linger_seconds)
             if splice.error is not None:
@@ -331,7 +331,7 @@ class Listener:
         try:
             connection.bind(str(own))
             await loop.sock_connect(connection, str(target))
-            _, wire = await loop.create_unix_connection(Wire, sock=connection)
+            _unused, wire = await loop.create_unix_connection(Wire, sock=connection)
         except OSError as error:
             connection.close()
             raise TransportError(

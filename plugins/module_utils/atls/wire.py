@@ -147,7 +147,7 @@ class Wire(asyncio.Protocol):
             return
         self._transport.close()
         cut = asyncio.get_running_loop().call_later(linger_seconds, self._transport.abort)
-        self.closed.add_done_callback(lambda _: cut.cancel())
+        self.closed.add_done_callback(lambda _unused: cut.cancel())
 
     def abort(self) -> None:
         """Close at once."""

@@ -72,14 +72,14 @@ class ImageWriter:
             "os": "linux",
             "created": "1970-01-01T00:00:00Z",
             "config": _process(spec),
-            "rootfs": {"type": "layers", "diff_ids": [plain for plain, _ in layers]},
-            "history": [{"created_by": "attested.kubernetes.bundle"} for _ in layers],
+            "rootfs": {"type": "layers", "diff_ids": [plain for plain, _unused in layers]},
+            "history": [{"created_by": "attested.kubernetes.bundle"} for _unused in layers],
         }
         manifest = {
             "schemaVersion": 2,
             "mediaType": _MANIFEST,
             "config": layout.add_json(config, _CONFIG),
-            "layers": [descriptor for _, descriptor in layers],
+            "layers": [descriptor for _unused, descriptor in layers],
         }
         described = layout.add_json(manifest, _MANIFEST)
         platform = {"architecture": self._architecture.value, "os": "linux"}

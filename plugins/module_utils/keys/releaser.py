@@ -100,7 +100,7 @@ class Releaser:
         self._random = random
         self._challenges = ChallengeStore()
         self._held: dict[str, Held] = {}
-        self._stripes = tuple(threading.Lock() for _ in range(_STRIPES))
+        self._stripes = tuple(threading.Lock() for _unused in range(_STRIPES))
         self._selection: tuple[float, tuple[int, ...]] | None = None
 
     def challenge(self, request: bytes) -> bytes:

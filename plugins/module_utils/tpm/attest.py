@@ -105,7 +105,7 @@ class Signature:
             raise malformed("an RSASSA, RSAPSS or ECDSA signature", f"{alg:#06x}")
         hash_alg = reader.u16()
         count, limit = (2, c.MAX_DIGEST) if alg == c.ALG_ECDSA else (1, _MAX_SIGNATURE)
-        parts = tuple(reader.sized(limit) for _ in range(count))
+        parts = tuple(reader.sized(limit) for _unused in range(count))
         reader.end()
         return cls(alg=alg, hash_alg=hash_alg, parts=parts)
 

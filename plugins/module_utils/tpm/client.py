@@ -69,7 +69,7 @@ class Tpm(Connection):
 
     def banks(self) -> tuple[int, ...]:
         """Return the hash algorithms of the active register banks."""
-        _, reader = self.capability(c.CAP_PCRS, 0, 1)
+        _unused, reader = self.capability(c.CAP_PCRS, 0, 1)
         return tuple(selection.bank for selection in read_selections(reader) if selection.indices)
 
     def properties(self) -> TpmProperties:
@@ -102,7 +102,7 @@ class Tpm(Connection):
 
         A TPM answers eight at a time, so several reads are repeated while its update counter moves between them.
         """
-        for _ in range(_READ_ATTEMPTS):
+        for _unused in range(_READ_ATTEMPTS):
             values, counters = self._pcr_read_all(PcrSelection.of(indices, bank=bank))
             if len(counters) <= 1:
                 return values
@@ -131,7 +131,7 @@ class Tpm(Connection):
         reader = reply.parameters
         counter = reader.u32()
         found = [index for selection in read_selections(reader) for index in selection.indices]
-        values = [reader.sized(c.MAX_DIGEST) for _ in range(reader.count(c.PCR_COUNT))]
+        values = [reader.sized(c.MAX_DIGEST) for _unused in range(reader.count(c.PCR_COUNT))]
         reader.end()
         if len(found) != len(values) or not set(found) <= set(wanted.indices):
             raise malformed(f"values of the registers {list(wanted.indices)}", f"{len(values)} of {found}")
@@ -146,7 +146,7 @@ class Tpm(Connection):
         """Let the TPM hash ``data`` (at most 1024 bytes) in every bank into register ``index``; return the digests."""
         reader = self._on_register(c.CC_PCR_EVENT, index, sized(data)).parameters
         digests = {}
-        for _ in range(reader.count(c.MAX_SELECTIONS)):
+        for _unused in range(reader.count(c.MAX_SELECTIONS)):
             alg = reader.u16()
             if alg not in c.DIGEST_SIZES:
                 raise malformed("a SHA-1 or SHA-2 bank", f"{alg:#06x}")

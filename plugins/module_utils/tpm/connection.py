@@ -105,9 +105,9 @@ class Connection:
     def handles(self, first: int) -> tuple[int, ...]:
         """Return the handles in use from ``first`` to the end of its range (its highest byte), at most 1024."""
         found: list[int] = []
-        for _ in range(_MAX_PAGES):
+        for _unused in range(_MAX_PAGES):
             more, reader = self.capability(c.CAP_HANDLES, found[-1] + 1 if found else first, _MAX_HANDLES)
-            page = [reader.u32() for _ in range(reader.count(_MAX_HANDLES))]
+            page = [reader.u32() for _unused in range(reader.count(_MAX_HANDLES))]
             reader.end()
             found += page
             if not (more and page):
@@ -120,8 +120,8 @@ class Connection:
 
     def property_range(self, first: int, count: int) -> dict[int, int]:
         """Return the properties that the TPM has from ``first`` on, at most ``count``."""
-        _, reader = self.capability(c.CAP_TPM_PROPERTIES, first, count)
-        return {reader.u32(): reader.u32() for _ in range(reader.count(_MAX_HANDLES))}
+        _unused, reader = self.capability(c.CAP_TPM_PROPERTIES, first, count)
+        return {reader.u32(): reader.u32() for _unused in range(reader.count(_MAX_HANDLES))}
 
     def capability(self, capability: int, first: int, count: int) -> tuple[bool, Reader]:
         """Return whether there is more, and a reader over the list that the TPM answered for ``capability``."""

@@ -297,7 +297,7 @@ class PcrSelection:
 
 def read_selections(reader: Reader) -> tuple[PcrSelection, ...]:
     """Return the next TPML_PCR_SELECTION."""
-    return tuple(PcrSelection.read(reader) for _ in range(reader.count(c.MAX_SELECTIONS)))
+    return tuple(PcrSelection.read(reader) for _unused in range(reader.count(c.MAX_SELECTIONS)))
 
 
 def marshal_selections(selections: Iterable[PcrSelection]) -> bytes:

@@ -70,7 +70,7 @@ Address: TypeAlias = DeviceAddress | UnixAddress | TcpAddress
 
 def parse_tcti(tcti: str) -> Address:
     """Return the address that ``tcti`` (the notation of tpm2-tools) means; raises TPM_TCTI_INVALID."""
-    kind, _, rest = tcti.partition(":")
+    kind, _unused, rest = tcti.partition(":")
     if kind == "device" and rest.startswith("/"):
         return DeviceAddress(rest)
     options = dict(part.partition("=")[::2] for part in rest.split(",")) if kind == "swtpm" else {}
@@ -127,7 +127,7 @@ class DeviceTransport:
         """Send ``command`` and return the response."""
         try:
             os.write(self._fd, command)
-            return _read_response(lambda _: os.read(self._fd, c.MAX_COMMAND), self._path)
+            return _read_response(lambda _unused: os.read(self._fd, c.MAX_COMMAND), self._path)
         except OSError as error:
             raise _unreachable(self._path, error) from error
 

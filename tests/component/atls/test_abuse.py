@@ -40,15 +40,15 @@ def client_hello() -> bytes:
 
 async def opened(bed: Bed, count: int, first: bytes = b"") -> list[Stream]:
     """Open connections that send ``first`` and then nothing."""
-    streams = [await asyncio.open_connection("127.0.0.1", bed.port) for _ in range(count)]
-    for _, writer in streams:
+    streams = [await asyncio.open_connection("127.0.0.1", bed.port) for _unused in range(count)]
+    for _unused, writer in streams:
         writer.write(first)
     return streams
 
 
 def closed(streams: list[Stream]) -> None:
     """Close them."""
-    for _, writer in streams:
+    for _unused, writer in streams:
         writer.transport.abort()
 
 
@@ -64,7 +64,7 @@ async def test_good_machines_pass_while_strangers_wait(bed: Bed, first: bytes) -
     """Two hundred connections that go nowhere keep nobody out, and are dropped in time."""
     strangers = await opened(bed, HALF_OPEN, first)
     await settled(lambda: bed.listener.unverified == HALF_OPEN)
-    assert all(await asyncio.gather(*(bed.say() for _ in range(5))))
+    assert all(await asyncio.gather(*(bed.say() for _unused in range(5))))
     await settled(lambda: bed.listener.unverified == 0)
     assert set(bed.events.reasons("connection_failed")) == {"CONNECTION_TIMEOUT"}
     closed(strangers)
@@ -120,13 +120,13 @@ async def test_mutated_hellos_leave_it_healthy(bed: Bed) -> None:
     """Three hundred of them, each changed in a few bytes."""
     chance = random.Random(7)
     hello = client_hello()
-    for _ in range(300):
+    for _unused in range(300):
         mutated = bytearray(hello)
-        for _ in range(3):
+        for _unused in range(3):
             mutated[chance.randrange(len(mutated))] = chance.randrange(256)
-        ((_, writer),) = await opened(bed, 1, bytes(mutated))
+        ((_unused, writer),) = await opened(bed, 1, bytes(mutated))
         await asyncio.sleep(0)
-        closed([(_, writer)])
+        closed([(_unused, writer)])
     assert await bed.say()
     await settled(lambda: bed.listener.unverified == 0)
     assert "INTERNAL" not in bed.events.reasons("connection_failed")
@@ -134,7 +134,7 @@ async def test_mutated_hellos_leave_it_healthy(bed: Bed) -> None:
 
 async def test_resets_leave_it_healthy(bed: Bed) -> None:
     """Connect, three bytes, reset: no task and no slot remains."""
-    for _ in range(200):
+    for _unused in range(200):
         closed(await opened(bed, 1, b"\x16\x03\x01"))
     assert await bed.say()
     await settled(lambda: bed.listener.unverified == 0)

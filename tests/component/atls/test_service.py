@@ -96,8 +96,8 @@ async def test_twenty_peers_at_once_have_their_own_claims(bed: Bed) -> None:
             return await call(connection.channel(), words) == connection.exporter + words
 
     assert all(await asyncio.gather(*(one(number) for number in range(20))))
-    assert len({claims.exporter for claims, _ in bed.seen}) == 20
-    assert len({claims.peer_nonce for claims, _ in bed.seen}) == 20
+    assert len({claims.exporter for claims, _unused in bed.seen}) == 20
+    assert len({claims.peer_nonce for claims, _unused in bed.seen}) == 20
 
 
 async def test_a_renewed_certificate_needs_no_restart(bed: Bed) -> None:
@@ -111,7 +111,7 @@ async def test_a_renewed_certificate_needs_no_restart(bed: Bed) -> None:
 
 async def test_evidence_of_the_largest_size_passes(bed: Bed) -> None:
     """Sixty thousand bytes in the certificate; refused here only because it is not honest."""
-    async with dial(bed, HashIssuer(lambda *_: bytes(MAX_EVIDENCE_BYTES))) as connection:
+    async with dial(bed, HashIssuer(lambda *_rest: bytes(MAX_EVIDENCE_BYTES))) as connection:
         await status_of(connection.channel())
     assert [len(document) for document in bed.validator.calls] == [MAX_EVIDENCE_BYTES]
 
@@ -120,7 +120,7 @@ async def test_megabytes_pass_both_ways(bed: Bed) -> None:
     """Splicing keeps order and content under backpressure."""
     words = bytes(range(256)) * 3900
     async with dial(bed) as connection:
-        for _ in range(5):
+        for _unused in range(5):
             assert await call(connection.channel(), words) == connection.exporter + words
 
 
@@ -160,7 +160,7 @@ async def test_replayed_evidence_is_refused(bed: Bed) -> None:
 async def test_a_judge_that_breaks_has_not_said_yes(bed: Bed) -> None:
     """An error of our own is a refusal with the same text; the log says INTERNAL."""
 
-    def explode(*_: object, **__: object) -> None:
+    def explode(*_rest: object, **__: object) -> None:
         raise ZeroDivisionError
 
     bed.validator.validate = explode  # type: ignore[method-assign]
@@ -181,13 +181,13 @@ async def test_a_rejection_is_never_early() -> None:
     limits = Limits(rejection_floor_seconds=0.3)
     async with running_bed(limits=limits) as bed:
         begun = time.monotonic()
-        await rejection(bed, lambda *_: b"nonsense")
+        await rejection(bed, lambda *_rest: b"nonsense")
         assert time.monotonic() - begun >= 0.3
 
 
 async def test_a_rejected_peer_reaches_no_method(bed: Bed) -> None:
     """Neither a real path nor an invented one tells it anything else."""
-    async with dial(bed, HashIssuer(lambda *_: b"x")) as connection:
+    async with dial(bed, HashIssuer(lambda *_rest: b"x")) as connection:
         channel = connection.channel()
         heard = {await status_of(channel, path=path) for path in (ECHO, "/test.Echo/Nothing", "/x.Y/Z")}
     assert heard == {(grpc.StatusCode.UNAUTHENTICATED, "attestation refused")}
@@ -196,7 +196,7 @@ async def test_a_rejected_peer_reaches_no_method(bed: Bed) -> None:
 async def test_a_rejected_peer_is_cut_off() -> None:
     """It may not hold its connection longer than the limit says."""
     limits = Limits(rejection_floor_seconds=0.01, rejected_seconds=0.2)
-    async with running_bed(limits=limits) as bed, dial(bed, HashIssuer(lambda *_: b"x")):
+    async with running_bed(limits=limits) as bed, dial(bed, HashIssuer(lambda *_rest: b"x")):
         assert bed.listener.unverified == 1
         await settled(lambda: bed.listener.unverified == 0)
 
@@ -260,7 +260,7 @@ async def test_a_service_that_asks_for_no_evidence_is_refused() -> None:
 async def test_what_the_issuer_raises_comes_out(bed: Bed) -> None:
     """A TPM that fails is reported as itself, not as a TLS problem."""
 
-    def fail(*_: bytes) -> bytes:
+    def fail(*_rest: bytes) -> bytes:
         raise LookupError("no TPM")
 
     with pytest.raises(LookupError, match="no TPM"):
@@ -335,7 +335,7 @@ async def test_an_unusable_directory_is_named(bed: Bed, name: str) -> None:
 async def test_nothing_remains(bed: Bed) -> None:
     """No claims, no slots, no socket names, after good, rejected and broken connections."""
     await bed.say()
-    await rejection(bed, lambda *_: b"x")
+    await rejection(bed, lambda *_rest: b"x")
     reader, writer = await asyncio.open_connection("127.0.0.1", bed.port)
     writer.close()
     del reader

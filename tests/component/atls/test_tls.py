@@ -171,15 +171,15 @@ class ResumingServer:
         self.context.use_certificate(make_certificate(key, oid=EVIDENCE_OID, evidence=b"x", now=datetime.now(UTC)))
         self.context.set_session_id(b"shared")
         self.context.add_client_ca(nonce_authority(bytes(32), now=datetime.now(UTC)))
-        self.context.set_verify(SSL.VERIFY_PEER, lambda *_: True)
+        self.context.set_verify(SSL.VERIFY_PEER, lambda *_rest: True)
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.port = self.listening.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
         self.held = []
-        for _ in range(2):
-            connection, _ = self.listening.accept()
+        for _unused in range(2):
+            connection, _unused = self.listening.accept()
             tls = SSL.Connection(self.context, connection)
             tls.set_accept_state()
             tls.do_handshake()
@@ -235,7 +235,7 @@ async def s_client(bed: Bed, *options: str) -> str:
         async with asyncio.timeout(10):
             await asyncio.sleep(0.3)
             process.stdin.close()
-            said, _ = await process.communicate()
+            said, _unused = await process.communicate()
     except TimeoutError:
         process.kill()
         raise
@@ -360,7 +360,7 @@ async def test_an_oversized_certificate_ends_the_handshake(bed: Bed, size: int) 
         .add_extension(x509.UnrecognizedExtension(x509.ObjectIdentifier(EVIDENCE_OID), bytes(size)), critical=False)
     )
     big = builder.sign(peer.key, hashes.SHA256())
-    peer._verify = lambda connection, *_: peer._show(connection, big) or True  # type: ignore[method-assign]
+    peer._verify = lambda connection, *_rest: peer._show(connection, big) or True  # type: ignore[method-assign]
     peer.tls.set_verify(SSL.VERIFY_PEER, peer._verify)
     assert await in_thread(lambda: swallow(peer)) == b""
     assert bed.events.reasons("connection_failed") == ["TLS_HANDSHAKE_FAILED"]
@@ -422,7 +422,7 @@ async def test_a_server_can_attest_itself_over_the_clients_nonce() -> None:
         check = AttestedServer(validator, nonce, SystemClock())
         async with open_connection(bed.endpoint, check=check, issuer=HashIssuer()) as connection:
             assert await call(connection.channel())
-    assert [nonce] == [asked for _, asked in issuer.calls]
+    assert [nonce] == [asked for _unused, asked in issuer.calls]
     assert len(validator.calls) == 1
 
 

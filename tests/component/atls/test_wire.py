@@ -37,7 +37,7 @@ async def wired() -> tuple[Wire, socket.socket]:
     """Return a wire and the other end of its socket."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    _, wire = await asyncio.get_running_loop().create_connection(Wire, sock=ours)
+    _unused, wire = await asyncio.get_running_loop().create_connection(Wire, sock=ours)
     return wire, theirs
 
 
@@ -66,7 +66,7 @@ async def test_who_does_not_read_stops_the_sender(towards_network: bool) -> None
         taken = await pushed(service, 50)
     else:
         taken = 0
-        for _ in range(800):
+        for _unused in range(800):
             piece = client.encrypt(MEGABYTE[:65_536])
             try:
                 async with asyncio.timeout(0.5):
@@ -82,7 +82,7 @@ async def test_who_does_not_read_stops_the_sender(towards_network: bool) -> None
 
 async def test_a_peer_that_takes_nothing_is_cut_off() -> None:
     """Its connection ends with its time, although there is something left to send and the service has gone."""
-    server, _ = connected_sessions()
+    server, _unused = connected_sessions()
     network, outside = await wired()
     local, service = await wired()
     joined = asyncio.create_task(Splice(server, network, local).run(seconds=1, linger_seconds=0.1))
@@ -96,7 +96,7 @@ async def test_a_peer_that_takes_nothing_is_cut_off() -> None:
 
 async def test_bytes_that_are_no_tls_end_both_sides() -> None:
     """The service's side is closed, and the cause is kept."""
-    server, _ = connected_sessions()
+    server, _unused = connected_sessions()
     network, outside = await wired()
     local, service = await wired()
     splice = Splice(server, network, local)
@@ -147,7 +147,7 @@ async def test_another_process_is_not_let_in(tmp_path: Path) -> None:
     door = await asyncio.get_running_loop().create_unix_server(lambda: Wire(enter), path)
     program = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect({path!r}); print(s.recv(99))"
     other = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
-    said, _ = await asyncio.wait_for(other.communicate(), 10)
+    said, _unused = await asyncio.wait_for(other.communicate(), 10)
     door.close()
     assert (said.strip(), len(entered), connection._task) == (b"b''", 1, None)
 
@@ -167,7 +167,7 @@ async def test_the_client_leaves_no_file_and_dials_once(monkeypatch: pytest.Monk
                 await call(connection.channel())
                 assert files_in(own) == []
                 await bed.listener.stop()
-                for _ in range(3):
+                for _unused in range(3):
                     with pytest.raises(grpc.aio.AioRpcError):
                         await call(connection.channel(), seconds=1)
             assert files_in(own) == []

@@ -84,7 +84,7 @@ def machine(swtpm: Swtpm, opened: Open, tmp_path: Path) -> ControlPlane:
 
 
 def test_each_boot_locks_once_and_repeats_in_peace(machine: ControlPlane) -> None:
-    for _ in range(2):
+    for _unused in range(2):
         machine.boot()
         assert machine.unlock() is True
         assert machine.unlock() is False

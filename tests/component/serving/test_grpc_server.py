@@ -151,7 +151,7 @@ async def test_limits_hold_before_a_handler_runs(bed: Bed, name: str, options: d
 
 async def test_too_many_calls_at_once_are_told(bed: Bed) -> None:
     """The third of two; and there is room again afterwards."""
-    held = [asyncio.create_task(bed.call("hold")) for _ in range(2)]
+    held = [asyncio.create_task(bed.call("hold")) for _unused in range(2)]
     await asyncio.sleep(0.1)
     assert (await bed.error("echo")).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     bed.handlers.release.set()

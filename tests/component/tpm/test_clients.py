@@ -63,7 +63,7 @@ def _fail_while_two_keys_are_loaded(client: AbstractContextManager[Tpm]) -> None
 
 
 def test_nothing_stays_loaded_after_a_failure(swtpm: Swtpm, opened: Opened) -> None:
-    for _ in range(5):
+    for _unused in range(5):
         with pytest.raises(ValueError, match="inside"):
             _fail_while_two_keys_are_loaded(opened(swtpm))
     with opened(swtpm) as tpm:
@@ -102,7 +102,7 @@ def test_threads_wait_for_each_other(swtpm: Swtpm, opened: Opened) -> None:
             assert tpm.pcr_read([16])[16] != before
             values.append(tpm.pcr_read([16])[16])
 
-    threads = [threading.Thread(target=extend) for _ in range(16)]
+    threads = [threading.Thread(target=extend) for _unused in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -134,7 +134,7 @@ def test_naming_other_registers_than_it_was_sealed_to_does_not_open_it(swtpm: Sw
 def test_nothing_stays_in_the_tpm_after_success_and_after_failure(swtpm: Swtpm, opened: Opened) -> None:
     with opened(swtpm) as tpm:
         sealed = seal(tpm, SECRET, {0: b"\xff" * 32})
-        for _ in range(5):
+        for _unused in range(5):
             with pytest.raises(TpmError):
                 unseal(tpm, sealed)
         assert [tpm.handles(first) for first in (0x80000000, 0x02000000)] == [(), ()]

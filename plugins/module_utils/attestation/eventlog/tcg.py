@@ -96,7 +96,7 @@ def _header(cursor: _Cursor) -> dict[int, int]:
     count = body.number(4)
     if not 1 <= count <= _MAX_ALGORITHMS:
         raise malformed(_LOG, f"1 to {_MAX_ALGORITHMS} algorithms", f"{count}")
-    sizes = dict(_algorithm(body) for _ in range(count))
+    sizes = dict(_algorithm(body) for _unused in range(count))
     if len(sizes) != count:
         raise malformed(_LOG, "every algorithm once", "one of them twice")
     body.take(body.number(1))
@@ -117,7 +117,7 @@ def _event(cursor: _Cursor, sizes: dict[int, int]) -> FirmwareEvent:
     if count != len(sizes):
         raise malformed(_LOG, f"{len(sizes)} digests an event", f"{count}")
     digests: dict[int, bytes] = {}
-    for _ in range(count):
+    for _unused in range(count):
         alg = cursor.number(2)
         if alg not in sizes or alg in digests:
             raise malformed(_LOG, "one digest of each algorithm of the header", f"algorithm {alg:#06x}")

@@ -29,7 +29,7 @@ def issue(tpm: QuotingTpm, ak: LoadedKey, *, qualifying_data: bytes, pcrs: Itera
     A register may be extended between the reading and the quote, then both are done again. Raises `TpmError`.
     """
     wanted = tuple(sorted(set(pcrs)))
-    for _ in range(_ATTEMPTS):
+    for _unused in range(_ATTEMPTS):
         values = tpm.pcr_read(wanted)
         quote = tpm.quote(ak, qualifying_data, wanted)
         digest = hashlib.sha256(b"".join(values[index] for index in wanted)).digest()

@@ -77,7 +77,7 @@ def build(podman: Podman, name: str) -> None:
     importer = podman.argv("import", "--change", "STOPSIGNAL SIGRTMIN+3", "--change", "ENV container=podman", "-", name)
     with subprocess.Popen(recipe(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as maker:
         taken = subprocess.run(importer, stdin=maker.stdout, capture_output=True, check=False, env=podman.environment())
-        _, said = maker.communicate()
+        _unused, said = maker.communicate()
     if maker.returncode or taken.returncode:
         podman("rmi", "--force", name, check=False)
         raise LabError(f"the node image could not be built: {(said + taken.stderr).decode(errors='replace')[-2000:]}")
@@ -96,4 +96,4 @@ def ensure(lab: Lab) -> bool:
 
 
 if __name__ == "__main__":
-    program(lambda lab, _: {"changed": ensure(lab), "image": image_name()}, ("ensure",))
+    program(lambda lab, _unused: {"changed": ensure(lab), "image": image_name()}, ("ensure",))

@@ -89,7 +89,7 @@ def firmware_events(log: bytes) -> Iterator[tuple[int, bytes]]:
         pcr, kind, count = struct.unpack_from("<III", log, position)
         position += 12
         digests = {}
-        for _ in range(count):
+        for _unused in range(count):
             (algorithm,) = struct.unpack_from("<H", log, position)
             digests[algorithm] = log[position + 2 : position + 2 + sizes[algorithm]]
             position += 2 + sizes[algorithm]

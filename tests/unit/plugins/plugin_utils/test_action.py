@@ -24,7 +24,7 @@ class _Greeting(AttestedAction):
 class _Dual(_Greeting):
     MODULE = "attested.kubernetes.greeting"
 
-    def _execute_module(self, module_name=None, **_):
+    def _execute_module(self, module_name=None, **_options):
         return {"ran": module_name}
 
 

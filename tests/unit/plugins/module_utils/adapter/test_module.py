@@ -98,10 +98,10 @@ def test_a_module_with_secrets_refuses_a_temporary_directory_on_a_disk(capsys, m
 
 
 def test_an_unknown_option_is_refused_by_name(capsys):
-    answer = _answer(capsys, lambda *_: Result(), code=1, arguments={"name": "w-1", "nmae": "x"})
+    answer = _answer(capsys, lambda *_rest: Result(), code=1, arguments={"name": "w-1", "nmae": "x"})
     assert "nmae" in answer["msg"]
 
 
 def test_warnings_reach_the_user(capsys):
-    answer = _answer(capsys, lambda *_: Result(warnings=("old clock",)), code=0, arguments={"name": "w-1"})
+    answer = _answer(capsys, lambda *_rest: Result(warnings=("old clock",)), code=0, arguments={"name": "w-1"})
     assert "old clock" in str(answer["warnings"])

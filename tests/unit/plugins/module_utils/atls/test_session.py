@@ -29,7 +29,7 @@ PEM = serialization.Encoding.PEM
 
 def sessions(*, accept: bool = True) -> tuple[TlsSession, TlsSession]:
     """Return a client and a server that have not talked yet."""
-    client = TlsSession(client_context(lambda *_: accept), is_server=False, server_name=b"a+b/c=")
+    client = TlsSession(client_context(lambda *_rest: accept), is_server=False, server_name=b"a+b/c=")
     server = TlsSession(server_context(ServerCredentials((LEAF,), KEY), client_authority=None), is_server=True)
     return client, server
 

@@ -40,7 +40,7 @@ def bundle() -> KeyBundle:
 
 
 def test_a_generated_secret_has_the_lengths_and_is_new_each_time() -> None:
-    first, second = (generate_master_secret(SystemRandom()) for _ in range(2))
+    first, second = (generate_master_secret(SystemRandom()) for _unused in range(2))
     assert (len(first.key), len(first.salt), len(generate_measurement_salt(SystemRandom()))) == (32, 32, 32)
     assert first.key != second.key
     assert first.key != first.salt

@@ -93,7 +93,7 @@ async def test_a_frame_of_a_foolish_length_is_refused_before_it_is_read(bed: Bed
 async def test_a_caller_that_ends_within_a_frame_harms_nobody(bed: Bed) -> None:
     await bed.start()
     for piece in (b"", b"\x00\x00", frame(b"whole")[:-1]):
-        _, writer = await asyncio.open_unix_connection(str(bed.path))
+        _unused, writer = await asyncio.open_unix_connection(str(bed.path))
         writer.write(piece)
         writer.close()
     assert (await AsyncKeyClient(bed.path).health()).ready

@@ -58,7 +58,7 @@ def tpm():
 
 
 def test_first_caller_wins_and_the_second_finds_it_locked(tpm, paths):
-    first, second = (NodeLock(tpm, paths=paths).acquire(CLUSTER) for _ in range(2))
+    first, second = (NodeLock(tpm, paths=paths).acquire(CLUSTER) for _unused in range(2))
     assert [first.won, second.won] == [True, False]
     assert [first.marker_written, second.marker_written] == [True, False]
     assert second.reading.cluster_id == CLUSTER

@@ -50,7 +50,7 @@ def test_what_systemd_hears(systemd: Systemd, notifier: Notifier) -> None:
     notifier.ready("serving\nREADY=0")
     notifier.watchdog()
     notifier.stopping()
-    assert [systemd.heard() for _ in range(3)] == [
+    assert [systemd.heard() for _unused in range(3)] == [
         ["READY=1", "STATUS=serving READY=0"],
         ["WATCHDOG=1"],
         ["STOPPING=1"],
@@ -84,7 +84,7 @@ async def test_health_follows_its_parts(systemd: Systemd, notifier: Notifier) ->
     answers.append(await health.handle(b"", None))  # type: ignore[arg-type]
     health.working("keys")
     assert answers == [b"\x08\x02", b"\x08\x01", b"\x08\x02"]
-    assert [systemd.heard() for _ in range(4)] == [
+    assert [systemd.heard() for _unused in range(4)] == [
         ["STATUS=1.2.3, keys: starting"],
         ["READY=1", "STATUS=1.2.3, serving"],
         ["STATUS=1.2.3, keys: locked"],

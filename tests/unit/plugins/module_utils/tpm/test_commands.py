@@ -113,7 +113,7 @@ def test_a_recorded_response_does_not_serve_twice() -> None:
     command = Command(code=UNSEAL, handles=(TARGET,), auths=(session,))
     encode(command)
     decode(command, GOOD)
-    session._random = type("Next", (), {"token": lambda _, size: b"\xff" * size})()
+    session._random = type("Next", (), {"token": lambda _unused, size: b"\xff" * size})()
     encode(command)
     with pytest.raises(TpmError) as caught:
         decode(command, GOOD)

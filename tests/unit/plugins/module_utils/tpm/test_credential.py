@@ -55,7 +55,7 @@ def test_the_holder_of_the_ek_finds_secret_and_integrity_over_the_name(ek: Publi
 
 
 def test_two_credentials_of_one_secret_have_nothing_in_common() -> None:
-    one, two = (make_credential(ECC_EK, NAME, SECRET, CountingRandom()) for _ in range(2))
+    one, two = (make_credential(ECC_EK, NAME, SECRET, CountingRandom()) for _unused in range(2))
     assert one.encrypted_secret != two.encrypted_secret
     assert one.id_object != two.id_object
 

@@ -86,7 +86,7 @@ def test_changed_bytes_are_refused_or_come_back_the_same(parse, data: bytes, cha
         pass
 
 
-@pytest.mark.parametrize("parse", [parse for parse, _ in PARSERS.values()], ids=list(PARSERS))
+@pytest.mark.parametrize("parse", [parse for parse, _unused in PARSERS.values()], ids=list(PARSERS))
 @given(data=st.binary(max_size=300))
 @settings(max_examples=100, deadline=None)
 def test_noise_is_refused_or_comes_back_the_same(parse, data: bytes) -> None:

@@ -78,7 +78,7 @@ def _peer(path: Path, *answer: bytes, silent: threading.Event | None = None) -> 
         server.listen(1)
 
         def serve() -> None:
-            link, _ = server.accept()
+            link, _unused = server.accept()
             with link:
                 link.recv(4096)
                 for part in answer:
