@@ -23,7 +23,7 @@ extends_documentation_fragment:
   - default_callback
   - result_format_callback
 requirements:
-  - set as stdout_callback in the configuration, which the playbook P(attested.kubernetes.scaffold#playbook) does
+  - set as stdout_callback in the configuration, which the playbook C(attested.kubernetes.scaffold) does
 """
 
 EXAMPLES = r"""
