@@ -132,7 +132,13 @@ def component() -> Counts:
     return _pytest("tests/component")
 
 
+def api_bed() -> Counts:
+    """A real etcd and kube-apiserver: custom resources, RBAC, admission, compare-and-set."""
+    return _pytest("tests/api_bed")
+
+
 STAGES: dict[str, Callable[[], Counts]] = {
+    "api_bed": api_bed,
     "component": component,
     "lint": lint,
     "sanity": sanity,
@@ -140,8 +146,8 @@ STAGES: dict[str, Callable[[], Counts]] = {
 }
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity"),
-    "nightly": ("lint", "unit", "sanity", "component"),
-    "test": ("lint", "unit", "sanity", "component"),
+    "nightly": ("lint", "unit", "sanity", "component", "api_bed"),
+    "test": ("lint", "unit", "sanity", "component", "api_bed"),
 }
 
 
