@@ -544,6 +544,24 @@ class Reason(Enum):
         "Read the kubelet's log; the usual causes are the container runtime and the cgroup version.",
         "journalctl -u kubelet -n 50",
     )
+    LAB_OPTION_INVALID = _row(
+        Coarse.LOCAL,
+        "The lab was asked for something that it cannot be.",
+        "Give one control plane and at most nine workers: -e lab_workers=2.",
+        "make lab",
+    )
+    LAB_PREREQUISITES_MISSING = _row(
+        Coarse.LOCAL,
+        "This host lacks something that a lab needs.",
+        "Repair every point of the list, then run again; lab_install_packages: true installs the packages.",
+        "make lab",
+    )
+    LAB_SITE_EXPECTED = _row(
+        Coarse.LOCAL,
+        "The playbook lab does not run in the site of the lab.",
+        "Run it in the directory that the message names, or let make lab do so.",
+        "make lab",
+    )
     MANIFEST_INVALID = _row(
         Coarse.LOCAL,
         "A manifest of the policy is malformed.",

@@ -56,6 +56,15 @@ class Site:
         """The admin's kubeconfig; its key never leaves this machine."""
         return self.secrets / "admin.kubeconfig"
 
+    @property
+    def admin_key(self) -> Path:
+        """The admin's private key."""
+        return self.secrets / "admin-key.pem"
+
     def identity_file(self, node: str) -> Path:
         """Which TPM is in ``node``; written by enroll, committed."""
         return self.root / "host_vars" / node / "identity.yml"
+
+    def policy_directory(self, chosen: str | Path | None = None) -> Path:
+        """Where the profiles lie: ``chosen``, or policy/ of the site."""
+        return Path(chosen) if chosen else self.root / "policy"

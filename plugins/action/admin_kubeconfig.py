@@ -1,0 +1,51 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``admin_kubeconfig``: the admin's request, and the kubeconfig once it was signed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.site import Site, admin
+from ..module_utils.site.admin import Access
+from ..plugin_utils.action import AttestedAction
+from ..plugin_utils.vault import AnsibleVault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ActionModule(AttestedAction):
+    """Without a certificate: return the request. With one: write .secrets/admin.kubeconfig."""
+
+    SPEC = ArgumentSpec(
+        options={
+            "site": {"type": "path", "required": True},
+            "cluster_name": {"type": "str"},
+            "server": {"type": "str"},
+            "tls_server_name": {"type": "str"},
+            "cluster_ca": {"type": "str"},
+            "certificate": {"type": "str"},
+        },
+        required_by={"certificate": ("cluster_name", "server", "tls_server_name", "cluster_ca")},
+    )
+
+    def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
+        """Request or write."""
+        site, vault = Site.at(params["site"]), AnsibleVault()
+        if check_mode:
+            return Result(changed=not site.admin_kubeconfig.exists())
+        if not params["certificate"]:
+            made = not site.admin_key.exists()
+            return Result(changed=made, values={"request": admin.request_certificate(site, vault).decode("ascii")})
+        access = Access(
+            cluster_name=params["cluster_name"],
+            server=params["server"],
+            tls_server_name=params["tls_server_name"],
+            cluster_ca=params["cluster_ca"].encode("ascii"),
+            certificate=params["certificate"].encode("ascii"),
+        )
+        admin.write_kubeconfig(site, vault, access)
+        return Result(changed=True, values={"path": str(site.admin_kubeconfig)})

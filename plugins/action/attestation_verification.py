@@ -1,0 +1,70 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``attestation_verification``: challenge the node of the task and judge its evidence here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.attestation import Purpose
+from ..module_utils.policy import learn_profile, render_document, render_profile
+from ..module_utils.site.enrolment import vouch
+from ..module_utils.site.policy_files import site_policy
+from ..plugin_utils.site_action import SITE_SPEC, SiteAction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..module_utils.attestation import VerifiedMachine
+
+
+class ActionModule(SiteAction):
+    """Verify one node: which TPM it has (enroll), or whether it is what the policy says (verify)."""
+
+    SPEC = SITE_SPEC.merged(
+        ArgumentSpec(
+            options={
+                "purpose": {"type": "str", "choices": ["enroll", "verify"], "default": "verify"},
+                "learn_profile": {"type": "str"},
+                "insecure_first_use": {"type": "bool", "default": False},
+            }
+        )
+    )
+
+    def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG002  # it changes nothing
+        """Ask, verify, and return what was proven."""
+        if Purpose(params["purpose"]) is Purpose.ENROLL:
+            return self._enroll(params)
+        return self._verify(params)
+
+    def _enroll(self, params: Mapping[str, Any]) -> Result:
+        machine = self.verifier(params).enroll(self.port(params))
+        before = next((node for node in self.nodes() if node.name == self.node_name), None)
+        known_by, warning = vouch(machine, before=before, insecure_first_use=params["insecure_first_use"])
+        values = {**_machine(machine), "known_by": known_by}
+        if params["learn_profile"]:
+            profile = learn_profile(
+                params["learn_profile"], pcrs=machine.quote.pcrs, events=machine.events, label=self.node_name
+            )
+            values["profile_manifest"] = render_document(render_profile(profile))
+        return Result(values=values, warnings=(warning,) if warning else ())
+
+    def _verify(self, params: Mapping[str, Any]) -> Result:
+        policy = site_policy(self.profiles(params), self.nodes())
+        verified, _handle = self.verifier(params).verify(
+            self.port(params), purpose=Purpose.VERIFY, node=self.node_name, policy=policy
+        )
+        verdict = verified.verdict
+        values = {"profile": verdict.profile, "posture": verdict.posture.value, "role": verified.identity.role.value}
+        return Result(values={**_machine(verified.machine), **values})
+
+
+def _machine(machine: VerifiedMachine) -> dict[str, Any]:
+    return {
+        "ek_sha256": machine.ek_sha256,
+        "ek_certified": machine.ek_certified,
+        "nodelock": machine.lock.state.value,
+        "registers": {str(pcr): value.hex() for pcr, value in sorted(machine.quote.pcrs.items())},
+    }

@@ -1,0 +1,37 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``node_identity``: write which TPM is in a machine into the site, on the admin's machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.policy import identity_name
+from ..module_utils.site import Site
+from ..module_utils.site.identities import render_identity_file
+from ..plugin_utils.action import AttestedAction
+from ..plugin_utils.site_files import write_site_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ActionModule(AttestedAction):
+    """Write host_vars/<node>/identity.yml."""
+
+    SPEC = ArgumentSpec(
+        options={
+            "site": {"type": "path", "required": True},
+            "node": {"type": "str", "required": True},
+            "ek_sha256": {"type": "str", "required": True},
+            "known_by": {"type": "str", "required": True},
+        }
+    )
+
+    def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
+        """Render, compare, write."""
+        path = Site.at(params["site"]).identity_file(params["node"])
+        wanted = render_identity_file(ek_sha256=params["ek_sha256"], known_by=params["known_by"])
+        return write_site_file(path, wanted, check_mode=check_mode, identity=identity_name(params["ek_sha256"]))

@@ -1,0 +1,105 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node must keep between two calls over ssh to open what is sealed to it: root-only, in memory, read once."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import SystemFault
+from ..reasons import Reason
+from ..sealing import OneTimeKey, open_sealed
+from ..system import read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..attestation import Answer
+
+DIRECTORY = Path("/run/attested/answers")
+_HANDLE = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptAnswer:
+    """The local part of an answer: what opens the box, and the register values that were quoted."""
+
+    one_time_key: OneTimeKey = field(repr=False)
+    secret: bytes = field(repr=False)
+    binding: bytes
+    pcrs: Mapping[int, bytes]
+
+    def open(self, box: bytes) -> bytes:
+        """Return what was sealed to this answer; raises SEAL_UNOPENABLE."""
+        return open_sealed(box, secret=self.secret, binding=self.binding, one_time_key=self.one_time_key)
+
+
+def _in_memory(directory: Path) -> None:
+    require_tmpfs(directory)
+    require_no_swap()
+
+
+class AnswerStore:
+    """Answers that wait for their box, each in one file that is removed when it is read."""
+
+    def __init__(self, directory: Path = DIRECTORY, *, require_memory: Callable[[Path], None] = _in_memory) -> None:
+        """Keep the directory; ``require_memory`` raises unless it is on tmpfs and swap is off."""
+        self._directory = directory
+        self._require_memory = require_memory
+
+    def put(self, kept: Answer) -> str:
+        """Keep an answer and return its handle (the challenge's id, 32 hex digits); older ones are forgotten."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._require_memory(self._directory)
+        for old in self._directory.iterdir():
+            remove(old)
+        handle = kept.bound.challenge_id.hex()
+        write_atomic(self._directory / handle, _render(kept))
+        return handle
+
+    def take(self, handle: str) -> KeptAnswer:
+        """Return the answer of ``handle`` and forget it; raises ANSWER_UNKNOWN."""
+        path = self._directory / handle
+        if not _HANDLE.fullmatch(handle) or not path.exists():
+            raise SystemFault(
+                f"expected an answer that waits, found none for {handle[:64]!r}", reason=Reason.ANSWER_UNKNOWN
+            )
+        data = read_bytes(path)
+        remove(path)
+        return _parse(data)
+
+
+def _render(kept: Answer) -> bytes:
+    document = {
+        "one_time_key": _text(kept.one_time_key.export()),
+        "secret": _text(kept.secret),
+        "binding": _text(kept.binding),
+        "pcrs": {str(index): value.hex() for index, value in kept.bound.evidence.pcrs.items()},
+    }
+    return json.dumps(document).encode("ascii")
+
+
+def _parse(data: bytes) -> KeptAnswer:
+    try:
+        document = json.loads(data)
+        return KeptAnswer(
+            one_time_key=OneTimeKey.restore(base64.b64decode(document["one_time_key"])),
+            secret=base64.b64decode(document["secret"]),
+            binding=base64.b64decode(document["binding"]),
+            pcrs={int(index): bytes.fromhex(value) for index, value in document["pcrs"].items()},
+        )
+    except (binascii.Error, ValueError, KeyError, TypeError, AttributeError):
+        raise SystemFault(
+            "expected an answer as this release writes it, found something else", reason=Reason.ANSWER_UNKNOWN
+        ) from None  # the cause would carry the text, and the text is the secret
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

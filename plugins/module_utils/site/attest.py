@@ -1,0 +1,128 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The admin's machine asks a node for evidence over ssh and judges it: enrol, verify, init (design 9.2).
+
+The site is the verifier: it makes the challenge, the node answers, and only what the verification returns is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from ..attestation import (
+    BindingContext,
+    BoundEvidence,
+    ChallengeRequest,
+    Demands,
+    EventLogs,
+    Purpose,
+    VerifiedMachine,
+    VerifiedNode,
+    new_challenge,
+    verify_machine,
+    verify_node,
+)
+from ..errors import Refusal
+from ..policy import DEFAULT_REGISTERS, register_selection
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ..attestation import Challenge, ChallengeRecord
+    from ..policy import PolicyInForce
+    from ..system import Clock, Random
+
+_LOCK_REGISTER = 15
+
+
+class NodePort(Protocol):
+    """The way to one node; the Ansible side gives one that runs the module ``attestation_info`` there."""
+
+    def identify(self, purpose: Purpose) -> bytes:
+        """Return the node's ``attested.v1.ChallengeRequest``."""
+
+    def answer(self, purpose: Purpose, challenge: Challenge) -> Testimony:
+        """Return the node's answer to ``challenge``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Testimony:
+    """What came back: ``attested.v1.Binding``, ``attested.v1.EventLogs``, and the handle of an answer that waits."""
+
+    binding: bytes
+    event_logs: bytes
+    handle: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One exchange with one node, not yet judged."""
+
+    record: ChallengeRecord = field(repr=False)
+    context: BindingContext
+    bound: BoundEvidence
+    logs: EventLogs
+    handle: str
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """This side of the exchanges of one cluster: its id (32 bytes), its demands, its clock and random numbers."""
+
+    cluster_id: bytes
+    demands: Demands
+    clock: Clock
+    random: Random
+
+    def enroll(self, port: NodePort) -> VerifiedMachine:
+        """Return the machine behind ``port``: which TPM, what it booted; no policy is asked."""
+        selection = (*DEFAULT_REGISTERS, _LOCK_REGISTER)
+        asked = self._ask(port, Purpose.ENROLL, selection)
+        return verify_machine(
+            asked.bound,
+            record=asked.record,
+            context=asked.context,
+            logs=asked.logs,
+            now=asked.now,
+            demands=self.demands,
+        )
+
+    def verify(self, port: NodePort, *, purpose: Purpose, node: str, policy: PolicyInForce) -> tuple[VerifiedNode, str]:
+        """Return the node behind ``port``, judged by ``policy``, and the handle of its answer (init only).
+
+        Raises NODE_NAME_MISMATCH where the TPM is enrolled for another node than the one that was asked for.
+        """
+        selection = register_selection(policy.profiles(), lock_register=_LOCK_REGISTER)
+        asked = self._ask(port, purpose, selection)
+        verified = verify_node(
+            asked.bound,
+            record=asked.record,
+            context=asked.context,
+            logs=asked.logs,
+            policy=policy,
+            now=asked.now,
+            demands=self.demands,
+        )
+        if verified.identity.node_name != node:
+            raise Refusal(
+                f"expected the TPM of {node}, the machine has the one enrolled for {verified.identity.node_name}",
+                reason=Reason.NODE_NAME_MISMATCH,
+            )
+        return verified, asked.handle
+
+    def _ask(self, port: NodePort, purpose: Purpose, selection: tuple[int, ...]) -> Asked:
+        request = ChallengeRequest.parse(port.identify(purpose))
+        challenge, record = new_challenge(request, selection=selection, random=self.random, now=self.clock.now())
+        said = port.answer(purpose, challenge)
+        return Asked(
+            record=record,
+            context=BindingContext(purpose=purpose, cluster_id=self.cluster_id, request=said.event_logs),
+            bound=BoundEvidence.parse(said.binding),
+            logs=EventLogs.parse(said.event_logs),
+            handle=said.handle,
+            now=self.clock.now(),
+        )

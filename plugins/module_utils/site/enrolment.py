@@ -1,0 +1,43 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a machine became known: by what an admin said before, by its TPM maker's chain, or on first use (insecure)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import Refusal
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from ..attestation import VerifiedMachine
+    from .identities import InventoryNode
+
+BY_CHAIN = "certificate chain"
+BY_CONSOLE = "console fingerprint"
+FIRST_USE = "insecure_first_use"
+
+
+def vouch(
+    machine: VerifiedMachine, *, before: InventoryNode | None, insecure_first_use: bool
+) -> tuple[str, str | None]:
+    """Return how ``machine`` is known, and a warning to show if that is weak.
+
+    A TPM that the site names already must be this one (EK_CHANGED). Otherwise its certificate chained to a configured
+    authority, or ``insecure_first_use`` is set, or it is refused (EK_NOT_VOUCHED_FOR).
+    """
+    if before is not None and before.ek_sha256 is not None:
+        if before.ek_sha256 != machine.ek_sha256:
+            raise Refusal(
+                f"expected the TPM {before.ek_sha256} in {before.name}, found {machine.ek_sha256}",
+                reason=Reason.EK_CHANGED,
+            )
+        return before.known_by or BY_CONSOLE, None
+    if machine.ek_certified:
+        return BY_CHAIN, None
+    if insecure_first_use:
+        return FIRST_USE, f"{machine.ek_sha256} is believed on first use: nobody vouches for this TPM"
+    raise Refusal(
+        f"expected somebody to vouch for the TPM {machine.ek_sha256}, nobody does", reason=Reason.EK_NOT_VOUCHED_FOR
+    )

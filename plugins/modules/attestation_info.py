@@ -1,0 +1,128 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: attestation_info
+short_description: Say who this machine is and, over a challenge, what it booted
+version_added: 0.1.0
+description:
+  - Reads the TPM of a prepared machine. Without O(challenge) it returns the machine's identity and registers.
+  - With O(challenge) it proves that the machine holds the keys it named and quotes the registers over the exchange;
+    M(attested.kubernetes.attestation_verification) and M(attested.kubernetes.cluster) send one and judge the answer.
+  - Evidence means nothing without a verifier, so nothing here says that a machine is good.
+  - Fails with the reason codes of the TPM, C(NODE_CONFIG_MALFORMED), C(EVIDENCE_MALFORMED) or C(PROTOCOL_VERSION).
+author:
+  - The attested.kubernetes authors
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+  - attested.kubernetes.node_config
+options:
+  purpose:
+    description: What the evidence is for; evidence for one purpose is worth nothing for another.
+    type: str
+    choices: [enroll, init, verify]
+    default: verify
+  challenge:
+    description: A verifier's challenge, base64 of C(attested.v1.ChallengeResponse).
+    type: str
+  tpm_timeout_seconds:
+    description: How long to wait for the TPM and for others that use it, in seconds.
+    type: int
+    default: 10
+"""
+
+EXAMPLES = r"""
+- name: Show the registers of this machine
+  attested.kubernetes.attestation_info:
+  register: machine
+
+- name: Show which machine it is
+  ansible.builtin.debug:
+    msg: "{{ machine.node }} is ek {{ machine.ek_sha256 }}, its lock is {{ machine.nodelock }}"
+
+- name: Answer the challenge of a verifier of one's own
+  attested.kubernetes.attestation_info:
+    purpose: verify
+    challenge: "{{ challenge_of_my_verifier }}"
+"""
+
+RETURN = r"""
+node:
+  description: The name of the node, from its own configuration.
+  returned: success
+  type: str
+  sample: w-1
+ek_sha256:
+  description: SHA-256 of the endorsement key's SubjectPublicKeyInfo.
+  returned: without challenge
+  type: str
+  sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+ak_name:
+  description: TPM name of the attestation key, hexadecimal.
+  returned: without challenge
+  type: str
+  sample: 000b9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+ek_certified:
+  description: Whether the TPM holds a certificate for its endorsement key.
+  returned: without challenge
+  type: bool
+  sample: true
+nodelock:
+  description: What the register of the node lock reads.
+  returned: without challenge
+  type: str
+  sample: unlocked
+registers:
+  description: Registers 0 to 15 of the SHA-256 bank, hexadecimal.
+  returned: without challenge
+  type: dict
+  sample: {"0": "9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e"}
+challenge_request:
+  description: What a verifier needs to challenge this machine, base64 of C(attested.v1.ChallengeRequest).
+  returned: without challenge
+  type: str
+  sample: CrYC
+binding:
+  description: The answer, base64 of C(attested.v1.Binding).
+  returned: with challenge
+  type: str
+  sample: ChDF
+event_logs:
+  description: The event logs of this boot, base64 of C(attested.v1.EventLogs).
+  returned: with challenge
+  type: str
+  sample: CtUe
+handle:
+  description: Names the answer that waits on the node for what will be sealed to it.
+  returned: with challenge, for init
+  type: str
+  sample: 0123456789abcdef0123456789abcdef
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+    ArgumentSpec,
+    node_config_spec,
+    run_module,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.forms import run_attestation_info
+
+SPEC = ArgumentSpec(
+    options={
+        "purpose": {"type": "str", "choices": ["enroll", "init", "verify"], "default": "verify"},
+        "challenge": {"type": "str"},
+        "tpm_timeout_seconds": {"type": "int", "default": 10},
+    }
+).merged(node_config_spec())
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_attestation_info, libraries=("cryptography", "google.protobuf", "yaml"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: attestation_verification
+short_description: Challenge a node and judge its evidence on the admin's machine
+version_added: 0.1.0
+description:
+  - Asks the node of the task for evidence over a fresh challenge and verifies it against the site, on the machine that
+    runs the playbook. It changes nothing; a node that is not what the policy says fails the task.
+  - With O(purpose=enroll) it proves which TPM is in the machine and may learn a profile from what it booted.
+  - With O(purpose=verify) the machine must be enrolled under this name, match an active profile, and be locked to this
+    cluster.
+  - A refusal carries its reason code; C(PCR_MISMATCH) names register and event.
+author:
+  - The attested.kubernetes authors
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+  - attested.kubernetes.node_config
+options:
+  site:
+    description: Directory of the site, the one with C(hosts.yml).
+    type: path
+    required: true
+  policy_directory:
+    description: Directory of the profile manifests; C(policy/) of the site if absent.
+    type: path
+  profiles:
+    description: Names of the active profiles.
+    type: list
+    elements: str
+    default: []
+  endorsement_authorities:
+    description: PEM files with the roots and issuers of the TPM makers; with none, chains are not checked.
+    type: list
+    elements: path
+    default: []
+  tpm_timeout_seconds:
+    description: How long to wait for the TPM of the node and for others that use it, in seconds.
+    type: int
+    default: 10
+  purpose:
+    description: Which question is asked.
+    type: str
+    choices: [enroll, verify]
+    default: verify
+  learn_profile:
+    description: Return a profile of this name that allows what the machine booted; only with O(purpose=enroll).
+    type: str
+  insecure_first_use:
+    description: Believe a TPM for which nobody vouches; only with O(purpose=enroll). Warns at each use.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Hold every node against the policy
+  attested.kubernetes.attestation_verification:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+
+- name: Find out which TPM is in a machine
+  attested.kubernetes.attestation_verification:
+    site: "{{ inventory_dir }}"
+    purpose: enroll
+    endorsement_authorities: [/etc/tpm-makers/roots.pem]
+  register: found
+
+- name: Learn a profile from a reference machine
+  attested.kubernetes.attestation_verification:
+    site: "{{ inventory_dir }}"
+    purpose: enroll
+    endorsement_authorities: [/etc/tpm-makers/roots.pem]
+    learn_profile: r650-debian13
+"""
+
+RETURN = r"""
+ek_sha256:
+  description: SHA-256 of the endorsement key's SubjectPublicKeyInfo, the name of the machine.
+  returned: success
+  type: str
+  sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+ek_certified:
+  description: Whether a certificate chain to a configured authority was checked.
+  returned: success
+  type: bool
+  sample: true
+nodelock:
+  description: The verified reading of the node lock.
+  returned: success
+  type: str
+  sample: locked
+registers:
+  description: The verified register values, hexadecimal.
+  returned: success
+  type: dict
+  sample: {"7": "9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e"}
+known_by:
+  description: Who vouches for the TPM.
+  returned: for enroll
+  type: str
+  sample: certificate chain
+profile_manifest:
+  description: The learned profile as YAML.
+  returned: with learn_profile
+  type: str
+  sample: "kind: MeasurementProfile"
+profile:
+  description: The profile that the machine matches.
+  returned: for verify
+  type: str
+  sample: r650-debian13
+posture:
+  description: How far the evidence reaches.
+  returned: for verify
+  type: str
+  sample: boot
+role:
+  description: The registered role.
+  returned: for verify
+  type: str
+  sample: worker
+"""

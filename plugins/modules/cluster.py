@@ -1,0 +1,106 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster
+short_description: Verify the first control plane and give it the cluster's keys
+version_added: 0.1.0
+description:
+  - Challenges the machine, verifies its evidence against the site on the machine that runs the playbook, and only then
+    sends it the cluster's keys, sealed to the machine in the very state that was judged. The node keeps them under its
+    TPM and locks itself to the cluster.
+  - A repetition verifies again and changes nothing.
+  - Fails with the reason of the check that refused, C(SITE_VAULT), C(SITE_SECRETS_INCOMPLETE) or
+    C(ROLE_NOT_REGISTERED).
+author:
+  - The attested.kubernetes authors
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+  - attested.kubernetes.node_config
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+options:
+  site:
+    description: Directory of the site, the one with C(hosts.yml).
+    type: path
+    required: true
+  policy_directory:
+    description: Directory of the profile manifests; C(policy/) of the site if absent.
+    type: path
+  profiles:
+    description: Names of the active profiles.
+    type: list
+    elements: str
+    default: []
+  endorsement_authorities:
+    description: PEM files with the roots and issuers of the TPM makers; with none, chains are not checked.
+    type: list
+    elements: path
+    default: []
+  tpm_timeout_seconds:
+    description: How long to wait for the TPM of the node and for others that use it, in seconds.
+    type: int
+    default: 10
+"""
+
+EXAMPLES = r"""
+- name: Give the first control plane the cluster's keys
+  attested.kubernetes.cluster:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+
+- name: Only verify it, as init would
+  attested.kubernetes.cluster:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+  check_mode: true
+
+- name: Check the chain of its endorsement key too
+  attested.kubernetes.cluster:
+    site: "{{ inventory_dir }}"
+    profiles: [r650-debian13]
+    endorsement_authorities: [/etc/tpm-makers/roots.pem]
+"""
+
+RETURN = r"""
+cluster_id:
+  description: The id of the cluster, 64 hexadecimal digits.
+  returned: success
+  type: str
+  sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+profile:
+  description: The profile that the machine matches.
+  returned: success
+  type: str
+  sample: r650-debian13
+posture:
+  description: How far its evidence reaches.
+  returned: success
+  type: str
+  sample: boot
+ek_sha256:
+  description: The machine's endorsement key.
+  returned: success
+  type: str
+  sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+manifests:
+  description: The site's profiles and identities as one YAML stream, as they are applied to the cluster.
+  returned: success
+  type: str
+  sample: "kind: NodeIdentity"
+steps:
+  description: What the node did, with its time in seconds.
+  returned: when not in check mode
+  type: list
+  elements: dict
+  sample: []
+"""

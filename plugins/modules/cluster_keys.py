@@ -1,0 +1,100 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_keys
+short_description: Take the keys of a cluster that were sealed to this machine
+version_added: 0.1.0
+description:
+  - The node's half of M(attested.kubernetes.cluster), which calls it; there is no other use.
+  - Opens the box with the one-time key that waits on the node, keeps the keys under the TPM, and locks the machine to
+    the cluster. A repetition on a machine that holds these keys changes nothing.
+  - Fails with C(SEAL_UNOPENABLE), C(ANSWER_UNKNOWN), C(CLUSTER_ID_MISMATCH), C(STATE_CHANGED), C(NODELOCK_FOREIGN) or
+    C(NODELOCK_OTHER_CLUSTER).
+author:
+  - The attested.kubernetes authors
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+  - attested.kubernetes.node_config
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+options:
+  handle:
+    description: The handle that M(attested.kubernetes.attestation_info) returned with its answer.
+    type: str
+    required: true
+  sealed:
+    description: The box, base64; only this machine, in this boot, can open it.
+    type: str
+    required: true
+  tpm_timeout_seconds:
+    description: How long to wait for the TPM and for others that use it, in seconds.
+    type: int
+    default: 10
+"""
+
+EXAMPLES = r"""
+- name: Take the keys (the action of attested.kubernetes.cluster does this)
+  attested.kubernetes.cluster_keys:
+    handle: "{{ answer.handle }}"
+    sealed: "{{ box }}"
+
+- name: Only see whether the box opens
+  attested.kubernetes.cluster_keys:
+    handle: "{{ answer.handle }}"
+    sealed: "{{ box }}"
+  check_mode: true
+
+- name: On a slow TPM
+  attested.kubernetes.cluster_keys:
+    handle: "{{ answer.handle }}"
+    sealed: "{{ box }}"
+    tpm_timeout_seconds: 60
+"""
+
+RETURN = r"""
+cluster_id:
+  description: The cluster that the keys belong to, 64 hexadecimal digits.
+  returned: success
+  type: str
+  sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+steps:
+  description: What was done, with its time in seconds; empty where nothing was to do.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{"name": "lock", "title": "Lock the machine to its cluster", "seconds": 0.012}]
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+    ArgumentSpec,
+    node_config_spec,
+    run_module,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.forms import run_cluster_keys
+
+SPEC = ArgumentSpec(
+    options={
+        "handle": {"type": "str", "required": True},
+        "sealed": {"type": "str", "required": True},
+        "tpm_timeout_seconds": {"type": "int", "default": 10},
+    }
+).merged(node_config_spec())
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_cluster_keys, libraries=("cryptography", "google.protobuf", "yaml"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_identity
+short_description: Write which TPM is in a machine into the site
+version_added: 0.1.0
+description:
+  - Writes C(host_vars/<node>/identity.yml) on the machine that runs the playbook. Commit that file.
+  - Whether the TPM may be believed is decided before, by M(attested.kubernetes.attestation_verification).
+author:
+  - The attested.kubernetes authors
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  site:
+    description: Directory of the site, the one with C(hosts.yml).
+    type: path
+    required: true
+  node:
+    description: Name of the node, as in the inventory.
+    type: str
+    required: true
+  ek_sha256:
+    description: SHA-256 of the endorsement key's SubjectPublicKeyInfo, 64 hexadecimal digits.
+    type: str
+    required: true
+  known_by:
+    description: Who vouches for the TPM.
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Write the identity that was proven
+  attested.kubernetes.node_identity:
+    site: "{{ inventory_dir }}"
+    node: "{{ inventory_hostname }}"
+    ek_sha256: "{{ found.ek_sha256 }}"
+    known_by: "{{ found.known_by }}"
+
+- name: Write the fingerprint that was read at the console
+  attested.kubernetes.node_identity:
+    site: /srv/sites/prod
+    node: w-1
+    ek_sha256: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+    known_by: console fingerprint
+
+- name: See whether it would change
+  attested.kubernetes.node_identity:
+    site: "{{ inventory_dir }}"
+    node: "{{ inventory_hostname }}"
+    ek_sha256: "{{ found.ek_sha256 }}"
+    known_by: "{{ found.known_by }}"
+  check_mode: true
+  diff: true
+"""
+
+RETURN = r"""
+path:
+  description: The file.
+  returned: success
+  type: str
+  sample: /srv/sites/prod/host_vars/w-1/identity.yml
+identity:
+  description: Name of the identity in the cluster.
+  returned: success
+  type: str
+  sample: ek-9f2c1d5e9f2c1d5e9f2c
+"""

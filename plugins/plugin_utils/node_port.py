@@ -1,0 +1,64 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way to one node over Ansible's own connection: the module ``attestation_info``, run there."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.errors import SystemFault
+from ..module_utils.reasons import Reason
+from ..module_utils.site.attest import Testimony
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..module_utils.attestation import Challenge, Purpose
+
+    Execute = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+
+MODULE = "attested.kubernetes.attestation_info"
+
+
+class AnsibleNodePort:
+    """`site.attest.NodePort` over ``execute(module, arguments) -> result``."""
+
+    def __init__(self, execute: Execute, options: Mapping[str, Any]) -> None:
+        """Keep the way to run a module and the options that go with every call (node_config, timeouts)."""
+        self._execute = execute
+        self._options = dict(options)
+        self.described: Mapping[str, Any] = {}
+
+    def identify(self, purpose: Purpose) -> bytes:
+        """Return the node's challenge request, and keep what else it said of itself (shown, never judged)."""
+        self.described = self._call(purpose=purpose.value)
+        return base64.b64decode(self.described["challenge_request"])
+
+    def answer(self, purpose: Purpose, challenge: Challenge) -> Testimony:
+        """Return the node's answer."""
+        said = self._call(purpose=purpose.value, challenge=base64.b64encode(challenge.to_bytes()).decode("ascii"))
+        return Testimony(
+            binding=base64.b64decode(said["binding"]),
+            event_logs=base64.b64decode(said["event_logs"]),
+            handle=said.get("handle", ""),
+        )
+
+    def _call(self, **arguments: str) -> Mapping[str, Any]:
+        return run_module_there(self._execute, MODULE, {**self._options, **arguments})
+
+
+def run_module_there(execute: Execute, module: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the result of ``module`` on the node; its failure becomes an error of ours with the same reason."""
+    result = execute(module, arguments)
+    if not result.get("failed") and not result.get("unreachable"):
+        return result
+    code = str(result.get("reason", ""))
+    said = str(result.get("msg") or result.get("module_stderr") or "no message")
+    known = code in Reason.__members__
+    raise SystemFault(
+        said if known else f"expected {module} to run on the node, it failed: {said[-2000:]}",
+        reason=Reason[code] if known else Reason.MODULE_FAILED,
+        hint=str(result["hint"]) if known and result.get("hint") else None,
+    )

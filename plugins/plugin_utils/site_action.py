@@ -1,0 +1,76 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the actions of the admin side share: the site, its verifier, its policy, and a way to the node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..module_utils.adapter import ArgumentSpec
+from ..module_utils.attestation import Demands
+from ..module_utils.site import Site, cluster_file
+from ..module_utils.site.attest import Verifier
+from ..module_utils.site.identities import read_nodes
+from ..module_utils.site.policy_files import load_authorities, load_profiles
+from ..module_utils.system import SystemClock, SystemRandom, read_bytes
+from .action import AttestedAction
+from .node_port import AnsibleNodePort
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..module_utils.policy import MeasurementProfile
+    from ..module_utils.site.identities import InventoryNode
+
+SITE_SPEC = ArgumentSpec(
+    options={
+        "site": {"type": "path", "required": True},
+        "policy_directory": {"type": "path"},
+        "profiles": {"type": "list", "elements": "str", "default": []},
+        "endorsement_authorities": {"type": "list", "elements": "path", "default": []},
+        "node_config": {"type": "path", "default": "/etc/attested/node.yml"},
+        "tpm_timeout_seconds": {"type": "int", "default": 10},
+    }
+)
+
+
+class SiteAction(AttestedAction):
+    """An action that judges the node of its task by the site."""
+
+    MODULE: ClassVar[str | None] = None
+
+    def verifier(self, params: Mapping[str, Any]) -> Verifier:
+        """Return this side of the exchanges with the site's nodes."""
+        facts = cluster_file.parse(read_bytes(Site.at(params["site"]).cluster_file))
+        return Verifier(
+            cluster_id=facts.cluster_id,
+            demands=Demands(ek_roots=load_authorities(params["endorsement_authorities"])),
+            clock=SystemClock(),
+            random=SystemRandom(),
+        )
+
+    def port(self, params: Mapping[str, Any]) -> AnsibleNodePort:
+        """Return the way to the node of this task."""
+        return AnsibleNodePort(self.execute, {name: params[name] for name in ("node_config", "tpm_timeout_seconds")})
+
+    def execute(self, module: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run a module on the node of this task."""
+        result: Mapping[str, Any] = self._execute_module(
+            module_name=module, module_args=dict(arguments), task_vars=self.task_vars
+        )
+        return result
+
+    def nodes(self) -> tuple[InventoryNode, ...]:
+        """Return the nodes of the inventory."""
+        return read_nodes(self.task_vars["hostvars"], self.task_vars["groups"])
+
+    def profiles(self, params: Mapping[str, Any]) -> tuple[MeasurementProfile, ...]:
+        """Return the active profiles of the site."""
+        directory = Site.at(params["site"]).policy_directory(params["policy_directory"])
+        return load_profiles(directory, params["profiles"])
+
+    @property
+    def node_name(self) -> str:
+        """The name of the task's host, which is the name of the node."""
+        return str(self.task_vars["inventory_hostname"])
