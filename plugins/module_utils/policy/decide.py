@@ -93,8 +93,9 @@ def decide(
 ) -> Verdict:
     """Return the first profile, by name, that allows every value; ``pcrs`` are the values of the verified quote.
 
-    ``events`` explain a refusal and are looked at only then. Raises `PolicyError` POLICY_EMPTY, or PCR_MISMATCH as `MeasurementMismatch` with every
-    deviating register and event against the nearest profile (fewest deviating registers).
+    ``events`` explain a refusal and are looked at only then. Raises `PolicyError` POLICY_EMPTY, or PCR_MISMATCH as
+    `MeasurementMismatch` with every deviating register and event against the nearest profile (fewest deviating
+    registers).
     """
     usable = sorted((one for one in profiles if not one.accepts_nobody), key=lambda one: one.name)
     if not usable:
