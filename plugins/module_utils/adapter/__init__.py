@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ..result import Diff, Result
-from .argspec import ArgumentSpec, node_config_spec, tpm_spec
+from .argspec import ArgumentSpec, kubeadm_spec, node_config_spec, tpm_spec
 from .module import run_module
 from .translate import failure_of, result_of
 
@@ -15,6 +15,7 @@ __all__ = [
     "Diff",
     "Result",
     "failure_of",
+    "kubeadm_spec",
     "node_config_spec",
     "result_of",
     "run_module",

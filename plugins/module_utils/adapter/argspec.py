@@ -65,3 +65,15 @@ def tpm_spec() -> ArgumentSpec:
 def node_config_spec() -> ArgumentSpec:
     """Where the node's own configuration lies; documented in the fragment ``node_config``."""
     return ArgumentSpec(options={"node_config": {"type": "path", "default": "/etc/attested/node.yml"}})
+
+
+def kubeadm_spec() -> ArgumentSpec:
+    """How kubeadm sees a node; documented in the fragment ``kubeadm``."""
+    return ArgumentSpec(
+        options={
+            "node_ip": {"type": "str", "required": True},
+            "cri_socket": {"type": "str", "default": "unix:///run/containerd/containerd.sock"},
+            "ignore_preflight_errors": {"type": "list", "elements": "str", "default": []},
+            "allow_cgroup_v1": {"type": "bool", "default": False},
+        }
+    )

@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+from .form import run_status
+from .journal import NodeJournal, NodePhase, NodeState
 from .node_config import EventLogPaths, NodeConfig, load_node_config, parse_node_config
 
 __all__ = [
     "EventLogPaths",
     "NodeConfig",
+    "NodeJournal",
+    "NodePhase",
+    "NodeState",
     "load_node_config",
     "parse_node_config",
+    "run_status",
 ]

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
+from .doorkeeper import Attester
 from .store import TicketStore
 from .ticket import Expected, TicketMaterial, open_ticket
 
-__all__ = ["Expected", "TicketMaterial", "TicketStore", "open_ticket"]
+__all__ = ["Attester", "Expected", "TicketMaterial", "TicketStore", "open_ticket"]

@@ -8,7 +8,10 @@ from __future__ import annotations
 from .api import KubeconfigNodeReader, NodeReader, NodeView
 from .cluster import ControlPlane, InitOutcome
 from .credential import KubeletCredential, remaining_seconds
+from .form import node_spec, run_cluster, run_info, run_objects
 from .gateway import KubeletUnit
+from .inventory import ClusterView, join_identities, read_cluster
+from .kubectl import Kubectl
 from .node import JoinMaterial, Worker
 from .operation import Machine, Step
 from .phases import INIT_PHASES, JOIN_PHASES, Phase
@@ -20,10 +23,12 @@ __all__ = [
     "INIT_PHASES",
     "JOIN_PHASES",
     "ClusterSpec",
+    "ClusterView",
     "ControlPlane",
     "InitOutcome",
     "JoinMaterial",
     "KubeconfigNodeReader",
+    "Kubectl",
     "KubeletCredential",
     "KubeletUnit",
     "KubernetesPaths",
@@ -38,5 +43,11 @@ __all__ = [
     "Step",
     "Worker",
     "is_node_name",
+    "join_identities",
+    "node_spec",
+    "read_cluster",
     "remaining_seconds",
+    "run_cluster",
+    "run_info",
+    "run_objects",
 ]

@@ -87,10 +87,6 @@ class KubeletUnit:
         """Stop and disable it; a machine without the unit is fine."""
         self._systemctl("disable", "--quiet", "--now", _UNIT, check=False)
 
-    def reload(self) -> None:
-        """Let systemd read changed units."""
-        self._systemctl("daemon-reload")
-
     def require_active(self) -> None:
         """Raise KUBELET_NOT_RUNNING unless the unit is up (a unit whose condition fails "starts" without running)."""
         if not self.is_active():

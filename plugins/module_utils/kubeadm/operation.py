@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ..errors import KubeadmError
@@ -25,13 +24,6 @@ if TYPE_CHECKING:
 
     from ..system import Clock, Runner
     from .spec import KubernetesPaths
-
-_DROP_IN = PurePosixPath("etc/systemd/system/kubelet.service.d/20-attested.conf")
-_DROP_IN_TEXT = b"""\
-# Written by attested.kubernetes: without the one-way lock this machine is no node of the cluster.
-[Unit]
-ConditionPathExists=/run/attested/locked
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,24 +103,21 @@ class Operation:
 
     def apply(self, todo: Plan, *, until: str | None = None) -> tuple[Step, ...]:
         """Perform ``todo`` (up to and with phase ``until``); the lock must be held (NODELOCK_NOT_HELD)."""
+        self._require_known(until)
         if not todo:
             return ()
         self._require_lock()
         self.prepare()
-        steps = [self._perform(phase) for phase in self._up_to(todo.phases, until)]
+        steps = [self._perform(phase) for phase in todo.up_to(until)]
         if todo.start_kubelet:
             steps.append(self._timed("kubelet", "Start the kubelet", self._machine.kubelet.start))
         return tuple(steps)
 
     def prepare(self) -> None:
-        """Write the configuration and the kubelet's condition."""
+        """Write the configuration."""
         state = self._machine.paths.state
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(self._config_path(), self._config)
-        drop_in = self._machine.paths.root / _DROP_IN
-        drop_in.parent.mkdir(parents=True, exist_ok=True)
-        if write_atomic(drop_in, _DROP_IN_TEXT, mode=0o644):
-            self._machine.kubelet.reload()
 
     def _perform(self, phase: Phase) -> Step:
         step = self._timed(phase.name, phase.title, lambda: self._do(phase))
@@ -158,15 +147,12 @@ class Operation:
         action()
         return Step(name=name, title=title, seconds=self._machine.clock.monotonic() - begun)
 
-    def _up_to(self, phases: Sequence[Phase], until: str | None) -> list[Phase]:
-        if until is None:
-            return list(phases)
+    def _require_known(self, until: str | None) -> None:
         order = [phase.name for phase in self._table]
-        if until not in order:
+        if until is not None and until not in order:
             raise KubeadmError(
                 f"expected one of {', '.join(order)}, got {until!r}", reason=Reason.KUBEADM_OPTION_INVALID
             )
-        return [phase for phase in phases if order.index(phase.name) <= order.index(until)]
 
     def _require_lock(self) -> None:
         if not self._machine.paths.lock_marker.exists():

@@ -111,5 +111,5 @@ JOIN_PHASES = (
     ),
 )
 
-ALWAYS_ON_REPEAT = ("preflight",)
+SKIPPED_ON_REPEAT = ("preflight",)
 """A check of an empty machine says nothing of one that is half done."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .phases import ALWAYS_ON_REPEAT, Phase
+from .phases import SKIPPED_ON_REPEAT, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,12 +28,13 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do: ``phases`` in order, then ``start_kubelet`` where everything is in place but it does not run.
+    """What to do of ``table``: ``phases`` in order, then ``start_kubelet`` where all is in place but it does not run.
 
     ``drifted``: all is done, but with another configuration than the one wanted now (nothing is done about it here;
     kubeadm changes a running cluster by its upgrade only).
     """
 
+    table: tuple[Phase, ...]
     phases: tuple[Phase, ...] = ()
     start_kubelet: bool = False
     drifted: bool = False
@@ -41,6 +42,13 @@ class Plan:
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
         return bool(self.phases) or self.start_kubelet
+
+    def up_to(self, until: str | None) -> tuple[Phase, ...]:
+        """Return the phases up to and with the one of that name (None: all of them)."""
+        if until is None:
+            return self.phases
+        names = [phase.name for phase in self.table]
+        return tuple(phase for phase in self.phases if names.index(phase.name) <= names.index(until))
 
 
 def plan(table: Sequence[Phase], observed: Observed, *, config_sha256: str) -> Plan:
@@ -54,10 +62,11 @@ def plan(table: Sequence[Phase], observed: Observed, *, config_sha256: str) -> P
     complete = len(done) == len(table)
     same = observed.progress is not None and observed.progress.config_sha256 == config_sha256
     if complete:
-        return Plan(start_kubelet=not observed.kubelet_active, drifted=not same)
+        return Plan(table=tuple(table), start_kubelet=not observed.kubelet_active, drifted=not same)
     first = _first_undone(table, done) if same else 0
     begun = bool(done)
-    return Plan(phases=tuple(phase for phase in table[first:] if not (begun and phase.name in ALWAYS_ON_REPEAT)))
+    left = tuple(phase for phase in table[first:] if not (begun and phase.name in SKIPPED_ON_REPEAT))
+    return Plan(table=tuple(table), phases=left)
 
 
 def witnesses(table: Sequence[Phase]) -> tuple[PurePosixPath, ...]:

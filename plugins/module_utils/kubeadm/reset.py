@@ -34,7 +34,6 @@ LEFT_DIRECTORIES = tuple(
         "var/lib/kubelet",
         "var/lib/attested/kubeadm",
         "var/log/kubernetes",
-        "etc/systemd/system/kubelet.service.d/20-attested.conf",
     )
 )
 LEFT_LINKS = ("cni0",)
@@ -85,7 +84,6 @@ class Reset:
             self._succeeds("ip", "link", "delete", "dev", name)
         for table in todo.tables:
             self._succeeds("nft", "delete", "table", *table)
-        self._machine.kubelet.reload()
         left = self.plan()
         if left:
             raise KubeadmError(f"expected nothing of Kubernetes, found {_names(left)}", reason=Reason.RESET_INCOMPLETE)

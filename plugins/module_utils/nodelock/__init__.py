@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ..attestation.eventlog import LockReading, LockState
 from .form import run
-from .lock import Acquisition, Hooks, NodeLock
+from .lock import Acquisition, Hooks, NodeLock, require_open_to
 from .paths import NodeLockPaths
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "LockState",
     "NodeLock",
     "NodeLockPaths",
+    "require_open_to",
     "run",
 ]

@@ -1,0 +1,37 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What kubeadm must know of a node; in sync with `kubeadm_spec` in module_utils/adapter/argspec.py."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """The options of the modules that run kubeadm."""
+
+    DOCUMENTATION = r"""
+options:
+  node_ip:
+    description:
+      - Address by which the nodes of the cluster reach this one.
+      - Anything else than an IP address fails with V(KUBEADM_OPTION_INVALID).
+    type: str
+    required: true
+  cri_socket:
+    description: Socket of the container runtime.
+    type: str
+    default: unix:///run/containerd/containerd.sock
+  ignore_preflight_errors:
+    description:
+      - Names of preflight checks of kubeadm whose errors shall be warnings.
+      - V(all) is refused with V(KUBEADM_OPTION_INVALID), since it would hide what nobody thought of.
+    type: list
+    elements: str
+    default: []
+  allow_cgroup_v1:
+    description:
+      - Let the kubelet run although the host has control groups of version 1 only.
+      - For test beds; Kubernetes refuses such hosts by default since 1.35.
+    type: bool
+    default: false
+"""

@@ -1,0 +1,224 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's own run against real collaborators: TPM, join services, kubeadm (loads grpc; the rest does not)."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..atls import JoinCaPins
+from ..attestation import EventLogs
+from ..join import Attester, TicketMaterial, TicketStore
+from ..join.client import JoinConfig, JoinMachine, fetch_ticket, pause_before_retry
+from ..kubeadm import KubeletCredential, KubernetesPaths, Machine, NodeSpec, Reset, Worker, node_spec
+from ..nodelock import NodeLock, NodeLockPaths
+from ..result import Diff, Result
+from ..system import SystemClock, SystemRunner, read_bytes
+from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
+from .journal import NodeJournal, NodePhase
+from .node_config import NodeConfig, load_node_config
+from .order import NodeRun, NodeTicket, Parts
+from .retry import ask_again
+from .wipe import Wipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ..attestation import LockReading
+    from ..errors import AttestedError
+    from ..nodelock import Acquisition
+
+_LOG_LIMIT = 1 << 20
+_COMMAND_LINE = Path("/proc/cmdline")
+_COMMAND_LINE_LIMIT = 1 << 14
+
+
+def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Do what the module `kubeadm_node` says; raises what the step raised that failed."""
+    config = load_node_config(params["node_config"])
+    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+    if params["state"] == "absent":
+        return _absent(machine, params, check_mode=check_mode)
+    spec = node_spec({**params, "node_name": config.name})
+    journal = NodeJournal(clock=machine.clock)
+    parts = Parts(
+        config=config,
+        machine=machine,
+        worker=Worker(spec, machine),
+        lock=MachineLock(config),
+        tickets=JoinTickets(config, spec, store=TicketStore(), handle=params["ticket"]),
+        journal=journal,
+    )
+    run = NodeRun(parts)
+    todo = run.plan()
+    before = journal.load().phase
+    steps = () if check_mode else run.apply(todo, wait_seconds=params["wait_seconds"]).steps
+    return Result(
+        changed=bool(todo),
+        values={
+            "planned": [name.value for name in todo],
+            "steps": [{**step.as_result(), "changed": True} for step in steps],
+            "phase": journal.load().phase.value,
+        },
+        diff=Diff(
+            before=f"{before.value}\n",
+            after="".join(f"{name.value}\n" for name in todo) + f"{NodePhase.JOINED.value}\n",
+        ),
+    )
+
+
+def run_ticket(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Do what the module `join_ticket` says."""
+    store = TicketStore()
+    if params["state"] == "absent":
+        there = params["handle"] in store.handles()
+        if there and not check_mode:
+            store.discard(params["handle"])
+        return Result(changed=there)
+    if check_mode:
+        return Result(changed=True)
+    config = load_node_config(params["node_config"])
+    clock = SystemClock()
+    journal = NodeJournal(clock=clock)
+    tickets = JoinTickets(config, None, store=store, handle=None)
+    material = ask_again(
+        lambda: tickets.material(disk_id=journal.load().disk_id),
+        pause=pause_before_retry,
+        clock=clock,
+        wait_seconds=params["wait_seconds"],
+    )
+    public = material.public
+    return Result(
+        changed=True,
+        values={
+            "handle": store.put(material),
+            "node_name": public.node_name,
+            "role": public.role.value,
+            "expires": datetime.fromtimestamp(public.expires_unix_seconds, UTC).isoformat(),
+        },
+    )
+
+
+class MachineLock:
+    """The lock of this machine; the TPM is open only while it is used, so others get their turn."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        """Keep how the TPM is reached and where the logs lie."""
+        self._tcti = config.tcti
+        self._paths = lock_paths(config)
+
+    def read(self) -> LockReading:
+        """Return the reading now."""
+        with self._opened() as lock:
+            return lock.read()
+
+    def acquire(self, cluster_id: bytes) -> Acquisition:
+        """Take the lock."""
+        with self._opened() as lock:
+            return lock.acquire(cluster_id)
+
+    @contextmanager
+    def _opened(self) -> Iterator[NodeLock]:
+        with open_tpm(self._tcti) as tpm:
+            yield NodeLock(tpm, paths=self._paths)
+
+
+class JoinTickets:
+    """Tickets of the join services that the node's configuration names."""
+
+    def __init__(self, config: NodeConfig, spec: NodeSpec | None, *, store: TicketStore, handle: str | None) -> None:
+        """Keep the configuration; ``handle`` is a ticket of this boot that is used first."""
+        self._config = config
+        self._own = frozenset({config.name} | ({spec.node_ip} if spec else set()))
+        self._store = store
+        self._handle = handle
+
+    def fetch(self, *, disk_id: str | None) -> NodeTicket:
+        """Return an opened ticket."""
+        material = self.material(disk_id=disk_id)
+        public = material.public
+        return NodeTicket(
+            role=public.role.value,
+            disk_id=public.disk_id,
+            kubernetes_version=public.kubernetes_version,
+            api_endpoint=public.api_endpoint,
+            cluster_ca=public.cluster_ca,
+            credential=KubeletCredential(certificate=public.kubelet_certificate, key=material.kubelet_key.reveal()),
+        )
+
+    def material(self, *, disk_id: str | None) -> TicketMaterial:
+        """Return everything that a ticket brought; raises what the services, the channel or this machine refused."""
+        if self._handle is not None:
+            return self._store.load(self._handle)
+        config = self._config
+        join = JoinConfig(
+            endpoints=tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in config.endpoints),
+            pins=JoinCaPins.from_pem(config.join_ca),
+            cluster_id=config.cluster_id,
+            node_name=config.name,
+            disk_id=disk_id or "",
+            own_addresses=self._own,
+        )
+        with open_tpm(config.tcti) as tpm:
+            attester = Attester(tpm=tpm, ek=load_endorsement_key(tpm), ak=load_attestation_key(tpm))
+            return fetch_ticket(
+                join,
+                JoinMachine(
+                    attester=attester, read_logs=lambda: read_logs(config), store=self._store, clock=SystemClock()
+                ),
+            )
+
+    def discard(self) -> None:
+        """Forget the kubelet's key and every ticket."""
+        self._store.discard_kubelet_key()
+        for handle in self._store.handles():
+            self._store.discard(handle)
+
+    def pause(self, error: AttestedError) -> float | None:
+        """Return after how many seconds asking again makes sense, None where it never does."""
+        return pause_before_retry(error)
+
+
+def lock_paths(config: NodeConfig) -> NodeLockPaths:
+    """Return where the lock of this machine lives and which logs explain its register."""
+    return replace(NodeLockPaths(), firmware_log=config.logs.firmware, userspace_log=config.logs.userspace)
+
+
+def read_logs(config: NodeConfig) -> EventLogs:
+    """Return the logs of this boot; one that is not there counts as empty, and the verifier judges that."""
+    return EventLogs(
+        firmware=_content(config.logs.firmware),
+        userspace=_content(config.logs.userspace),
+        nodelock=_content(NodeLockPaths().log),
+        command_line=_content(_COMMAND_LINE, limit=_COMMAND_LINE_LIMIT),
+    )
+
+
+def _content(path: Path, *, limit: int = _LOG_LIMIT) -> bytes:
+    return read_bytes(path, limit=limit) if path.exists() else b""
+
+
+def _absent(machine: Machine, params: Mapping[str, Any], *, check_mode: bool) -> Result:
+    reset = Reset(machine, cri_socket=params["cri_socket"])
+    wipe = Wipe(machine.paths.root)
+    left, keys = reset.plan(), wipe.plan()
+    if not check_mode:
+        if left:
+            reset.apply(left)
+        wipe.apply(keys)
+    names = [*(str(path) for path in left.paths), *(str(path) for path in keys)]
+    return Result(
+        changed=bool(left or keys),
+        values={
+            "planned": names,
+            "steps": [],
+            "phase": NodePhase.FRESH.value,
+            "reboot_required": machine.paths.lock_marker.exists(),
+        },
+        diff=Diff(before="".join(f"/{name}\n" for name in names), after=""),
+    )

@@ -1,0 +1,96 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The first control plane takes the cluster's keys: compare → keep under the TPM → lock (design 9.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ..attestation.eventlog import DEFAULT_REGISTER, LockState
+from ..errors import KeyServiceError
+from ..kubeadm import Step
+from ..nodelock import require_open_to
+from ..reasons import Reason
+from ..system import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..keys import KeyBundle
+    from ..nodelock import NodeLock
+    from ..system import Clock
+    from ..tpm import Tpm
+    from .node_config import NodeConfig
+
+Sealer_contra = TypeVar("Sealer_contra", contravariant=True)
+
+
+class Keeper(Protocol[Sealer_contra]):
+    """Keeps the keys of a cluster at rest and opened (`keys.wrap.KeyStore`)."""
+
+    def write(self, bundle: KeyBundle, sealer: Sealer_contra, *, pcrs: Mapping[int, bytes]) -> bool:
+        """Keep ``bundle``, sealed to ``pcrs``; return whether anything changed."""
+
+    def opened(self) -> KeyBundle | None:
+        """Return the opened copy of this boot, or None."""
+
+
+def take_keys(
+    bundle: KeyBundle,
+    *,
+    config: NodeConfig,
+    tpm: Tpm,
+    store: Keeper[Sealer_contra],
+    sealer: Sealer_contra,
+    lock: NodeLock,
+    judged: Mapping[int, bytes],
+    clock: Clock | None = None,
+) -> tuple[Step, ...]:
+    """Keep ``bundle`` on this machine and lock it to its cluster; return what was done (nothing on a repetition).
+
+    1. The bundle is of the cluster that this machine's configuration names. CLUSTER_ID_MISMATCH
+    2. The machine is unlocked or locked to that cluster. NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER
+    3. The keys rest under the ``judged`` register values and the unlocked lock register.
+    4. The lock is taken.
+
+    A machine that is locked already must have the keys opened: sealing them again needs the unlocked register, so
+    STATE_CHANGED says to reboot first. The caller owes to have verified the machine and to discard the bundle.
+    """
+    if bundle.cluster_id != config.cluster_id:
+        raise KeyServiceError(
+            f"expected the keys of cluster {config.cluster_id.hex()}, got those of {bundle.cluster_id.hex()}",
+            reason=Reason.CLUSTER_ID_MISMATCH,
+        )
+    reading = lock.read()
+    require_open_to(reading, config.cluster_id)
+    time = clock or SystemClock()
+    steps: list[Step] = []
+    if reading.state is LockState.UNLOCKED:
+        pcrs = {**judged, DEFAULT_REGISTER: tpm.pcr_read([DEFAULT_REGISTER])[DEFAULT_REGISTER]}
+        steps += _step("keys", "Keep the keys under the TPM", time, lambda: store.write(bundle, sealer, pcrs=pcrs))
+    elif store.opened() != bundle:
+        raise KeyServiceError(
+            "expected an unlocked machine or one that holds these keys, it is locked and does not",
+            reason=Reason.STATE_CHANGED,
+            hint="Reboot the machine, then run init again.",
+        )
+    steps += _step(
+        "lock",
+        "Lock the machine to its cluster",
+        time,
+        lambda: _is_change(lock, config.cluster_id),
+    )
+    return tuple(steps)
+
+
+def _is_change(lock: NodeLock, cluster_id: bytes) -> bool:
+    taken = lock.acquire(cluster_id)
+    return taken.won or taken.marker_written
+
+
+def _step(name: str, title: str, clock: Clock, action: Callable[[], bool]) -> list[Step]:
+    begun = clock.monotonic()
+    if not action():
+        return []
+    return [Step(name=name, title=title, seconds=clock.monotonic() - begun)]

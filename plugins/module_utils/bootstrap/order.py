@@ -1,0 +1,202 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The order of one node: ticket → lock → write → kubeadm → confirm. Every run begins with a look at the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import AttestedError, Refusal
+from ..kubeadm import JoinMaterial, KubeletCredential, Step, Worker, remaining_seconds
+from ..nodelock import require_open_to
+from ..reasons import Reason
+from .journal import NodeJournal, NodePhase
+from .plan import Found, StepName, plan_steps
+from .retry import ask_again
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..kubeadm import Machine
+    from ..nodelock import Acquisition, LockReading
+    from .node_config import NodeConfig
+
+WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTicket:
+    """What the order needs of an opened ticket (which was checked to be for this cluster, node and key)."""
+
+    role: str
+    disk_id: str
+    kubernetes_version: str
+    api_endpoint: str
+    cluster_ca: bytes
+    credential: KubeletCredential = field(repr=False)
+
+
+class TicketSource(Protocol):
+    """Asks the join services for a ticket."""
+
+    def fetch(self, *, disk_id: str | None) -> NodeTicket:
+        """Return an opened ticket; raises what the service, the channel or this machine refused."""
+
+    def discard(self) -> None:
+        """Forget key and ticket: the kubelet has its own copy now."""
+
+    def pause(self, error: AttestedError) -> float | None:
+        """Return after how many seconds the same request may be answered, None where it never will."""
+
+
+class Lock(Protocol):
+    """The one-way lock of this machine."""
+
+    def read(self) -> LockReading:
+        """Return the reading now."""
+
+    def acquire(self, cluster_id: bytes) -> Acquisition:
+        """Take the lock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The collaborators of one node."""
+
+    config: NodeConfig
+    machine: Machine
+    worker: Worker
+    lock: Lock
+    tickets: TicketSource
+    journal: NodeJournal
+    marker: Path = Path("/run/attested/locked")
+    boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
+    confirmed: Path = Path("/run/attested/joined")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What was done (empty: nothing was to do), and the plan it followed."""
+
+    planned: tuple[StepName, ...]
+    steps: tuple[Step, ...] = ()
+
+
+class NodeRun:
+    """One run on one node; a run after a kill, a failure or a reboot ends where the first would have ended."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Keep the collaborators."""
+        self._parts = parts
+        self._ticket: NodeTicket | None = None
+
+    def plan(self) -> tuple[StepName, ...]:
+        """Look at the machine and return what is to do; raises NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER."""
+        parts = self._parts
+        reading = parts.lock.read()
+        require_open_to(reading, parts.config.cluster_id)
+        return plan_steps(
+            Found(
+                lock=reading.state,
+                marker=parts.marker.exists(),
+                certificate_seconds=remaining_seconds(parts.machine.paths, clock=parts.machine.clock),
+                kubeadm_left=bool(parts.worker.plan()),
+                confirmed=parts.confirmed.exists(),
+            )
+        )
+
+    def apply(self, todo: Sequence[StepName], *, wait_seconds: float = 0.0) -> Outcome:
+        """Do ``todo``; a ticket that cannot be had yet is asked for again for ``wait_seconds``.
+
+        A failure is kept in the journal (its code, its message), so `attested status` can say why the node waits.
+        """
+        try:
+            steps = [step for name in todo for step in self._do(name, wait_seconds)]
+        except AttestedError as error:
+            self._parts.journal.fail(error)
+            raise
+        return Outcome(planned=tuple(todo), steps=tuple(steps))
+
+    def _do(self, name: StepName, wait_seconds: float) -> list[Step]:
+        actions: dict[StepName, Callable[[], Sequence[Step] | None]] = {
+            StepName.TICKET: lambda: self._fetch(wait_seconds),
+            StepName.LOCK: self._lock,
+            StepName.WRITE: self._write,
+            StepName.KUBEADM: self._kubeadm,
+            StepName.RESTART: self._parts.machine.kubelet.restart,
+            StepName.CONFIRM: self._confirm,
+        }
+        clock = self._parts.machine.clock
+        begun = clock.monotonic()
+        own = actions[name]()
+        if own is not None:
+            return list(own)
+        return [Step(name=name.name.lower(), title=name.value, seconds=clock.monotonic() - begun)]
+
+    def _fetch(self, wait_seconds: float) -> None:
+        state = self._parts.journal.load()
+        if state.phase is NodePhase.FRESH:
+            state = self._parts.journal.enter(NodePhase.ASKING)
+        ticket = self._ask(state.disk_id, wait_seconds)
+        require_worker(ticket)
+        self._parts.journal.enter(
+            self._parts.journal.load().phase, disk_id=ticket.disk_id, kubernetes_version=ticket.kubernetes_version
+        )
+        self._ticket = ticket
+
+    def _ask(self, disk_id: str | None, wait_seconds: float) -> NodeTicket:
+        return ask_again(
+            lambda: self._parts.tickets.fetch(disk_id=disk_id),
+            pause=self._parts.tickets.pause,
+            clock=self._parts.machine.clock,
+            wait_seconds=wait_seconds,
+            waits=self._note,
+        )
+
+    def _note(self, error: AttestedError, seconds: float) -> None:
+        self._parts.journal.fail(error, next_try_seconds=seconds)
+
+    def _lock(self) -> None:
+        self._parts.lock.acquire(self._parts.config.cluster_id)
+        if self._parts.journal.load().phase in (NodePhase.FRESH, NodePhase.ASKING):
+            self._parts.journal.enter(NodePhase.LOCKED)
+
+    def _write(self) -> None:
+        ticket = self._opened()
+        self._parts.worker.write(
+            JoinMaterial(
+                cluster_name=self._parts.config.cluster_name,
+                api_endpoint=ticket.api_endpoint,
+                ca=ticket.cluster_ca,
+                credential=ticket.credential,
+            )
+        )
+        self._parts.tickets.discard()
+
+    def _kubeadm(self) -> tuple[Step, ...]:
+        if self._parts.journal.load().phase is not NodePhase.JOINED:
+            self._parts.journal.enter(NodePhase.JOINING)
+        return self._parts.worker.apply(self._parts.worker.plan())
+
+    def _confirm(self) -> None:
+        self._parts.worker.confirm(boot_id=self._parts.boot_id)
+        self._parts.journal.enter(NodePhase.JOINED)
+        self._parts.confirmed.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._parts.confirmed.touch(mode=0o644)
+
+    def _opened(self) -> NodeTicket:
+        if self._ticket is None:
+            raise Refusal("expected a ticket before its content is written", reason=Reason.INTERNAL)
+        return self._ticket
+
+
+def require_worker(ticket: NodeTicket) -> None:
+    """Check that the ticket makes a worker; raises CONTROL_PLANE_JOIN_UNSUPPORTED (a further one cannot join yet)."""
+    if ticket.role != WORKER:
+        raise Refusal(
+            f"expected the role {WORKER}, the identity of this machine says {ticket.role}",
+            reason=Reason.CONTROL_PLANE_JOIN_UNSUPPORTED,
+        )

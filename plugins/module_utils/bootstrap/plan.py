@@ -1,0 +1,62 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which steps one node still has before it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..attestation.eventlog import LockState
+
+RENEW_BELOW_SECONDS = 24 * 3600
+"""A kubelet certificate with less left is fetched anew (design 9.5)."""
+
+
+class StepName(Enum):
+    """The steps of a node in their order; the value is what a person reads."""
+
+    TICKET = "Fetch the ticket"
+    LOCK = "Lock the machine to its cluster"
+    WRITE = "Write the kubelet's credential"
+    KUBEADM = "Join with kubeadm"
+    RESTART = "Let the kubelet read its new credential"
+    CONFIRM = "See the Node appear"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The machine as found.
+
+    ``certificate_seconds`` is what is left of the kubelet's certificate (None: there is none), ``kubeadm_left``
+    whether kubeadm or the start of the kubelet is to do, ``confirmed`` whether the Node of this boot was seen.
+    """
+
+    lock: LockState
+    marker: bool
+    certificate_seconds: float | None
+    kubeadm_left: bool
+    confirmed: bool
+
+
+def plan_steps(found: Found) -> tuple[StepName, ...]:
+    """Return the steps to do, none for a node that is up.
+
+    A ticket is needed on a machine that is not locked (a fresh or a rebooted one) or whose certificate is missing or
+    short. After the lock everything is repaired forward: what is in place is kept, what is missing is done.
+    """
+    ticket = found.lock is LockState.UNLOCKED or _is_short(found.certificate_seconds)
+    steps = {
+        StepName.TICKET: ticket,
+        StepName.LOCK: found.lock is LockState.UNLOCKED or not found.marker,
+        StepName.WRITE: ticket,
+        StepName.KUBEADM: found.kubeadm_left,
+        StepName.RESTART: ticket and not found.kubeadm_left,
+    }
+    todo = tuple(name for name, needed in steps.items() if needed)
+    return (*todo, StepName.CONFIRM) if todo or not found.confirmed else ()
+
+
+def _is_short(seconds: float | None) -> bool:
+    return seconds is None or seconds < RENEW_BELOW_SECONDS

@@ -1,0 +1,93 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node says of itself: phase, since when, why it waits, what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ..kubeadm import KubeletUnit, remaining_seconds
+from ..reasons import Reason
+from .journal import NodeJournal, NodePhase
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ..kubeadm import Machine
+    from .journal import NodeState
+
+_NEXT_STEP = {
+    NodePhase.FRESH: "Run the playbook node (a worker) or init (the first control plane).",
+    NodePhase.ASKING: "Run the playbook node again.",
+    NodePhase.LOCKED: "Run the playbook node again: it goes on where it stopped.",
+    NodePhase.JOINING: "Run the playbook node again: it goes on where it stopped.",
+    NodePhase.JOINED: "Nothing.",
+}
+_REBOOTED = "Run the playbook node: after a reboot the machine fetches its ticket again, then it locks itself."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """One node now; ``needs_person`` says whether anybody has to do something, ``to_do`` what."""
+
+    state: NodeState
+    locked: bool
+    kubelet_active: bool
+    certificate_expires: datetime | None
+    to_do: str
+    needs_person: bool
+
+    def as_result(self) -> dict[str, Any]:
+        """Return plain values for a module's result and for ``--json``."""
+        return {
+            "phase": self.state.phase.value,
+            "since": _stamp(self.state.since),
+            "reason": self.state.reason,
+            "message": self.state.message,
+            "next_try": _stamp(self.state.next_try),
+            "locked": self.locked,
+            "kubelet_active": self.kubelet_active,
+            "certificate_expires": _stamp(self.certificate_expires),
+            "kubernetes_version": self.state.kubernetes_version,
+            "disk_id": self.state.disk_id,
+            "to_do": self.to_do,
+            "needs_person": self.needs_person,
+        }
+
+
+def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
+    """Look at this machine; changes nothing; raises NODE_JOURNAL_MALFORMED."""
+    state = journal.load()
+    locked = machine.paths.lock_marker.exists()
+    active = KubeletUnit(machine.runner, clock=machine.clock).is_active()
+    remaining = remaining_seconds(machine.paths, clock=machine.clock)
+    to_do = _to_do(state, locked=locked, active=active, remaining=remaining)
+    return NodeStatus(
+        state=state,
+        locked=locked,
+        kubelet_active=active,
+        certificate_expires=None if remaining is None else machine.clock.now() + timedelta(seconds=remaining),
+        to_do=to_do,
+        needs_person=to_do != _NEXT_STEP[NodePhase.JOINED] and state.next_try is None,
+    )
+
+
+def _to_do(state: NodeState, *, locked: bool, active: bool, remaining: float | None) -> str:
+    if state.reason is not None and state.reason in Reason.__members__:
+        return Reason[state.reason].value.hint
+    if state.phase is not NodePhase.JOINED:
+        return _NEXT_STEP[state.phase]
+    if not locked:
+        return _REBOOTED
+    if not active:
+        return Reason.KUBELET_NOT_RUNNING.value.hint
+    if remaining is not None and remaining <= 0:
+        return "Run the playbook node: the kubelet's certificate has ended."
+    return _NEXT_STEP[NodePhase.JOINED]
+
+
+def _stamp(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="seconds")

@@ -1,0 +1,104 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the modules `kubeadm_cluster`, `cluster_objects` and `cluster_info` do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..result import Diff, Result
+from ..system import SystemClock, SystemRunner, read_bytes
+from .admin import issue_admin_certificate
+from .cluster import ControlPlane, InitOutcome
+from .inventory import read_cluster
+from .kubectl import Kubectl
+from .operation import Machine
+from .spec import ClusterSpec, KubernetesPaths, NodeSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .plan import Plan
+
+_LIMIT = 1 << 16
+_DRIFT = (
+    "The cluster was made with other options than these; init changes nothing of a cluster that is complete "
+    "(kubeadm does so by an upgrade only)."
+)
+
+
+def run_cluster(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Make this machine the first control plane, up to a phase or wholly; raises `KubeadmError`."""
+    machine = _machine()
+    control_plane = ControlPlane(_cluster_spec(params), node_spec(params), machine)
+    todo = control_plane.plan()
+    outcome = InitOutcome(steps=(), complete=not todo.phases)
+    if todo and not check_mode:
+        outcome = control_plane.apply(todo, until=params["until"])
+    changed = _will_change(todo, params["until"]) if check_mode else bool(outcome.steps)
+    return Result(
+        changed=changed,
+        values={
+            "complete": outcome.complete,
+            "steps": [{**step.as_result(), "changed": True} for step in outcome.steps],
+            **_credentials(params, machine, complete=outcome.complete),
+        },
+        diff=Diff(before="", after="".join(f"{phase.title}\n" for phase in todo.phases)),
+        warnings=(_DRIFT,) if todo.drifted else (),
+    )
+
+
+def run_objects(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Make the objects of the cluster those of the manifests; raises KUBECTL_FAILED."""
+    kubectl = Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"]))
+    found = kubectl.apply(params["manifests"], field_manager=params["field_manager"], check_mode=check_mode)
+    return Result(changed=found.changed, diff=Diff(before="", after=found.difference))
+
+
+def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
+    """Read the cluster; raises KUBECTL_FAILED."""
+    return Result(values=read_cluster(Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"]))).as_result())
+
+
+def node_spec(params: Mapping[str, Any]) -> NodeSpec:
+    """Return the node that a module's options describe."""
+    return NodeSpec(
+        name=params["node_name"],
+        node_ip=params["node_ip"],
+        cri_socket=params["cri_socket"],
+        ignore_preflight_errors=tuple(params["ignore_preflight_errors"]),
+        allow_cgroup_v1=params["allow_cgroup_v1"],
+    )
+
+
+def _machine() -> Machine:
+    return Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+
+
+def _cluster_spec(params: Mapping[str, Any]) -> ClusterSpec:
+    names = ("kubernetes_version", "cluster_name", "api_endpoint", "pod_subnet", "service_subnet", "dns_domain")
+    return ClusterSpec(
+        **{name: params[name] for name in names},
+        extra_sans=tuple(params["extra_sans"]),
+        unmanaged_conntrack=params["unmanaged_conntrack"],
+    )
+
+
+def _will_change(todo: Plan, until: str | None) -> bool:
+    return bool(todo) and (until is None or bool(todo.up_to(until)) or todo.start_kubelet)
+
+
+def _credentials(params: Mapping[str, Any], machine: Machine, *, complete: bool) -> dict[str, Any]:
+    """Return the cluster's CA and, where a request came, the admin's certificate: all of it public."""
+    if not complete:
+        return {}
+    found = {"cluster_ca": read_bytes(machine.paths.ca, limit=_LIMIT).decode("ascii")}
+    request = params["admin_certificate_request"]
+    if request:
+        certificate = issue_admin_certificate(
+            request.encode(), paths=machine.paths, clock=machine.clock, hours=params["admin_certificate_hours"]
+        )
+        found["admin_certificate"] = certificate.decode("ascii")
+    return found

@@ -1,0 +1,123 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cluster in one view: nodes with their identities, and what must not exist in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .kubectl import Kubectl
+
+_IDENTITIES = "nodeidentities.attested-kubernetes.dev"
+_CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+_AUTO_APPROVAL = "system:certificates.k8s.io:certificatesigningrequests:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """Nodes (plain values, one a Node or identity), and the names of what a cluster of ours must not have."""
+
+    nodes: tuple[dict[str, Any], ...]
+    pending_requests: tuple[str, ...]
+    bootstrap_tokens: tuple[str, ...]
+    auto_approval_bindings: tuple[str, ...]
+    anonymous_bindings: tuple[str, ...]
+
+    def as_result(self) -> dict[str, Any]:
+        """Return plain values for a module's result."""
+        return {
+            "nodes": list(self.nodes),
+            "pending_requests": list(self.pending_requests),
+            "bootstrap_tokens": list(self.bootstrap_tokens),
+            "auto_approval_bindings": list(self.auto_approval_bindings),
+            "anonymous_bindings": list(self.anonymous_bindings),
+        }
+
+
+def read_cluster(kubectl: Kubectl) -> ClusterView:
+    """Read it all in two or three calls; raises KUBECTL_FAILED."""
+    everything = kubectl.read(
+        ("nodes", "certificatesigningrequests", "clusterrolebindings", "rolebindings", "customresourcedefinitions"),
+        "--all-namespaces",
+    )
+    kinds = _by_kind(everything)
+    known = any(one["metadata"]["name"] == _IDENTITIES for one in kinds.get("CustomResourceDefinition", ()))
+    identities = kubectl.read((_IDENTITIES,)) if known else []
+    tokens = kubectl.read(("secrets",), "--all-namespaces", "--field-selector=type=bootstrap.kubernetes.io/token")
+    bindings = [*kinds.get("ClusterRoleBinding", ()), *kinds.get("RoleBinding", ())]
+    return ClusterView(
+        nodes=join_identities(kinds.get("Node", ()), identities),
+        pending_requests=_names(one for one in kinds.get("CertificateSigningRequest", ()) if _is_pending(one)),
+        bootstrap_tokens=_names(tokens),
+        auto_approval_bindings=_names(
+            one for one in bindings if one["roleRef"]["name"].startswith(_AUTO_APPROVAL) or _is_bootstrapper(one)
+        ),
+        anonymous_bindings=_names(one for one in bindings if _names_anonymous(one)),
+    )
+
+
+def join_identities(
+    nodes: Iterable[dict[str, Any]], identities: Iterable[dict[str, Any]]
+) -> tuple[dict[str, Any], ...]:
+    """Return one row a node name, from its Node object and its identity, whichever exist."""
+    by_node = {one["metadata"]["name"]: one for one in nodes}
+    by_identity = {one["spec"]["nodeName"]: one for one in identities}
+    return tuple(_row(name, by_node.get(name), by_identity.get(name)) for name in sorted({*by_node, *by_identity}))
+
+
+def _row(name: str, node: dict[str, Any] | None, identity: dict[str, Any] | None) -> dict[str, Any]:
+    status = (node or {}).get("status", {})
+    ours = (identity or {}).get("status", {})
+    spec = (identity or {}).get("spec", {})
+    info = status.get("nodeInfo", {})
+    labels = (node or {}).get("metadata", {}).get("labels", {})
+    return {
+        "name": name,
+        "registered": node is not None,
+        "ready": any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ())),
+        "role": spec.get("role") or ("control-plane" if _CONTROL_PLANE in labels else "worker"),
+        "version": info.get("kubeletVersion", ""),
+        "boot_id": info.get("bootID", ""),
+        "internal_ip": next((one["address"] for one in status.get("addresses", ()) if one["type"] == "InternalIP"), ""),
+        "pod_cidr": (node or {}).get("spec", {}).get("podCIDR", ""),
+        "identity": (identity or {}).get("metadata", {}).get("name", ""),
+        "admission": spec.get("admission", ""),
+        "phase": ours.get("phase", ""),
+        "profile": ours.get("lastAttestation", {}).get("profile", ""),
+        "posture": ours.get("lastAttestation", {}).get("posture", ""),
+        "attested": ours.get("lastAttestation", {}).get("time", ""),
+        "known_by": spec.get("knownBy", ""),
+    }
+
+
+def _by_kind(items: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for one in items:
+        kinds.setdefault(one["kind"], []).append(one)
+    return kinds
+
+
+def _names(items: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    return tuple(sorted(one["metadata"]["name"] for one in items))
+
+
+def _is_pending(request: dict[str, Any]) -> bool:
+    return not request.get("status", {}).get("conditions")
+
+
+def _is_bootstrapper(binding: dict[str, Any]) -> bool:
+    groups = {one["name"] for one in binding.get("subjects") or () if one["kind"] == "Group"}
+    return any(group.startswith("system:bootstrappers") for group in groups)
+
+
+def _names_anonymous(binding: dict[str, Any]) -> bool:
+    """Say whether strangers get rights by it; the built-in view of version and health does not count."""
+    if binding["metadata"]["name"] == "system:public-info-viewer":
+        return False
+    names = {one["name"] for one in binding.get("subjects") or ()}
+    return not names.isdisjoint({"system:anonymous", "system:unauthenticated"})

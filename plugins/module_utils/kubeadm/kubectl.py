@@ -1,0 +1,112 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""kubectl, pinned with the cluster: objects of the site by server-side apply, and what the cluster says of itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import KubeadmError
+from ..reasons import Reason
+from .gateway import last_words, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from ..system import CommandResult, Runner
+
+FIELD_MANAGER = "attested-site"
+_TIMEOUT_SECONDS = 60
+_DIFFERENT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectsOutcome:
+    """Whether the cluster differed from the manifests, and how (text of ``kubectl diff``)."""
+
+    changed: bool
+    difference: str
+
+
+class Kubectl:
+    """The pinned kubectl with one kubeconfig."""
+
+    def __init__(self, runner: Runner, *, kubeconfig: Path) -> None:
+        """Keep how to run it and whose rights it has."""
+        self._runner = runner
+        self._kubeconfig = kubeconfig
+
+    def apply(
+        self, manifests: Sequence[str], *, field_manager: str = FIELD_MANAGER, check_mode: bool = False
+    ) -> ObjectsOutcome:
+        """Make the cluster's objects those of ``manifests`` (YAML), in this order; raises KUBECTL_FAILED.
+
+        Each is compared first, so that nothing is written that is there already. An object whose kind is not known
+        yet counts as different in check mode.
+        """
+        differences = []
+        for manifest in manifests:
+            difference = self._difference(manifest, field_manager, check_mode=check_mode)
+            if difference and not check_mode:
+                self._apply(manifest, field_manager)
+            differences.append(difference)
+        found = "".join(differences)
+        return ObjectsOutcome(changed=bool(found), difference=redact(found))
+
+    def read(self, kinds: Iterable[str], *options: str) -> list[dict[str, Any]]:
+        """Return all objects of ``kinds``; raises KUBECTL_FAILED."""
+        result = self._checked("get", ",".join(kinds), "--output=json", *options)
+        items: list[dict[str, Any]] = json.loads(result.stdout)["items"]
+        return items
+
+    def delete(self, *words: str) -> bool:
+        """Delete what ``words`` name; return whether it was there."""
+        result = self._checked("delete", "--ignore-not-found", "--wait=false", *words)
+        return bool(result.stdout.strip())
+
+    def _difference(self, manifest: str, field_manager: str, *, check_mode: bool) -> str:
+        result = self._run(
+            "diff", "--server-side", "--force-conflicts", f"--field-manager={field_manager}", "-f", "-", stdin=manifest
+        )
+        if result.returncode == 0:
+            return ""
+        said = result.stdout.decode("utf-8", "replace")
+        if result.returncode == _DIFFERENT and said:
+            return said
+        if check_mode and b"no matches for kind" in result.stderr:
+            return f"{last_words(result)}\n"
+        raise _failed("diff", result)
+
+    def _apply(self, manifest: str, field_manager: str) -> None:
+        words = ("apply", "--server-side", "--force-conflicts", f"--field-manager={field_manager}", "-f", "-")
+        result = self._run(*words, "--output=name", stdin=manifest)
+        if result.returncode != 0:
+            raise _failed("apply", result)
+        names = result.stdout.decode("utf-8", "replace").split()
+        definitions = [name for name in names if name.startswith("customresourcedefinition")]
+        if definitions:
+            self._checked("wait", "--for=condition=Established", "--timeout=30s", *definitions)
+
+    def _checked(self, *words: str) -> CommandResult:
+        result = self._run(*words)
+        if result.returncode != 0:
+            raise _failed(words[0], result)
+        return result
+
+    def _run(self, *words: str, stdin: str | None = None) -> CommandResult:
+        return self._runner.run(
+            ["kubectl", f"--kubeconfig={self._kubeconfig}", "--request-timeout=30s", *words],
+            stdin=None if stdin is None else stdin.encode(),
+            timeout_seconds=_TIMEOUT_SECONDS,
+            check=False,
+        )
+
+
+def _failed(verb: str, result: CommandResult) -> KubeadmError:
+    return KubeadmError(
+        f"kubectl {verb} ended with {result.returncode}: {last_words(result)}", reason=Reason.KUBECTL_FAILED
+    )

@@ -1,0 +1,105 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_info
+short_description: Read nodes and identities of the cluster, and what must not exist in it
+version_added: 0.1.0
+description:
+  - Reads with the kubectl of this control plane. Nodes and identities come as one list, so that a machine that is
+    known and has not joined, and a node that nobody enrolled, are both seen.
+  - Lists what a cluster of this collection never has, which are pending certificate requests, bootstrap tokens,
+    bindings that approve automatically, and rights of strangers.
+  - Fails with V(KUBECTL_FAILED) where the API server does not answer.
+author:
+  - The attested.kubernetes authors
+options:
+  kubeconfig:
+    description: Kubeconfig on this machine with the rights for it.
+    type: path
+    default: /etc/kubernetes/admin.conf
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+"""
+
+EXAMPLES = r"""
+- name: Read the cluster
+  attested.kubernetes.cluster_info:
+  register: cluster
+
+- name: Insist that nobody can join by a token
+  ansible.builtin.assert:
+    that:
+      - cluster.bootstrap_tokens | length == 0
+      - cluster.auto_approval_bindings | length == 0
+
+- name: List nodes that nobody enrolled
+  ansible.builtin.debug:
+    msg: "{{ cluster.nodes | selectattr('identity', 'equalto', '') | map(attribute='name') }}"
+"""
+
+RETURN = r"""
+nodes:
+  description: One row a node name, from the Node object and the identity, whichever exist.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - name: w-1
+      registered: true
+      ready: true
+      role: worker
+      version: v1.35.4
+      boot_id: 0c16b8e3-8b65-4e27-b22a-78248162dcca
+      internal_ip: 10.0.0.21
+      pod_cidr: 10.244.1.0/24
+      identity: ek-0123456789abcdef0123
+      admission: Approved
+      phase: Joined
+      profile: r650-debian13
+      posture: boot
+      attested: "2026-11-21T12:00:00Z"
+      known_by: enroll
+pending_requests:
+  description: Certificate requests that wait for somebody's approval.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+bootstrap_tokens:
+  description: Secrets that are bootstrap tokens.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+auto_approval_bindings:
+  description: Bindings that let certificates be approved automatically, or machines join by a token.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+anonymous_bindings:
+  description: Bindings that give strangers rights, other than the view of version and health.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_info
+
+SPEC = ArgumentSpec(options={"kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"}})
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_info)
+
+
+if __name__ == "__main__":
+    main()

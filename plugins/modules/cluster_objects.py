@@ -1,0 +1,86 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_objects
+short_description: Make objects of the cluster what the site says
+version_added: 0.1.0
+description:
+  - Compares manifests with the cluster and applies those that differ, by server-side apply with the kubectl of this
+    control plane; waits until new kinds are known to the API server.
+  - Works on a control plane; fails with V(KUBECTL_FAILED) and the last lines of kubectl.
+author:
+  - The attested.kubernetes authors
+options:
+  manifests:
+    description: Texts in YAML, each with one or more objects, applied in this order.
+    type: list
+    elements: str
+    required: true
+  field_manager:
+    description: Who owns the fields that are set.
+    type: str
+    default: attested-site
+  kubeconfig:
+    description: Kubeconfig on this machine with the rights for it.
+    type: path
+    default: /etc/kubernetes/admin.conf
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Objects of a kind that the cluster does not know yet count as a change.
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Apply the profiles of the site
+  attested.kubernetes.cluster_objects:
+    manifests:
+      - "{{ lookup('ansible.builtin.file', 'policy/r650-debian13.yml') }}"
+
+- name: Define a kind, then an object of it
+  attested.kubernetes.cluster_objects:
+    manifests:
+      - "{{ lookup('ansible.builtin.file', 'crd.yml') }}"
+      - "{{ lookup('ansible.builtin.file', 'object.yml') }}"
+
+- name: Show how cluster and site differ
+  attested.kubernetes.cluster_objects:
+    manifests: "{{ site_manifests }}"
+  check_mode: true
+  diff: true
+"""
+
+RETURN = r"""
+{}
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_objects
+
+SPEC = ArgumentSpec(
+    options={
+        "manifests": {"type": "list", "elements": "str", "required": True},
+        "field_manager": {"type": "str", "default": "attested-site"},
+        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
+    }
+)
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_objects)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kubeadm_cluster
+short_description: Make this machine the first control plane of a cluster
+version_added: 0.1.0
+description:
+  - Runs C(kubeadm init) phase by phase, without any bootstrap token. The phases that would make one never run, the API
+    server refuses such tokens, and no binding approves certificates automatically.
+  - A phase that is done stays done; after a failure or a kill the next run goes on where the last one stopped.
+  - Needs the machine locked to its cluster (V(NODELOCK_NOT_HELD)) and installed by C(attested.kubernetes.prepare).
+  - A phase that fails ends with V(KUBEADM_PHASE_FAILED) and the last lines of kubeadm, one that hangs with
+    V(KUBEADM_TIMEOUT).
+  - Of a cluster that is complete nothing is changed; other options than those it was made with give a warning.
+author:
+  - The attested.kubernetes authors
+options:
+  node_name:
+    description: Name of the node.
+    type: str
+    required: true
+  kubernetes_version:
+    description: Version without its letter, for example V(1.35.4).
+    type: str
+    required: true
+  cluster_name:
+    description: Name of the cluster.
+    type: str
+    required: true
+  api_endpoint:
+    description: Name and port by which nodes and admins reach the API server.
+    type: str
+    required: true
+  pod_subnet:
+    description: Network of the pods, in CIDR notation.
+    type: str
+    default: 10.244.0.0/16
+  service_subnet:
+    description: Network of the services, in CIDR notation.
+    type: str
+    default: 10.96.0.0/16
+  dns_domain:
+    description: Domain of the services.
+    type: str
+    default: cluster.local
+  extra_sans:
+    description: Further names and addresses of the API server.
+    type: list
+    elements: str
+    default: []
+  unmanaged_conntrack:
+    description:
+      - Keep kube-proxy from setting the limits of connection tracking.
+      - For test beds whose nodes may not change them.
+    type: bool
+    default: false
+  until:
+    description: Stop after this phase; without it all phases run.
+    type: str
+    choices:
+      - preflight
+      - certs
+      - kubeconfig
+      - kubelet-credential
+      - etcd
+      - control-plane
+      - kubelet-start
+      - wait-control-plane
+      - upload-config
+      - mark-control-plane
+      - kubelet-finalize
+      - coredns
+      - kube-proxy
+      - super-admin
+  admin_certificate_request:
+    description:
+      - Certificate request (PEM) of an admin, whose key never leaves the admin's machine.
+      - Of the request only the common name counts; one that begins with V(system:) fails with V(ADMIN_REQUEST_INVALID).
+    type: str
+  admin_certificate_hours:
+    description: How long the admin's certificate is good.
+    type: int
+    default: 24
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+  - attested.kubernetes.kubeadm
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+    details:
+      - With O(admin_certificate_request) each run signs a new certificate, which changes nothing on the machine.
+"""
+
+EXAMPLES = r"""
+- name: Make the first control plane
+  attested.kubernetes.kubeadm_cluster:
+    node_name: cp-1
+    node_ip: 10.0.0.11
+    kubernetes_version: 1.35.4
+    cluster_name: prod
+    api_endpoint: api.prod.example:6443
+
+- name: Make the certificates only, and look at them before the rest
+  attested.kubernetes.kubeadm_cluster:
+    node_name: cp-1
+    node_ip: 10.0.0.11
+    kubernetes_version: 1.35.4
+    cluster_name: prod
+    api_endpoint: api.prod.example:6443
+    until: certs
+
+- name: Sign a certificate for an admin of the running cluster
+  attested.kubernetes.kubeadm_cluster:
+    node_name: cp-1
+    node_ip: 10.0.0.11
+    kubernetes_version: 1.35.4
+    cluster_name: prod
+    api_endpoint: api.prod.example:6443
+    admin_certificate_request: "{{ lookup('ansible.builtin.file', 'alice.csr') }}"
+    admin_certificate_hours: 8
+  register: cluster
+"""
+
+RETURN = r"""
+complete:
+  description: Whether all phases are done.
+  returned: success
+  type: bool
+  sample: true
+steps:
+  description: What was done, in order; empty when nothing was.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Short name of the step.
+      type: str
+    title:
+      description: What a person reads.
+      type: str
+    seconds:
+      description: How long it took.
+      type: float
+    changed:
+      description: Whether it changed the machine.
+      type: bool
+  sample: [{name: certs, title: "Make the cluster's certificates", seconds: 1.2, changed: true}]
+cluster_ca:
+  description: Certificate of the cluster's CA, PEM.
+  returned: when complete
+  type: str
+  sample: "-----BEGIN CERTIFICATE-----..."
+admin_certificate:
+  description: The admin's client certificate, PEM.
+  returned: when complete and a request was given
+  type: str
+  sample: "-----BEGIN CERTIFICATE-----..."
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, kubeadm_spec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES, run_cluster
+
+SPEC = ArgumentSpec(
+    options={
+        "node_name": {"type": "str", "required": True},
+        "kubernetes_version": {"type": "str", "required": True},
+        "cluster_name": {"type": "str", "required": True},
+        "api_endpoint": {"type": "str", "required": True},
+        "pod_subnet": {"type": "str", "default": "10.244.0.0/16"},
+        "service_subnet": {"type": "str", "default": "10.96.0.0/16"},
+        "dns_domain": {"type": "str", "default": "cluster.local"},
+        "extra_sans": {"type": "list", "elements": "str", "default": []},
+        "unmanaged_conntrack": {"type": "bool", "default": False},
+        "until": {"type": "str", "choices": [phase.name for phase in INIT_PHASES]},
+        "admin_certificate_request": {"type": "str"},
+        "admin_certificate_hours": {"type": "int", "default": 24},
+    }
+).merged(kubeadm_spec())
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_cluster, libraries=("cryptography", "yaml"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kubeadm_node
+short_description: Turn this machine into a worker, or make it fresh again
+version_added: 0.1.0
+description:
+  - V(joined) does what is left of one node's way, in its order. It fetches a ticket by proving what the machine is and
+    has booted, locks the machine to its cluster, writes the kubelet's credential, runs kubeadm and waits for the Node.
+  - No bootstrap token exists. Whatever stopped an earlier run (a failure, a kill, a reboot), the next one ends where
+    that would have ended; of a node that is up nothing is changed, until its certificate has less than a day left.
+  - A refusal comes back with its reason code; the full story is in the log of the join service.
+  - V(absent) takes Kubernetes off the machine and destroys the node's keys. The lock stays until the machine is reset.
+author:
+  - The attested.kubernetes authors
+options:
+  state:
+    description: What the machine shall be.
+    type: str
+    choices: [joined, absent]
+    default: joined
+  node_ip:
+    description:
+      - Address by which the nodes of the cluster reach this one.
+      - Required for V(joined); anything else than an IP address fails with V(KUBEADM_OPTION_INVALID).
+    type: str
+  ticket:
+    description:
+      - Handle of a ticket that M(attested.kubernetes.join_ticket) fetched in this boot.
+      - Without it the ticket is fetched when one is needed. An unknown handle fails with V(TICKET_HANDLE_UNKNOWN).
+    type: str
+  wait_seconds:
+    description: How long to ask again for a ticket that cannot be had yet, for example while the control plane starts.
+    type: int
+    default: 60
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+  - attested.kubernetes.kubeadm
+  - attested.kubernetes.node_config
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Turn this machine into a node
+  attested.kubernetes.kubeadm_node:
+    node_ip: 10.0.0.21
+
+- name: Say what is left to do, changing nothing
+  attested.kubernetes.kubeadm_node:
+    node_ip: 10.0.0.21
+  check_mode: true
+  diff: true
+
+- name: Use a ticket that an earlier task fetched
+  attested.kubernetes.kubeadm_node:
+    node_ip: 10.0.0.21
+    ticket: "{{ fetched.handle }}"
+
+- name: Make the machine fresh
+  attested.kubernetes.kubeadm_node:
+    state: absent
+"""
+
+RETURN = r"""
+planned:
+  description: What was left to do, as a person reads it.
+  returned: success
+  type: list
+  elements: str
+  sample: [Fetch the ticket, Lock the machine to its cluster]
+steps:
+  description: What was done, in order; empty when nothing was.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Short name of the step.
+      type: str
+    title:
+      description: What a person reads.
+      type: str
+    seconds:
+      description: How long it took.
+      type: float
+    changed:
+      description: Whether it changed the machine.
+      type: bool
+  sample: [{name: certs, title: "Make the cluster's certificates", seconds: 1.2, changed: true}]
+phase:
+  description: How far the machine has come.
+  returned: success
+  type: str
+  sample: Joined
+reboot_required:
+  description: Whether the machine is still locked, so that it must be reset before it can join again.
+  returned: when O(state=absent)
+  type: bool
+  sample: true
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+    ArgumentSpec,
+    kubeadm_spec,
+    node_config_spec,
+    run_module,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.client import run_node
+
+SPEC = (
+    kubeadm_spec()
+    .merged(node_config_spec())
+    .merged(
+        ArgumentSpec(
+            options={
+                "state": {"type": "str", "choices": ["joined", "absent"], "default": "joined"},
+                "node_ip": {"type": "str"},
+                "ticket": {"type": "str", "no_log": False},
+                "wait_seconds": {"type": "int", "default": 60},
+            },
+            required_if=(("state", "joined", ("node_ip",)),),
+        )
+    )
+)
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_node, libraries=("cryptography", "grpc", "yaml"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_lock
+short_description: Lock a machine to one cluster until its next reset
+version_added: 0.1.0
+description:
+  - Extends a register of the TPM by the cluster id, once between two resets of the machine; there is no way back.
+  - Before it, the register has to read I(unlocked), that is exactly what the log of systemd explains. A machine that
+    is locked to the same cluster is left as it is.
+  - Fails with V(NODELOCK_FOREIGN) when the register holds an event that no log explains, and with
+    V(NODELOCK_OTHER_CLUSTER) when the machine is locked to another cluster; both end with a reset of the machine.
+  - What the lock proves is that nobody extended the register since the reset but by logged events. It is no proof of
+    membership, and a user with full rights on the machine can take it by hand.
+author:
+  - The attested.kubernetes authors
+options:
+  cluster_id:
+    description:
+      - The public id of the cluster, 64 hexadecimal digits.
+      - Anything else fails with V(NODELOCK_CLUSTER_ID_MALFORMED).
+    type: str
+    required: true
+  register:
+    description:
+      - The register that holds the lock.
+      - Registers from 16 on can be reset while the machine runs and fail with V(NODELOCK_REGISTER_RESETTABLE).
+    type: int
+    default: 15
+  directory:
+    description: Directory in memory for the lock file, the log and the marker C(locked).
+    type: path
+    default: /run/attested
+  firmware_log:
+    description: Event log of the firmware; a file that is not there counts as empty.
+    type: path
+    default: /sys/kernel/security/tpm0/binary_bios_measurements
+  userspace_log:
+    description: Measurement log of systemd; a file that is not there counts as empty.
+    type: path
+    default: /run/log/systemd/tpm2-measure.log
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+  - attested.kubernetes.tpm
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Lock this machine to its cluster
+  attested.kubernetes.node_lock:
+    cluster_id: 128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6
+
+- name: Ask whether the machine is locked, changing nothing
+  attested.kubernetes.node_lock:
+    cluster_id: "{{ cluster_id }}"
+  check_mode: true
+  register: lock
+
+- name: Use a software TPM and the logs of a recorded boot
+  attested.kubernetes.node_lock:
+    cluster_id: "{{ cluster_id }}"
+    tcti: swtpm:path=/srv/tpm/tpm
+    firmware_log: /srv/boot/eventlog.bin
+    userspace_log: /srv/boot/userspace.json
+"""
+
+RETURN = r"""
+lock:
+  description: The reading of the register, V(unlocked) or V(locked).
+  returned: success
+  type: str
+  sample: locked
+cluster_id:
+  description: The cluster that the machine is locked to, empty when it is unlocked.
+  returned: success
+  type: str
+  sample: 128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module, tpm_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import run
+
+SPEC = ArgumentSpec(
+    options={
+        "cluster_id": {"type": "str", "required": True},
+        "register": {"type": "int", "default": 15},
+        "directory": {"type": "path", "default": "/run/attested"},
+        "firmware_log": {"type": "path", "default": "/sys/kernel/security/tpm0/binary_bios_measurements"},
+        "userspace_log": {"type": "path", "default": "/run/log/systemd/tpm2-measure.log"},
+    }
+).merged(tpm_spec())
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run)
+
+
+if __name__ == "__main__":
+    main()

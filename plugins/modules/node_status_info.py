@@ -1,0 +1,117 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_status_info
+short_description: Say how far this machine has come, and what it waits for
+version_added: 0.1.0
+description:
+  - Reads the node's journal, the marker of the lock, the kubelet's unit and its certificate. It does not use the TPM.
+  - The same is printed on the machine by the command C(attested status).
+author:
+  - The attested.kubernetes authors
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+  - attested.kubernetes.node_config
+"""
+
+EXAMPLES = r"""
+- name: Read the status of this node
+  attested.kubernetes.node_status_info:
+  register: node
+
+- name: Stop where a person is needed
+  ansible.builtin.fail:
+    msg: "{{ node.to_do }}"
+  when: node.needs_person
+
+- name: Show when the kubelet's certificate ends
+  ansible.builtin.debug:
+    var: node.certificate_expires
+"""
+
+RETURN = r"""
+node:
+  description: Name of the node in its configuration.
+  returned: success
+  type: str
+  sample: w-1
+phase:
+  description: How far the machine has come, one of V(Fresh), V(Asking), V(Locked), V(Joining) and V(Joined).
+  returned: success
+  type: str
+  sample: Joined
+since:
+  description: When that phase began, ISO 8601.
+  returned: success
+  type: str
+  sample: "2026-11-21T12:00:00+00:00"
+reason:
+  description: Code of the last failure, null after a success.
+  returned: success
+  type: str
+  sample: PCR_MISMATCH
+message:
+  description: What was expected and what came.
+  returned: success
+  type: str
+  sample: expected PCR 9 to be an allowed value, got another one
+next_try:
+  description: When it is tried again without anybody doing anything.
+  returned: success
+  type: str
+  sample: "2026-11-21T12:00:30+00:00"
+locked:
+  description: Whether the machine is locked to its cluster in this boot.
+  returned: success
+  type: bool
+  sample: true
+kubelet_active:
+  description: Whether the kubelet runs.
+  returned: success
+  type: bool
+  sample: true
+certificate_expires:
+  description: End of the kubelet's client certificate.
+  returned: success
+  type: str
+  sample: "2026-11-24T12:00:00+00:00"
+kubernetes_version:
+  description: Version that the last ticket named.
+  returned: success
+  type: str
+  sample: 1.35.4
+disk_id:
+  description: The disk id that was assigned to this machine.
+  returned: success
+  type: str
+  sample: 7b5c1c52-0a3b-4b5e-9c8e-1f2d3c4b5a69
+to_do:
+  description: What a person should do, V(Nothing.) when all is well.
+  returned: success
+  type: str
+  sample: Nothing.
+needs_person:
+  description: Whether a person is needed.
+  returned: success
+  type: bool
+  sample: false
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import node_config_spec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import run_status
+
+SPEC = node_config_spec()
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_status, libraries=("cryptography", "yaml"))
+
+
+if __name__ == "__main__":
+    main()
