@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .decide import EventDeviation, MeasurementMismatch, RegisterDeviation, Verdict, decide
+from .decision import EventDeviation, MeasurementMismatch, RegisterDeviation, Verdict, decide
 from .documents import parse_documents, render_document
 from .identity import Admission, IdentityStatus, NodeIdentity, Role, find_identity, identity_name
 from .in_force import PolicyInForce, SitePolicy, register_selection
