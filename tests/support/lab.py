@@ -57,7 +57,9 @@ class Lab:
     loopback: str
     variables: dict[str, Any] = field(default_factory=dict)
 
-    def play(self, playbook: str | Path, **variables: Any) -> subprocess.CompletedProcess[str]:
+    def play(
+        self, playbook: str | Path, *, inventory: Path | None = None, **variables: Any
+    ) -> subprocess.CompletedProcess[str]:
         """Run a playbook of the collection, or one of the test, on this lab."""
         own = {"lab_name": self.name, "lab_directory": str(self.directory), "lab_loopback": self.loopback}
         given = json.dumps({**own, **self.variables, **variables})
@@ -65,8 +67,9 @@ class Lab:
         program = Path(sys.executable).parent / "ansible-playbook"
         plain = {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_LOCALHOST_WARNING": "0"}
         env = {**os.environ, **plain, "ANSIBLE_INVENTORY_UNPARSED_WARNING": "0"}
+        chosen = ["-i", str(inventory)] if inventory else []
         return subprocess.run(
-            [program, name, "-e", given], env=env, capture_output=True, text=True, check=False, timeout=600
+            [program, name, *chosen, "-e", given], env=env, capture_output=True, text=True, check=False, timeout=600
         )
 
     def ssh(self, machine: str, *words: str) -> subprocess.CompletedProcess[str]:

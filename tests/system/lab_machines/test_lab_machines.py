@@ -82,7 +82,14 @@ def test_everything_missing_is_listed_at_once() -> None:
     """A host without any of the packages is told all of them and the one command."""
     look = [sys.executable, "-B", str(ROLE / "files" / "host" / "check.py"), "--path", "/nonexistent"]
     said = subprocess.run(look, capture_output=True, text=True, check=True).stdout
-    for package in ("podman", "mmdebstrap", "swtpm-tools", "apt-get install", "lab_install_packages=true"):
+    for package in (
+        "LAB_PREREQUISITES_MISSING",
+        "podman",
+        "mmdebstrap",
+        "swtpm-tools",
+        "apt-get install",
+        "lab_install_packages=true",
+    ):
         assert package in said
 
 
@@ -111,6 +118,17 @@ def test_machines_come_up_and_a_second_run_changes_nothing(lab: Lab, before: dic
     assert first.returncode == 0, first.stdout + first.stderr
     again = lab.play("lab_machines")
     assert "changed=0" in again.stdout, again.stdout
+
+
+def test_lab_goes_on_in_its_own_site_only(lab: Lab, tmp_path: Path) -> None:
+    """In the site of a real cluster the playbook stops before it would prepare that cluster's machines."""
+    other = tmp_path / "hosts.yml"
+    other.write_text("nodes: {hosts: {metal-1: {ansible_host: 192.0.2.1}}}")
+    done = lab.play("lab", inventory=other)
+    assert done.returncode != 0
+    assert "LAB_SITE_EXPECTED" in done.stdout
+    assert f"cd {lab.directory}/site" in done.stdout
+    assert "metal-1" not in done.stdout
 
 
 @pytest.mark.parametrize("machine", ["cp-1", "w-1"])

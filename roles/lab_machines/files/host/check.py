@@ -63,7 +63,7 @@ def main() -> None:
     path = parser.parse_args().path
     packages = [package for package, sign in PACKAGES.items() if not present(sign, path)]
     obstacles = problems()
-    lines = ["LAB_PREREQUISITE_MISSING: this host cannot hold a lab yet.", *obstacles]
+    lines = ["LAB_PREREQUISITES_MISSING: this host cannot hold a lab yet.", *obstacles]
     if packages:
         lines.append(f"Missing packages: {' '.join(packages)}")
         lines.append(f"Run: apt-get install --no-install-recommends {' '.join(packages)}")
