@@ -522,6 +522,12 @@ class Reason(Enum):
         "See whether the kubelet runs and the API server answers; running again continues.",
         "journalctl -u kubelet -n 50",
     )
+    KUBEADM_VERSION_DIFFERS = _row(
+        Coarse.LOCAL,
+        "The kubeadm on this machine is of another version than the site wants.",
+        "Prepare the machine with a bundle of that version.",
+        "ansible-playbook attested.kubernetes.prepare --limit NODE",
+    )
     KUBECONFIG_MALFORMED = _row(
         Coarse.LOCAL,
         "A kubeconfig or the kubelet's credential on this machine is not what kubeadm writes.",

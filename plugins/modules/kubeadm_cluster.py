@@ -25,7 +25,9 @@ options:
     type: str
     required: true
   kubernetes_version:
-    description: Version without its letter, for example V(1.35.4).
+    description:
+      - Minor (V(1.35)) or full version (V(1.35.4)) of Kubernetes.
+      - The installed kubeadm must be of it, or the module fails with V(KUBEADM_VERSION_DIFFERS).
     type: str
     required: true
   cluster_name:

@@ -12,6 +12,7 @@ from ..result import Diff, Result
 from ..system import SystemClock, SystemRunner, read_bytes
 from .admin import issue_admin_certificate
 from .cluster import ControlPlane, InitOutcome
+from .gateway import installed_version
 from .inventory import read_cluster
 from .kubectl import Kubectl
 from .operation import Machine
@@ -32,7 +33,9 @@ _DRIFT = (
 def run_cluster(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Make this machine the first control plane, up to a phase or wholly; raises `KubeadmError`."""
     machine = _machine()
-    control_plane = ControlPlane(_cluster_spec(params), node_spec(params), machine)
+    version = installed_version(machine.runner, wanted=params["kubernetes_version"])
+    spec = _cluster_spec({**params, "kubernetes_version": version})
+    control_plane = ControlPlane(spec, node_spec(params), machine)
     todo = control_plane.plan()
     outcome = InitOutcome(steps=(), complete=not todo.phases)
     if todo and not check_mode:

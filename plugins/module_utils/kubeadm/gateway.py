@@ -96,6 +96,18 @@ class KubeletUnit:
         return self._runner.run(["systemctl", *words], timeout_seconds=_UNIT_TIMEOUT_SECONDS, check=check)
 
 
+def installed_version(runner: Runner, *, wanted: str) -> str:
+    """Return the version of the kubeadm on this machine, without its letter.
+
+    ``wanted`` is a minor ("1.35") or a full version; raises KUBEADM_VERSION_DIFFERS for another one.
+    """
+    said = runner.run(["kubeadm", "version", "--output=short"]).stdout.decode("ascii", "replace")
+    found = said.strip().removeprefix("v")
+    if found != wanted and not found.startswith(f"{wanted}."):
+        raise KubeadmError(f"expected kubeadm {wanted}, found {found}", reason=Reason.KUBEADM_VERSION_DIFFERS)
+    return found
+
+
 def last_words(result: CommandResult) -> str:
     """Return the last lines of a program's output, redacted, its errors if there are any."""
     text = (result.stderr.strip() or result.stdout.strip()).decode("utf-8", "replace")
