@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, why_not
+from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 FILES = Path(__file__).parents[2] / "roles" / "key_service" / "files"
 
@@ -29,3 +30,29 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiBed]:
             bed.kubectl(*words)
         bed.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
         yield bed
+
+
+@pytest.fixture(scope="session")
+def bed(api: ApiBed) -> Iterator[ServiceBed]:
+    """Key service and join service of one control plane, as processes."""
+    made = ServiceBed(api)
+    try:
+        made.start()
+        yield made
+    finally:
+        assert made.stop() == 0
+
+
+@pytest.fixture
+def machines(bed: ServiceBed, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Machine]:
+    """Make machines: ``machines("w")`` is enrolled under a name of its own, ``machines("w", enroll=False)`` is not."""
+    numbers = iter(range(100))
+
+    def make(stem: str = "w", *, enroll: bool = True, **options: object) -> Machine:
+        name = f"{stem}{next(numbers)}-{abs(hash(request.node.nodeid)) % 10**8}"
+        machine = Machine(name, bed, tmp_path / name, **options)  # type: ignore[arg-type]
+        if enroll:
+            machine.enroll()
+        return machine
+
+    return make

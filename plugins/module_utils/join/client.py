@@ -144,7 +144,7 @@ async def _converse(connection: AttestedConnection, config: JoinConfig, machine:
     asked = ChallengeRequest(
         ek_public=attester.ek.public, ek_certificates=attester.ek.certificates, ak_public=attester.ak.public
     )
-    challenge = Challenge.parse(await _call(connection, CHALLENGE, asked.to_bytes()))
+    challenge = Challenge.parse(await call(connection, CHALLENGE, asked.to_bytes()))
     logs, key = machine.read_logs(), machine.store.kubelet_key()
     request = _request(config, logs, key)
     context = BindingContext(
@@ -157,7 +157,7 @@ async def _converse(connection: AttestedConnection, config: JoinConfig, machine:
     given = await asyncio.to_thread(answer, attester.tpm, challenge, context, ek=attester.ek, ak=attester.ak, logs=logs)
     metadata = ((BINDING_METADATA, given.bound.to_bytes()),)
     return open_ticket(
-        await _call(connection, ISSUE_JOIN_TICKET, request, metadata=metadata),
+        await call(connection, ISSUE_JOIN_TICKET, request, metadata=metadata),
         expected=Expected(
             cluster_id=config.cluster_id,
             node_name=config.node_name,
@@ -194,9 +194,10 @@ def kubelet_request(key: SecretBytes, node_name: str) -> bytes:
     return request.public_bytes(serialization.Encoding.DER)
 
 
-async def _call(
-    connection: AttestedConnection, method: str, request: bytes, *, metadata: tuple[tuple[str, bytes], ...] = ()
+async def call(
+    connection: AttestedConnection, method: str, request: bytes, metadata: tuple[tuple[str, bytes], ...] = ()
 ) -> bytes:
+    """Return the answer to one unary call over an attested connection; raises `TransportError`."""
     try:
         return bytes(await connection.channel().unary_unary(method)(request, timeout=CALL_SECONDS, metadata=metadata))
     except grpc.aio.AioRpcError as error:

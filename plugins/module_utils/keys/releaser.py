@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..attestation import (
     BindingContext,
@@ -48,8 +48,14 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 4
 _STRIPES = 64
-_SELECTION_SECONDS = 2.0
 _UUID_BYTES = 16
+
+
+class Note(Protocol):
+    """Takes fields for the log line of a call."""
+
+    def __call__(self, **fields: str) -> None:
+        """Add ``fields`` to the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,20 +107,23 @@ class Releaser:
         self._challenges = ChallengeStore()
         self._held: dict[str, Held] = {}
         self._stripes = tuple(threading.Lock() for _unused in range(_STRIPES))
-        self._selection: tuple[float, tuple[int, ...]] | None = None
 
     def challenge(self, request: bytes) -> bytes:
         """Return a `ChallengeResponse`; its only effect is a record that lives for 60 s."""
         parsed = ChallengeRequest.parse(request)
         now = self._clock.now()
-        made, record = new_challenge(parsed, selection=self._registers(), random=self._random, now=now)
+        made, record = new_challenge(parsed, selection=self._policy.selection(), random=self._random, now=now)
         self._challenges.add(record, now=now)
         return made.to_bytes()
 
-    def release(self, channel: Channel, request: bytes, binding: bytes) -> Released:
-        """Return the ticket for a request (its bytes as sent) with its `Binding`; raises what refuses it."""
+    def release(self, channel: Channel, request: bytes, binding: bytes, *, note: Note) -> Released:
+        """Return the ticket for a request (its bytes as sent) with its `Binding`; raises what refuses it.
+
+        ``note`` is told the machine's name as soon as it is claimed, for the log.
+        """
         bound = BoundEvidence.parse(binding)
         record = self._challenges.take(bound.challenge_id)  # 1
+        note(ek=record.ek_public.spki_sha256())
         call = _Call(
             request=JoinRequest.parse(request),
             bound=bound,
@@ -169,13 +178,6 @@ class Releaser:
         machine = node.machine
         exchange = Exchange(secret=machine.secret, binding=machine.binding, recipient=machine.hpke_public)
         return issue_ticket(decision, bundle=self._bundle, facts=self._facts, ca=self._ca, exchange=exchange, now=now)
-
-    def _registers(self) -> tuple[int, ...]:
-        """Return the registers to quote; a moment old at most, since a challenge decides nothing."""
-        now = self._clock.monotonic()
-        if self._selection is None or now - self._selection[0] > _SELECTION_SECONDS:
-            self._selection = (now, self._policy.selection())
-        return self._selection[1]
 
     def _stripe(self, record: ChallengeRecord) -> threading.Lock:
         return self._stripes[int(record.ek_public.spki_sha256()[:8], 16) % _STRIPES]

@@ -124,7 +124,7 @@ class KeyService:
             peer_nonce=call.channel.peer_nonce,
             evidence=call.channel.evidence,
         )
-        released = self._releaser.release(channel, call.request, call.binding)
+        released = self._releaser.release(channel, call.request, call.binding, note=line.set)
         line.set(
             node=released.node_name,
             profile=released.profile,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ApiError
-from ..policy.in_force import SitePolicy
+from ..policy.in_force import SitePolicy, register_selection
 from ..policy.manifest import API_VERSION, IDENTITY_KIND, PROFILE_KIND, parse_objects
 from ..reasons import Reason
 from .gateway import IDENTITIES, PROFILES
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ..policy.identity import NodeIdentity
+    from ..policy.manifest import Manifests
     from ..policy.profile import MeasurementProfile
     from .gateway import Gateway
 
@@ -67,12 +68,10 @@ class LivePolicy:
 
     def snapshot(self) -> Snapshot:
         """Return identities and profiles as they are now; raises API_UNAVAILABLE, MANIFEST_INVALID."""
-        identities = self._gateway.objects(IDENTITIES)
-        profiles = self._gateway.objects(PROFILES)
-        objects = [*_typed(identities, IDENTITY_KIND), *_typed(profiles, PROFILE_KIND)]
-        parsed = parse_objects((_place(document), document) for document in objects)
-        registrations = [_registration(one, raw) for one, raw in zip(parsed.identities, identities, strict=True)]
-        return Snapshot(parsed.profiles, registrations, lock_register=self._lock_register)
+        objects = _typed(self._gateway.objects(IDENTITIES), IDENTITY_KIND)
+        identities = parse_objects((_place(document), document) for document in objects).identities
+        registrations = [_registration(one, raw) for one, raw in zip(identities, objects, strict=True)]
+        return Snapshot(self.profiles(), registrations, lock_register=self._lock_register)
 
     def identity_for(self, ek_sha256: str) -> NodeIdentity:
         """Return the approved identity of an endorsement key, as of now."""
@@ -80,11 +79,15 @@ class LivePolicy:
 
     def profiles(self) -> tuple[MeasurementProfile, ...]:
         """Return every profile, as of now."""
-        return self.snapshot().profiles()
+        return self._parsed(PROFILES, PROFILE_KIND).profiles
 
     def selection(self) -> tuple[int, ...]:
         """Return the registers to quote, as of now."""
-        return self.snapshot().selection()
+        return register_selection(self.profiles(), lock_register=self._lock_register)
+
+    def _parsed(self, plural: str, kind: str) -> Manifests:
+        objects = _typed(self._gateway.objects(plural), kind)
+        return parse_objects((_place(document), document) for document in objects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,359 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tickets through the real relay and both real services: who gets one, and who is refused for which one reason.
+
+Every refusal changes one point of the same good exchange. The machine is told the coarse text only; the code is read
+from the key service's log, as an operator reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import Expected, open_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.service_bed import (
+    CHANGED_BOOT,
+    Attack,
+    Machine,
+    ServiceBed,
+    bundle_of,
+)
+from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketMaterial
+    from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
+
+    Machines = Callable[..., Machine]
+
+COARSE = "attestation refused"
+
+
+def refused(action: Callable[[], object], bed: ServiceBed) -> dict[str, Any]:
+    """Return the key service's line about a refusal; the machine itself hears the coarse text and no more."""
+    before = len(bed.lines("key"))
+    with pytest.raises(AttestedError) as caught:
+        action()
+    assert caught.value.code == "TICKET_REFUSED"
+    assert COARSE in caught.value.message
+    line = next(line for line in bed.lines("key")[before:] if line.get("outcome") == "refused")
+    assert line["reason"] not in caught.value.message
+    relayed = bed.last_refusal("join")
+    assert (relayed["reason"], relayed["correlation_id"]) == (line["reason"], line["correlation_id"])
+    return line
+
+
+# ---- who gets a ticket
+
+
+def test_the_ticket_makes_the_machine_its_registered_node(api: ApiBed, machines: Machines) -> None:
+    machine = machines()
+    material = machine.ask()
+    (api.directory / "node.crt").write_bytes(material.public.kubelet_certificate)
+    (api.directory / "node.key").write_bytes(material.kubelet_key.reveal())
+    assert f"system:node:{machine.name}" in api.kubectl("auth", "whoami", user="node")
+    own = json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}})
+    assert "created" in api.kubectl("create", "-f", "-", stdin=own, user="node")
+    other = json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cp-1"}})
+    assert "forbidden" in api.kubectl("create", "-f", "-", stdin=other, user="node", check=False).lower()
+
+
+def test_the_ticket_brings_the_machines_own_secrets(bed: ServiceBed, machines: Machines) -> None:
+    machine = machines()
+    material = machine.ask()
+    status = machine.identity()["status"]
+    assert status["diskId"] == material.public.disk_id
+    assert status["phase"] == "Admitted"
+    assert status["lastAttestation"]["profile"] == "deb13-base"
+    assert material.secrets.disk_key == disk_key(bed.bundle.master, DiskId(material.public.disk_id))
+    assert material.public.joined_before is False
+
+
+def test_a_repeated_request_is_answered_alike_and_counted_once(machines: Machines) -> None:
+    machine = machines()
+    first, second = machine.ask(), machine.ask()
+    assert first == second
+    assert machine.identity()["status"]["tickets"]["issued"] == 1
+
+
+def test_a_new_key_supersedes_the_ticket_and_is_counted(machines: Machines) -> None:
+    machine = machines()
+    first = machine.ask()
+    machine.store.discard_kubelet_key()
+    second = machine.ask()
+    assert first.public.kubelet_certificate != second.public.kubelet_certificate
+    assert first.public.disk_id == second.public.disk_id
+    tickets = machine.identity()["status"]["tickets"]
+    assert (tickets["issued"], tickets["superseded"]) == (2, 1)
+
+
+def test_a_locked_machine_of_this_cluster_may_fetch_its_ticket_again(machines: Machines) -> None:
+    machine = machines()
+    first = machine.ask()
+    machine.lock()
+    machine.disk_id = first.public.disk_id
+    assert machine.ask().secrets.disk_key == first.secrets.disk_key
+
+
+def test_two_machines_have_two_disks(machines: Machines) -> None:
+    one, two = machines().ask(), machines().ask()
+    assert one.public.disk_id != two.public.disk_id
+    assert one.secrets.disk_key != two.secrets.disk_key
+
+
+def test_an_untouched_exchange_by_hand_is_good(machines: Machines) -> None:
+    """The attacks below change one point of this."""
+    assert machines().attack(Attack()).response
+
+
+# ---- who does not
+
+
+def without(register: int) -> Callable[[Any], Any]:
+    def change(challenge: Any) -> Any:
+        return dataclasses.replace(challenge, selection=tuple(one for one in challenge.selection if one != register))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("attack", "code"),
+    [
+        pytest.param(Attack(exporter=b"\x01" * 32), "BINDING_MISMATCH", id="evidence over another TLS session"),
+        pytest.param(
+            Attack(sent=lambda request: request[:-1] + bytes([request[-1] ^ 1])),
+            "BINDING_MISMATCH",
+            id="a changed request byte",
+        ),
+        pytest.param(
+            Attack(challenge=lambda one: dataclasses.replace(one, nonce=b"\x02" * 32)),
+            "ACTIVATION_NOT_PROVEN",
+            id="evidence over another nonce",
+        ),
+        pytest.param(Attack(challenge=without(9)), "QUOTE_SELECTION", id="quote over other PCRs"),
+        pytest.param(
+            Attack(bound=lambda one: dataclasses.replace(one, hpke_public=OneTimeKey.generate().public)),
+            "BINDING_MISMATCH",
+            id="another one-time key than the quote names",
+        ),
+        pytest.param(
+            Attack(bound=lambda one: dataclasses.replace(one, proof=b"\x03" * 32)),
+            "ACTIVATION_NOT_PROVEN",
+            id="a proof that was guessed",
+        ),
+        pytest.param(
+            Attack(bound=lambda one: dataclasses.replace(one, challenge_id=b"\x04" * 16)),
+            "CHALLENGE_UNKNOWN",
+            id="an answer to no challenge",
+        ),
+        pytest.param(
+            Attack(bound=lambda one: dataclasses.replace(one, event_logs_sha256=b"\x05" * 32)),
+            "EVENT_LOG_CHANGED",
+            id="other event logs than the ones bound",
+        ),
+        pytest.param(Attack(other=SoftTpm()), "ACTIVATION_NOT_PROVEN", id="AK of another TPM"),
+        pytest.param(Attack(csr_name="cp-1"), "CSR_NAME_MISMATCH", id="CSR for another node's name"),
+        pytest.param(
+            Attack(fields={"is_control_plane": True}), "ROLE_NOT_REGISTERED", id="worker asks for control-plane files"
+        ),
+        pytest.param(
+            Attack(fields={"disk_uuid": "33333333-3333-4333-8333-333333333333"}),
+            "DISK_ID_NOT_ASSIGNED",
+            id="a machine that names another's disk at its first join",
+        ),
+    ],
+)
+def test_attack(bed: ServiceBed, machines: Machines, attack: Attack, code: str) -> None:
+    machine = machines()
+    assert refused(lambda: machine.attack(attack), bed)["reason"] == code
+    assert "diskId" not in machine.identity().get("status", {})
+
+
+def test_replayed_evidence(bed: ServiceBed, machines: Machines) -> None:
+    """The answer to a challenge that was used already opens nothing, on this connection or another."""
+    machine = machines()
+    recorded = machine.attack(Attack()).answer.bound
+    line = refused(lambda: machine.attack(Attack(bound=lambda _: recorded)), bed)
+    assert line["reason"] == "CHALLENGE_UNKNOWN"
+
+
+def test_changed_kernel_command_line(bed: ServiceBed, machines: Machines) -> None:
+    machine = machines(boot=boots.load(CHANGED_BOOT))
+    line = refused(machine.ask, bed)
+    assert line["reason"] == "PCR_MISMATCH"
+    assert machine.boot.command_line.decode().split()[-1] in line["detail"]
+    assert line["ek"] == machine.identity()["spec"]["ekSha256"]
+
+
+def test_unknown_tpm(bed: ServiceBed, machines: Machines) -> None:
+    assert refused(machines(enroll=False).ask, bed)["reason"] == "IDENTITY_UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("admission", "code"),
+    [
+        pytest.param("Refused", "IDENTITY_REFUSED", id="refused"),
+        pytest.param("Revoked", "IDENTITY_REVOKED", id="revoked"),
+    ],
+)
+def test_machine_that_is_not_admitted(bed: ServiceBed, machines: Machines, admission: str, code: str) -> None:
+    machine = machines()
+    machine.ask()
+    machine.enroll(admission=admission)
+    assert refused(machine.ask, bed)["reason"] == code
+
+
+def test_second_machine_of_one_name(bed: ServiceBed, machines: Machines) -> None:
+    one, two = machines(), machines()
+    one.ask()
+    two.bed.api.kubectl("delete", "nodeidentity", two.identity()["metadata"]["name"])
+    two.name = one.name
+    two.enroll()
+    assert refused(two.ask, bed)["reason"] == "IDENTITY_AMBIGUOUS"
+    bed.api.kubectl("delete", "nodeidentity", two.identity()["metadata"]["name"])
+
+
+def test_further_control_plane(bed: ServiceBed, machines: Machines) -> None:
+    machine = machines(enroll=False)
+    machine.enroll(role=Role.CONTROL_PLANE)
+    assert refused(machine.ask, bed)["reason"] == "CONTROL_PLANE_JOIN_UNSUPPORTED"
+
+
+def test_another_disk_than_the_assigned_one(bed: ServiceBed, machines: Machines) -> None:
+    machine = machines()
+    machine.ask()
+    machine.disk_id = "33333333-3333-4333-8333-333333333333"
+    assert refused(machine.ask, bed)["reason"] == "DISK_ID_NOT_ASSIGNED"
+
+
+def test_machine_locked_to_another_cluster(bed: ServiceBed, machines: Machines) -> None:
+    machine = machines()
+    machine.tpm.pcr_event(15, b"another cluster")
+    assert refused(machine.ask, bed)["reason"] == "NODELOCK_FOREIGN"
+
+
+def test_empty_policy_refuses_everyone(bed: ServiceBed, machines: Machines) -> None:
+    machine = machines()
+    kept = bed.api.get("measurementprofiles.attested-kubernetes.dev", "deb13-base")
+    bed.api.kubectl("delete", "measurementprofile", "deb13-base")
+    try:
+        assert refused(machine.ask, bed)["reason"] == "POLICY_EMPTY"
+    finally:
+        kept["metadata"] = {"name": "deb13-base"}
+        bed.api.apply(kept)
+    assert machine.ask()
+
+
+# ---- what else must not work
+
+
+def recorded_ticket(machine: Machine) -> tuple[Any, Expected]:
+    exchanged = machine.attack(Attack())
+    expected = Expected(
+        cluster_id=machine.bed.bundle.cluster_id,
+        node_name=machine.name,
+        disk_id="",
+        binding=exchanged.answer.binding,
+        kubelet_key=machine.store.kubelet_key(),
+    )
+    return exchanged, expected
+
+
+def opened(machine: Machine, exchanged: Any, expected: Expected, **changes: Any) -> TicketMaterial:
+    good = {"secret": exchanged.answer.secret, "one_time_key": exchanged.answer.one_time_key, **changes}
+    pins = JoinCaPins.from_pem(machine.bed.bundle.join_ca_certificate)
+    return open_ticket(exchanged.response, expected=expected, pins=pins, now=SystemClock().now(), **good)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"secret": bytes(32)}, id="a recorded ticket opened on another machine"),
+        pytest.param(
+            {"one_time_key": OneTimeKey.generate()},
+            id="a recorded ticket on the right machine after a boot with another measurement",
+        ),
+    ],
+)
+def test_recorded_ticket_cannot_be_opened(machines: Machines, changes: dict[str, Any]) -> None:
+    """Another machine cannot activate the secret; another boot of this one has no one-time key."""
+    machine = machines()
+    exchanged, expected = recorded_ticket(machine)
+    assert opened(machine, exchanged, expected).public.node_name == machine.name
+    with pytest.raises(AttestedError) as caught:
+        opened(machine, exchanged, expected, **changes)
+    assert caught.value.code == "SEAL_UNOPENABLE"
+
+
+def test_foreign_join_service(machines: Machines) -> None:
+    """The machine pins another join CA: it shows nothing of itself to this service."""
+    machine = machines()
+    foreign = JoinCaPins.from_pem(bundle_of().join_ca_certificate)
+    with pytest.raises(AttestedError) as caught:
+        machine.ask(pins=foreign)
+    assert caught.value.code == "JOIN_CA_MISMATCH"
+    assert "status" not in machine.identity()
+
+
+def test_join_service_of_another_cluster(machines: Machines) -> None:
+    machine = machines()
+    with pytest.raises(AttestedError) as caught:
+        machine.ask(cluster_id=b"\x01" * 32)
+    assert caught.value.code == "JOIN_CLUSTER_MISMATCH"
+
+
+TOKEN_SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "type": "bootstrap.kubernetes.io/token",
+    "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"},
+    "stringData": {
+        "token-id": "abcdef",
+        "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
+        "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        pytest.param("GET", "/api/v1/nodes", id="a hand-made bootstrap token"),
+        pytest.param(
+            "POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", id="a bootstrap CSR with that token"
+        ),
+    ],
+)
+def test_hand_made_bootstrap_token(api: ApiBed, method: str, path: str) -> None:
+    api.apply(TOKEN_SECRET)
+    headers = {"Authorization": "Bearer abcdef.0123456789abcdef", "Content-Type": "application/json"}
+    asked = urllib.request.Request(api.server + path, data=b"{}" if method == "POST" else None, headers=headers)
+    context = ssl.create_default_context(cafile=str(api.directory / "ca.crt"))
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(asked, context=context, timeout=10)
+    assert caught.value.code == 401
+
+
+def test_a_nodes_own_csr_is_approved_by_nobody(api: ApiBed, machines: Machines, tmp_path: Path) -> None:
+    """No auto-approval binding exists, so a node cannot turn its certificate into another one."""
+    bindings = api.get("clusterrolebindings")["items"]
+    assert not [one for one in bindings if "certificatesigningrequests" in one["roleRef"]["name"]]

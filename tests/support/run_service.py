@@ -1,0 +1,33 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Start one of our services in this process, as another user: ``run_service.py join|key USER CONFIG``.
+
+The modules are imported first and the privileges dropped then, so that an interpreter in root's home serves too.
+"""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401 - asyncio asks for it late
+import os
+import pwd
+import sys
+
+
+def main() -> int:
+    """Run the service."""
+    kind, user, config = sys.argv[1:]
+    if kind == "join":
+        from ansible_collections.attested.kubernetes.plugins.module_utils.join.service import main as serve  # noqa: PLC0415 - one of the two only: its memory is measured
+    else:
+        from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import main as serve  # noqa: PLC0415 - one of the two only: its memory is measured
+    entry = pwd.getpwnam(user)
+    if os.getuid() != entry.pw_uid:
+        os.setgroups([])
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    return serve(["--config", config])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,394 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Both services as real processes before a real API, and machines with a test attester that ask them for tickets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+    Answer,
+    BindingContext,
+    BoundEvidence,
+    Challenge,
+    ChallengeRequest,
+    EventLogs,
+    Purpose,
+    answer,
+    issue,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.challenge import exchange_digest
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketMaterial, TicketStore
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
+    BINDING_METADATA,
+    CHALLENGE,
+    ISSUE_JOIN_TICKET,
+    JoinConfig,
+    JoinMachine,
+    ask,
+    call,
+    kubelet_request,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import Attester, DoorkeeperIssuer
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
+    KeyBundle,
+    MasterSecret,
+    SecretBytes,
+    make_bundle,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import KeyClient
+from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.tests.support import boots, run_service
+from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
+from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
+
+GOOD_BOOT = "deb13-base"
+CHANGED_BOOT = "deb13-cmdline"
+MASTER_CANARY = b"canary-master-secret-0123456789a"
+_START_SECONDS = 30
+
+
+def bundle_of(master_key: bytes = MASTER_CANARY) -> KeyBundle:
+    """Return the keys of a cluster with a fresh join CA."""
+    ca = make_join_ca("bed", now=datetime.now(UTC))
+    return make_bundle(
+        master=MasterSecret(key=SecretBytes(master_key), salt=SecretBytes(b"t" * 32)),
+        measurement_salt=b"m" * 32,
+        join_ca_key=SecretBytes(ca.private_key),
+        join_ca_certificate=ca.certificate,
+    )
+
+
+class ServiceBed:
+    """Key service and join service of one control plane. The key service runs as we do, the join service as nobody."""
+
+    def __init__(self, api: ApiBed, bundle: KeyBundle | None = None) -> None:
+        self.api = api
+        self.bundle = bundle or bundle_of()
+        self.directory = Path(tempfile.mkdtemp(prefix="attested-bed-"))
+        self.directory.chmod(0o711)
+        self.port = _free_port()
+        self.join_user = "nobody" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._prepare()
+
+    # ---- life
+
+    def start(self) -> None:
+        """Start both and wait until the join service listens."""
+        self.start_key_service()
+        self.start_join_service()
+
+    def start_key_service(self) -> None:
+        """Start the key service and wait until it answers."""
+        me = pwd.getpwuid(os.getuid()).pw_name
+        self._spawn("key", me)
+        client = KeyClient(self.socket)
+        self._wait("key", lambda: client.health().ready)
+
+    def start_join_service(self) -> None:
+        """Start the join service and wait until it listens."""
+        self._spawn("join", self.join_user)
+        self._wait("join", lambda: socket.create_connection(("127.0.0.1", self.port), timeout=1).close() is None)
+
+    def kill(self, name: str) -> None:
+        """End a service as kill -9 does."""
+        self.processes[name].send_signal(signal.SIGKILL)
+        self.processes[name].wait()
+
+    def stop(self) -> int:
+        """End both by SIGTERM; return the worst exit code."""
+        running = [process for process in self.processes.values() if process.poll() is None]
+        for process in running:
+            process.terminate()
+        codes = [abs(process.wait(timeout=20)) for process in running]
+        shutil.rmtree(self.directory)
+        return max(codes, default=0)
+
+    # ---- what it holds
+
+    @property
+    def socket(self) -> Path:
+        """The key service's socket."""
+        return self.directory / "key-service.sock"
+
+    @property
+    def endpoint(self) -> str:
+        """Where nodes ask."""
+        return f"127.0.0.1:{self.port}"
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """Return the log of a service, one entry a line."""
+        text = (self.directory / f"{name}.log").read_text()
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+    def last_refusal(self, name: str = "key") -> dict[str, Any]:
+        """Return the last line that says refused."""
+        return [line for line in self.lines(name) if line.get("outcome") == "refused"][-1]
+
+    def memory(self, name: str) -> bytes:
+        """Return everything that the process can read of itself."""
+        pid = self.processes[name].pid
+        found = []
+        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                span, mode, *_ = line.split()
+                first, last = (int(end, 16) for end in span.split("-"))
+                if "r" not in mode or line.endswith(("[vvar]", "[vvar_vclock]", "[vsyscall]")):
+                    continue
+                try:
+                    memory.seek(first)
+                    found.append(memory.read(last - first))
+                except OSError:
+                    continue  # a mapping of a device, or one that went away meanwhile
+        return b"\n".join(found)
+
+    def cpu_seconds(self, name: str) -> float:
+        """Return what the process has used of the CPU."""
+        fields = Path(f"/proc/{self.processes[name].pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident_bytes(self, name: str) -> int:
+        """Return how much memory the process holds."""
+        fields = Path(f"/proc/{self.processes[name].pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    # ---- making it
+
+    def _prepare(self) -> None:
+        opened = self.directory / "key-service"
+        opened.mkdir(mode=0o700)
+        (opened / "keys").write_bytes(self.bundle.to_bytes())
+        runtime = self.directory / "join"
+        runtime.mkdir(mode=0o700)
+        if os.getuid() == 0:
+            entry = pwd.getpwnam(self.join_user)
+            os.chown(runtime, entry.pw_uid, entry.pw_gid)
+        self._configure(
+            "key",
+            node_name="cp-1",
+            api_server=self.api.server,
+            api_endpoint="api.bed.example:6443",
+            kubernetes_version="1.35.4",
+            join_user=self.join_user,
+            cluster_ca_certificate=str(self.api.directory / "ca.crt"),
+            cluster_ca_key=str(self.api.directory / "ca.key"),
+            runtime_directory=str(opened),
+            socket=str(self.socket),
+        )
+        self._configure(
+            "join",
+            listen_address="127.0.0.1",
+            listen_port=self.port,
+            key_service_socket=str(self.socket),
+            runtime_directory=str(runtime),
+            refusal_floor_seconds=0.05,
+        )
+
+    def _configure(self, name: str, **entries: object) -> None:
+        path = self.directory / f"{name}.yml"
+        path.write_text(json.dumps(entries))
+        path.chmod(0o644)
+
+    def _spawn(self, name: str, user: str) -> None:
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+        words = [sys.executable, run_service.__file__, name, user, str(self.directory / f"{name}.yml")]
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ
+            )
+
+    def _wait(self, name: str, answers: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                if answers():
+                    return
+            except Exception as error:
+                log = (self.directory / f"{name}.log").read_text()[-2000:]
+                if self.processes[name].poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{name} service: {log}") from error
+            time.sleep(0.05)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """What is changed in one exchange; nothing, by default.
+
+    ``fields`` of the request message, ``csr_name``: another node's; ``exporter``: another session's; ``challenge`` as
+    the machine takes it, ``bound`` as it is sent, ``sent``: the request's bytes after they were quoted; ``other``: a
+    TPM whose AK is shown beside our EK.
+    """
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    csr_name: str = ""
+    exporter: bytes = b""
+    challenge: Callable[[Challenge], Challenge] = _same
+    bound: Callable[[BoundEvidence], BoundEvidence] = _same
+    sent: Callable[[bytes], bytes] = _same
+    other: SoftTpm | None = None
+
+    @property
+    def ak(self) -> Any:
+        """The other TPM's AK."""
+        return self.other.ak.public if self.other else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanged:
+    """An exchange that was answered, for a test to use again."""
+
+    answer: Answer
+    response: bytes
+    exporter: bytes
+
+
+@dataclass(slots=True)
+class Machine:
+    """One machine: a test attester with a recorded boot, its memory, and what it knows of its cluster."""
+
+    name: str
+    bed: ServiceBed
+    directory: Path
+    boot: boots.Boot = field(default_factory=lambda: boots.load(GOOD_BOOT))
+    tpm: SoftTpm = field(init=False)
+    disk_id: str = ""
+
+    def __post_init__(self) -> None:
+        """Boot it."""
+        self.tpm = SoftTpm(self.boot.pcrs)
+        self.directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def store(self) -> TicketStore:
+        """Its ticket store."""
+        return TicketStore(self.directory / "tickets", require_memory=lambda directory: None)
+
+    @property
+    def machine(self) -> JoinMachine:
+        """What the join client asks of it."""
+        attester = Attester(tpm=self.tpm, ek=self.tpm.ek, ak=self.tpm.ak)
+        return JoinMachine(attester=attester, read_logs=self.logs, store=self.store, clock=SystemClock())
+
+    def config(self, **changes: Any) -> JoinConfig:
+        """Return what it knows before it asks."""
+        known = {
+            "endpoints": (self.bed.endpoint,),
+            "pins": JoinCaPins.from_pem(self.bed.bundle.join_ca_certificate),
+            "cluster_id": self.bed.bundle.cluster_id,
+            "node_name": self.name,
+            "disk_id": self.disk_id,
+        }
+        return JoinConfig(**{**known, **changes})
+
+    def logs(self) -> EventLogs:
+        """Return its event logs as they are now."""
+        path = NodeLockPaths(directory=self.directory).log
+        return logs_of(self.boot, nodelock=path.read_bytes() if path.exists() else b"")
+
+    def ask(self, **changes: Any) -> TicketMaterial:
+        """Ask for a ticket as the join client does."""
+        return asyncio.run(ask(self.bed.endpoint, self.config(**changes), self.machine))
+
+    def attack(self, attack: Attack) -> Exchanged:
+        """Ask for a ticket by hand, with one point changed."""
+        return asyncio.run(self._attack(attack))
+
+    async def _attack(self, attack: Attack) -> Exchanged:
+        config, asked = self.config(), self.machine
+        issuer = DoorkeeperIssuer(asked.attester)
+        async with connect(
+            self.bed.endpoint, pins=config.pins, cluster_id=config.cluster_id, issuer=issuer
+        ) as connection:
+            first = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=attack.ak or self.tpm.ak.public)
+            challenge = Challenge.parse(await call(connection, CHALLENGE, first.to_bytes()))
+            message = message_class("join.IssueJoinTicketRequest")(
+                certificate_request=kubelet_request(self.store.kubelet_key(), attack.csr_name or self.name),
+                event_logs=self.logs().to_bytes(),
+                **attack.fields,
+            )
+            request = message.SerializeToString()
+            context = BindingContext(
+                purpose=Purpose.JOIN,
+                cluster_id=config.cluster_id,
+                request=request,
+                exporter=attack.exporter or connection.exporter,
+                spki_sha256=connection.spki_sha256,
+            )
+            given = self._answered(attack.challenge(challenge), context, attack)
+            bound = attack.bound(given.bound)
+            sent = attack.sent(request)
+            response = await call(connection, ISSUE_JOIN_TICKET, sent, ((BINDING_METADATA, bound.to_bytes()),))
+            return Exchanged(answer=given, response=response, exporter=connection.exporter)
+
+    def _answered(self, challenge: Challenge, context: BindingContext, attack: Attack) -> Answer:
+        given = self.tpm
+        if attack.ak is not None:  # the TPM would refuse the credential, so the proof is a guess
+            key, proof = OneTimeKey.generate(), b"guess" * 6 + b"!!"
+            binding = exchange_digest(challenge, context, proof=proof, hpke_public=key.public)
+            evidence = issue(attack.other, attack.other.ak, qualifying_data=binding, pcrs=challenge.selection)
+            bound = BoundEvidence(
+                challenge_id=challenge.id,
+                evidence=evidence,
+                hpke_public=key.public,
+                proof=proof,
+                event_logs_sha256=self.logs().digest(),
+            )
+            return Answer(bound=bound, one_time_key=key, binding=binding, secret=bytes(32))
+        return answer(given, challenge, context, ek=given.ek, ak=given.ak, logs=self.logs())
+
+    def lock(self) -> None:
+        """Take the one-way lock."""
+        userspace = self.directory / "tpm2-measure.log"
+        userspace.write_bytes(self.boot.userspace)
+        paths = NodeLockPaths(directory=self.directory, userspace_log=userspace)
+        NodeLock(self.tpm, paths=paths).acquire(self.bed.bundle.cluster_id)
+
+    def enroll(self, *, name: str | None = None, role: Role = Role.WORKER, **spec: str) -> None:
+        """Write its identity, and the profile of the good boot, into the API as the site does."""
+        document = render_identity(identity_of(self.tpm.ek, name or self.name, role))
+        document["spec"] |= spec
+        self.bed.api.apply(document, render_profile(learned(boots.load(GOOD_BOOT))))
+
+    def identity(self) -> dict[str, Any]:
+        """Return its identity as the API has it now."""
+        name = identity_of(self.tpm.ek).name
+        return self.bed.api.get("nodeidentities.attested-kubernetes.dev", name)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
