@@ -32,7 +32,7 @@ extends_documentation_fragment:
 EXAMPLES = r"""
 - name: See what is missing
   attested.kubernetes.node_prerequisites_info:
-    packages: [containerd, containernetworking-plugins, python3-venv]
+    packages: [containerd, containernetworking-plugins, python3]
   register: machine
 
 - name: Stop if anything is

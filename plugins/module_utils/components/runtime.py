@@ -23,7 +23,7 @@ from ..result import Diff, Result
 from ..system import SystemRunner, write_atomic
 from .manifest import NodeRole
 from .plan import select_wheels
-from .store import open_bundle, sha256_of, this_architecture, verify_blobs
+from .store import open_bundle, sha256_of, this_architecture, unpack_member, verify_blobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,14 +89,26 @@ class RuntimeGateway:
         _extract(archive, wheels, scratch)
         requirements = scratch / "requirements.txt"
         requirements.write_text(archive.requirements(role), encoding="ascii")
-        pip = [str(target / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--isolated", "install"]
-        offline = ["--quiet", "--no-index", "--find-links", str(scratch), "--no-cache-dir", "--no-deps"]
+        python = str(target / "bin/python")
+        # the bundle's pip runs out of its wheel: making one by ensurepip would take longer than all the rest
+        pip = [python, str(_pip_of(archive, scratch) / "pip"), "--disable-pip-version-check", "--isolated", "install"]
+        offline = ["--quiet", "--no-index", "--find-links", str(scratch), "--no-cache-dir", "--no-deps", "--no-compile"]
+        pinned = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(requirements)]
+        # a service may not write into its own environment, so what services use is compiled here
+        compile_all = [
+            "-m",
+            "compileall",
+            "-q",
+            "-j",
+            "0",
+            "-x",
+            "/site-packages/ansible/|/tests?/",
+            str(target / "lib"),
+        ]
         try:
-            self._runner.run([self._python, "-m", "venv", str(target)], timeout_seconds=_PIP_SECONDS)
-            self._runner.run(
-                [*pip, *offline, "--require-hashes", "--only-binary", ":all:", "--requirement", str(requirements)],
-                timeout_seconds=_PIP_SECONDS,
-            )
+            self._runner.run([self._python, "-m", "venv", "--without-pip", str(target)], timeout_seconds=_PIP_SECONDS)
+            self._runner.run([*pip, *offline, *pinned], timeout_seconds=_PIP_SECONDS)
+            self._runner.run([python, *compile_all], timeout_seconds=_PIP_SECONDS)
         except SystemFault as error:
             shutil.rmtree(target, ignore_errors=True)
             raise ComponentError(
@@ -126,6 +138,15 @@ def install_runtime(params: Mapping[str, Any], check_mode: bool, *, gateway: Run
     )
 
 
+def _pip_of(archive: WheelArchive, scratch: Path) -> Path:
+    for wheel in archive.wheels:
+        if wheel.name == "pip":
+            return scratch / wheel.filename
+    raise ComponentError(
+        f"expected pip among the wheels for Python {archive.python}, it is not there", reason=Reason.BUNDLE_INCOMPLETE
+    )
+
+
 def _extract(archive: WheelArchive, source: Path, scratch: Path) -> None:
     known = {wheel.filename: wheel.sha256 for wheel in archive.wheels}
     with tarfile.open(source, "r:") as tar:
@@ -135,7 +156,7 @@ def _extract(archive: WheelArchive, source: Path, scratch: Path) -> None:
                     f"{source}: expected only the wheels of the manifest, got {member.name}",
                     reason=Reason.BUNDLE_HASH_MISMATCH,
                 )
-            tar.extract(member, scratch, filter="data")
+            unpack_member(tar, member, scratch / member.name)
     absent = sorted(name for name in known if not (scratch / name).is_file())
     wrong = sorted(name for name, value in known.items() if name not in absent and sha256_of(scratch / name) != value)
     if absent or wrong:

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import os
 import platform
+import shutil
 import tempfile
 import zlib
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from .manifest import MANIFEST_LIMIT, MANIFEST_NAME, Architecture, Manifest
 from .parse import parse_manifest
 
 if TYPE_CHECKING:
+    import tarfile
     from collections.abc import Iterable
 
     from .manifest import Blob, FileEntry
@@ -121,6 +123,15 @@ def unpack_file(source: Path, entry: FileEntry, target: Path) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    """Write one regular file out of ``tar``; the extraction filters of newer Pythons are not in Debian 12's."""
+    stream = tar.extractfile(member)
+    if stream is None:
+        raise ComponentError(f"expected a file, got {member.name}", reason=Reason.BUNDLE_HASH_MISMATCH)
+    with stream, target.open("wb") as sink:
+        shutil.copyfileobj(stream, sink, _CHUNK)
 
 
 def _copy_checked(source: Path, entry: FileEntry, sink: IO[bytes]) -> None:

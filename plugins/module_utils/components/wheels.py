@@ -17,7 +17,7 @@ from ..reasons import Reason
 from .cache import key_of, tree_digest
 from .images import add_file
 from .manifest import Architecture, WheelEntry
-from .store import sha256_of
+from .store import sha256_of, unpack_member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,6 +33,7 @@ _PLATFORMS = {
     Architecture.AMD64: ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"),
     Architecture.ARM64: ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64"),
 }
+_BACKEND = "hatchling==1.33.0"
 _PIP_SECONDS = 1800
 
 
@@ -96,7 +97,7 @@ class WheelCollector:
 
     def _build(self, target: Path) -> Mapping[str, Any]:
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            self._pip(["wheel", "--no-deps", "--wheel-dir", scratch, str(self.tree)])
+            self._pip(["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", scratch, str(self.tree)])
             (wheel,) = Path(scratch).glob("*.whl")
             row = _row(wheel, control_plane_only=False)
             wheel.replace(target)
@@ -107,18 +108,20 @@ class WheelCollector:
         rows = [*fetched.facts["wheels"], *own.facts["wheels"]]
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             with tarfile.open(fetched.path, "r:") as tar:
-                tar.extractall(scratch, filter="data")
+                for member in tar:
+                    unpack_member(tar, member, Path(scratch) / Path(member.name).name)
             (Path(scratch) / own.facts["wheels"][0]["filename"]).write_bytes(own.path.read_bytes())
             _pack(target, ((row["filename"], Path(scratch) / row["filename"]) for row in rows))
         return {"wheels": sorted(rows, key=lambda row: str(row["filename"]))}
 
     def _pip(self, words: list[str]) -> None:
         home = self.cache.root / "python"
+        pip = [str(home / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
         try:
-            if not (home / "bin/pip").is_file():
-                # the interpreter that runs this may come without pip
+            if not (home / "bin/hatchling").is_file():
+                # the interpreter that runs this may come without pip, and a build of its own for each wheel is slow
                 self.runner.run([sys.executable, "-m", "venv", str(home)], timeout_seconds=_PIP_SECONDS)
-            pip = [str(home / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
+                self.runner.run([*pip, "install", _BACKEND], timeout_seconds=_PIP_SECONDS)
             self.runner.run([*pip, *words], timeout_seconds=_PIP_SECONDS)
         except SystemFault as error:
             raise ComponentError(
