@@ -24,7 +24,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ev
     require_lock_register,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import LockRecord, read_value, render_record
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA1, ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots
 
@@ -161,13 +160,3 @@ def test_registers_that_can_hold_no_lock_are_refused(register: int) -> None:
     with pytest.raises(Refusal, match=f"from 0 to 15 for the node lock, got {register}") as caught:
         require_lock_register(register)
     assert caught.value.code == "NODELOCK_REGISTER_RESETTABLE"
-
-
-def test_the_record_that_the_lock_writes_is_the_one_that_is_read() -> None:
-    """Writer and verifier live in two packages; they agree on the form and on the reading."""
-    written = render_record(LockRecord(cluster_id=OURS, index=15, boot_id="b", timestamp=7))
-    value = extend(BOOT.pcrs[15], hashlib.sha256(OURS).digest())
-    (record,) = parse_records(written, "node lock log")
-    theirs = read_value(value, userspace=BOOT.userspace, nodelock=written)
-    assert (reading(value, record).cluster_id, theirs.cluster_id) == (OURS, OURS)
-    assert reading(value, record).state.value == theirs.state.value == "locked"
