@@ -1,0 +1,182 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the two services survive, and what the join service cannot give away."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import fetch_ticket, pause_before_retry
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import KeyClient
+from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
+    from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
+
+    Machines = Callable[..., Machine]
+
+TICKETS = 100
+PLANTED = b"canary-planted-in-a-request-0001"
+
+
+@pytest.fixture
+def own(api: ApiBed) -> Iterator[ServiceBed]:
+    """Services of this test alone."""
+    made = ServiceBed(api)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def spellings(secret: bytes) -> set[bytes]:
+    """Return how a secret could lie in a memory: raw, hex, base64."""
+    return {secret, secret.hex().encode(), base64.b64encode(secret).rstrip(b"=")}
+
+
+def canaries(bundle: KeyBundle, disks: list[str]) -> dict[str, bytes]:
+    """Return every secret that 100 tickets had to do with."""
+    found = {
+        "master secret": bundle.master.key.reveal(),
+        "join CA key": bundle.join_ca_key.reveal().splitlines()[1],
+        "measurement secret": bundle.measurement_secret().reveal(),
+    }
+    return found | {
+        f"disk key {number}": disk_key(bundle.master, DiskId(disk)).reveal() for number, disk in enumerate(disks)
+    }
+
+
+def found_in(memory: bytes, secrets: dict[str, bytes]) -> set[str]:
+    """Return the names of the secrets that a memory holds."""
+    return {name for name, secret in secrets.items() if any(one in memory for one in spellings(secret))}
+
+
+@contextlib.contextmanager
+def planted(bed: ServiceBed) -> Iterator[None]:
+    """Let the join service hold a canary: the beginning of a TLS record, which it keeps until the rest comes."""
+    hello = b"\x16\x03\x01" + (400).to_bytes(2, "big") + b"\x01\x00" + (396).to_bytes(2, "big") + PLANTED * 4
+    with socket.create_connection(("127.0.0.1", bed.port)) as connection:
+        connection.sendall(hello)
+        time.sleep(0.5)
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may read the memory of another user's process")
+def test_the_join_services_memory_holds_no_secret(own: ServiceBed, tmp_path: Path) -> None:
+    """After 100 tickets. The scan first finds what is planted, and finds every secret in the key service."""
+    machines = [Machine(f"mem-{number}", own, tmp_path / str(number)) for number in range(4)]
+    disks = set()
+    for machine in machines:
+        machine.enroll()
+    for number in range(TICKETS):
+        disks.add(machines[number % len(machines)].ask().public.disk_id)
+    secrets = canaries(own.bundle, sorted(disks))
+    with planted(own):
+        assert found_in(own.memory("join"), {"planted": PLANTED}) == {"planted"}
+    assert {"master secret", "join CA key", "measurement secret"} <= found_in(own.memory("key"), secrets)
+    assert found_in(own.memory("join"), secrets) == set()
+
+
+def test_each_service_killed_and_started_again_goes_on(own: ServiceBed, tmp_path: Path) -> None:
+    machine = Machine("kill-1", own, tmp_path / "kill-1")
+    machine.enroll()
+    first = machine.ask()
+    own.kill("join")
+    with pytest.raises(AttestedError) as away:
+        fetch_ticket(machine.config(), machine.machine)
+    assert away.value.code == "PEER_UNREACHABLE"
+    assert pause_before_retry(away.value)
+    own.start_join_service()
+    assert machine.ask() == first
+    own.kill("key")
+    with pytest.raises(AttestedError) as deaf:
+        fetch_ticket(machine.config(), machine.machine)
+    assert deaf.value.code == "JOIN_SERVICE_UNAVAILABLE"
+    assert pause_before_retry(deaf.value)
+    own.start_key_service()
+    assert machine.ask().public.disk_id == first.public.disk_id
+    assert machine.identity()["status"]["diskId"] == first.public.disk_id
+
+
+def test_a_key_service_killed_in_the_middle_leaves_one_disk(own: ServiceBed, tmp_path: Path) -> None:
+    """Machines ask while the key service is killed again and again: each ends with the one disk of its identity."""
+    machines = [Machine(f"mid-{number}", own, tmp_path / str(number)) for number in range(3)]
+    for machine in machines:
+        machine.enroll()
+    disks: dict[str, set[str]] = {machine.name: set() for machine in machines}
+
+    def keep_asking(machine: Machine) -> None:
+        while len(disks[machine.name]) == 0 or not done.is_set():
+            try:
+                disks[machine.name].add(machine.ask().public.disk_id)
+            except AttestedError as error:
+                assert pause_before_retry(error), error
+
+    done = threading.Event()
+    threads = [threading.Thread(target=keep_asking, args=(machine,)) for machine in machines]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        own.kill("key")
+        own.start_key_service()
+    done.set()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert [len(found) for found in disks.values()] == [1, 1, 1]
+    for machine in machines:
+        assert disks[machine.name] == {machine.identity()["status"]["diskId"]}
+
+
+def test_without_the_api_nothing_is_released(own: ServiceBed, tmp_path: Path) -> None:
+    """The key service is pointed at a port where nobody listens."""
+    machine = Machine("api-1", own, tmp_path / "api-1")
+    machine.enroll()
+    own.kill("key")
+    config = (own.directory / "key.yml").read_text()
+    (own.directory / "key.yml").write_text(config.replace(own.api.server, "https://127.0.0.1:9"))
+    own.start_key_service()
+    with pytest.raises(AttestedError) as caught:
+        machine.ask()
+    assert caught.value.code == "JOIN_SERVICE_UNAVAILABLE"
+    assert own.last_refusal()["reason"] == "API_UNAVAILABLE"
+
+
+def test_the_join_service_stays_small(own: ServiceBed, tmp_path: Path) -> None:
+    machine = Machine("rss-1", own, tmp_path / "rss-1")
+    machine.enroll()
+    for _ in range(20):
+        machine.ask()
+    assert own.resident_bytes("join") < 120e6
+
+
+def test_another_user_is_not_heard_by_the_key_service(own: ServiceBed) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    own.socket.chmod(0o666)
+    child = os.fork()
+    if child == 0:
+        os.setgid(1)
+        os.setuid(1)
+        try:
+            KeyClient(own.socket).health()
+        except AttestedError as error:
+            os._exit(7 if error.code == "KEY_SERVICE_CALLER_UNKNOWN" else 8)
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert [line for line in own.lines("key") if line["event"] == "caller_refused"][-1]["user"] == 1
