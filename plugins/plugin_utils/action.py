@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ansible.plugins.action import ActionBase
@@ -40,7 +41,8 @@ class AttestedAction(ActionBase):
         answer: dict[str, Any] = super().run(tmp, task_vars)
         if self.MODULE and not self.runs_here():
             return {**answer, **self._execute_module(self.MODULE, task_vars=task_vars)}
-        _checked, params = self.validate_argument_spec(**self.SPEC.arguments())
+        _checked, options = self.validate_argument_spec(**self.SPEC.arguments())
+        params = json.loads(json.dumps(options))  # plain values: Ansible tags its own, and YAML refuses to write those
         self.task_vars = task_vars or {}
         try:
             result = self.perform(params, bool(self._task.check_mode))

@@ -39,7 +39,7 @@ def read_nodes(
 
     ``hosts``: host name to its variables; ``groups``: group name to its hosts.
     """
-    roles = {host: role for group, role in _ROLES.items() for host in groups.get(group, ())}
+    roles = {str(host): role for group, role in _ROLES.items() for host in groups.get(group, ())}
     problems = [
         *_in_two_groups(groups),
         *(problem for host in roles for problem in _problems(host, hosts.get(host, {}))),
