@@ -109,7 +109,7 @@ def host_state(lab: Lab) -> dict[str, Any]:
         ],
         "routes": [_json("ip", "-j", family, "route", "show", "table", "all") for family in ("-4", "-6")],
         "rules": subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=False).stdout,
-        "mounts": sorted(line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()),
+        "mounts": sorted(Path("/proc/self/mounts").read_text().splitlines()),
         "groups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/") if lab.name in path.parts),
         "namespaces": sorted(path.name for path in Path("/run/netns").glob("*") if path.name == lab.name),
         "processes": _processes(str(lab.directory)),

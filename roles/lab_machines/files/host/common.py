@@ -55,9 +55,10 @@ class LabError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lab:
-    """A lab: its name on the host, its own directory (removed by ``lab_down``) and the cache (kept)."""
+    """A lab: its name and loopback addresses on the host, its directory (goes with ``lab_down``), the cache (stays)."""
 
     name: str
+    loopback: str
     root: Path
     cache: Path
 
@@ -99,11 +100,13 @@ def program(work: Callable[[Lab, str], bool | dict[str, Any]], commands: Sequenc
     parser = ArgumentParser()
     parser.add_argument("command", choices=commands)
     parser.add_argument("--name", required=True, help="name of the lab on this host")
+    parser.add_argument("--loopback", required=True, help="first three bytes of the addresses of its machines here")
     parser.add_argument("--lab", type=Path, required=True, help="directory of the lab")
     parser.add_argument("--cache", type=Path, required=True, help="directory for what outlives a lab")
     options = parser.parse_args()
     try:
-        done = work(Lab(name=options.name, root=options.lab, cache=options.cache), options.command)
+        lab = Lab(name=options.name, loopback=options.loopback, root=options.lab, cache=options.cache)
+        done = work(lab, options.command)
     except (LabError, OSError) as error:
         sys.exit(str(error))
     sys.stdout.write(json.dumps(done if isinstance(done, dict) else {"changed": done}) + "\n")

@@ -4,16 +4,14 @@
 """Reach the machines of the lab from the host by loopback addresses, without a link or route on the host.
 
 A socket belongs to the network namespace it was made in: the program opens its listening sockets, then enters the
-namespace of the lab, and everything that it opens from then on is there. It reads the machines of the lab directory
-at its start, so another machine means another start; ``ensure`` does that, and only then.
+namespace of the lab, and everything that it opens from then on is there. It listens for every machine that there
+can be, so that one more machine does not interrupt the connections of the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
-import hashlib
-import json
 import os
 import signal
 import socket
@@ -21,10 +19,10 @@ import subprocess
 import sys
 import time
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 from common import Lab, LabError, program, runs, write
-from machines import Machine, all_machines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,25 +30,28 @@ if TYPE_CHECKING:
 
 CLONE_NEWNET = 0x40000000
 CONNECT_SECONDS = 5.0
-START_SECONDS = 5.0
+START_SECONDS = 20.0
 CHUNK = 1 << 16
 
 # ssh, Kubernetes API, init, join, verification, recovery
 PORTS = (22, 6443, 9000, 9090, 9091, 9999)
 
+# last byte of both addresses: the control plane, workers, guests
+NUMBERS = (11, *range(21, 30), *range(31, 50))
+SUBNET = "10.89.7"
+
 Listener = tuple[socket.socket, str, int]
 
 
-def listen(machines: list[Machine]) -> list[Listener]:
+def listen(loopback: str) -> list[Listener]:
     """Open every listening socket in the host's namespace; each with the address that it leads to."""
     result = []
-    for machine in machines:
-        for port in PORTS:
-            try:
-                listener = socket.create_server((machine.forward, port), backlog=128)
-            except OSError as error:
-                raise LabError(f"expected {machine.forward}:{port} to be free, got: {error.strerror}") from error
-            result.append((listener, machine.address, port))
+    for number, port in product(NUMBERS, PORTS):
+        try:
+            listener = socket.create_server((f"{loopback}.{number}", port), backlog=128)
+        except OSError as error:
+            raise LabError(f"expected {loopback}.{number}:{port} to be free, got: {error.strerror}") from error
+        result.append((listener, f"{SUBNET}.{number}", port))
     return result
 
 
@@ -101,18 +102,11 @@ async def serve(listeners: list[Listener]) -> None:
     await stop.wait()
 
 
-def description(lab: Lab) -> str:
-    """Return a digest of what a forwarder started now would do."""
-    targets = sorted((machine.forward, machine.address) for machine in all_machines(lab))
-    return hashlib.sha256(json.dumps([targets, PORTS]).encode()).hexdigest()
-
-
 def run_forwarder(lab: Lab) -> None:
     """Be the forwarder: listen, enter the namespace, give up root, serve."""
-    listeners = listen(all_machines(lab))
+    listeners = listen(lab.loopback)
     enter(lab.namespace)
     write(lab.forwarder_pid, f"{os.getpid()}\n")
-    write(lab.root / "forwarder.digest", description(lab))
     nobody = 65534
     os.setgroups([])
     os.setresgid(nobody, nobody, nobody)
@@ -121,16 +115,12 @@ def run_forwarder(lab: Lab) -> None:
 
 
 def ensure(lab: Lab) -> bool:
-    """Start the forwarder unless one runs for exactly these machines; True if it was started."""
-    digest = lab.root / "forwarder.digest"
-    running = runs(lab.forwarder_pid, lab.root)
-    if running and digest.exists() and digest.read_text() == description(lab):
+    """Start the forwarder unless it runs; True if it was started."""
+    if runs(lab.forwarder_pid, lab.root):
         return False
-    if running:
-        os.kill(running, signal.SIGTERM)
-        wait_until(lambda: not runs(lab.forwarder_pid, lab.root), "the old forwarder to end")
     lab.forwarder_pid.unlink(missing_ok=True)
-    argv = [sys.executable, __file__, "run", "--name", lab.name, "--lab", str(lab.root), "--cache", str(lab.cache)]
+    options = ["--name", lab.name, "--loopback", lab.loopback, "--lab", str(lab.root), "--cache", str(lab.cache)]
+    argv = [sys.executable, "-B", __file__, "run", *options]
     with (lab.root / "forwarder.log").open("wb") as log:
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
