@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..atls import JoinCaPins
@@ -28,13 +27,13 @@ from .wipe import Wipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from ..attestation import LockReading
     from ..errors import AttestedError
     from ..nodelock import Acquisition
 
 _LOG_LIMIT = 1 << 20
-_COMMAND_LINE = Path("/proc/cmdline")
 _COMMAND_LINE_LIMIT = 1 << 14
 
 
@@ -195,7 +194,7 @@ def read_logs(config: NodeConfig) -> EventLogs:
         firmware=_content(config.logs.firmware),
         userspace=_content(config.logs.userspace),
         nodelock=_content(NodeLockPaths().log),
-        command_line=_content(_COMMAND_LINE, limit=_COMMAND_LINE_LIMIT),
+        command_line=_content(config.logs.command_line, limit=_COMMAND_LINE_LIMIT),
     )
 
 

@@ -32,14 +32,19 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,6
 _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
 _FIELDS = ("version", "name", "cluster_name", "cluster_id", "endpoints", "join_ca", "tcti", "logs")
 _LOGS = ("firmware", "userspace")
+_COMMAND_LINE = "/proc/cmdline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLogPaths:
-    """Where the two logs of the boot lie: the firmware's (TCG) and systemd's (JSON-seq)."""
+    """Where the two logs of the boot lie: the firmware's (TCG) and systemd's (JSON-seq).
+
+    ``command_line`` is the kernel's command line as text; a verifier shows it where its hash is in the firmware's log.
+    """
 
     firmware: Path
     userspace: Path
+    command_line: Path = Path(_COMMAND_LINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +84,7 @@ def parse_node_config(data: bytes, *, where: str = DEFAULT_PATH) -> NodeConfig:
         endpoints=tuple(_endpoint(text) for text in body["endpoints"]),
         join_ca=body["join_ca"].encode("ascii"),
         tcti=body["tcti"],
-        logs=EventLogPaths(**{name: Path(body["logs"][name]) for name in _LOGS}),
+        logs=EventLogPaths(**{name: Path(path) for name, path in body["logs"].items()}),
     )
 
 
@@ -128,9 +133,9 @@ def _check_tcti(name: str, value: Any) -> list[str]:
 
 
 def _check_logs(name: str, value: Any) -> list[str]:
-    if not isinstance(value, dict) or set(value) != set(_LOGS):
+    if not isinstance(value, dict) or set(value) - {"command_line"} != set(_LOGS):
         return [f"{name}: expected {' and '.join(_LOGS)}, got {value!r}"]
-    return [problem for log in _LOGS for problem in _check_path(f"{name}.{log}", value[log])]
+    return [problem for log in value for problem in _check_path(f"{name}.{log}", value[log])]
 
 
 _CHECKS = {

@@ -21,19 +21,16 @@ if TYPE_CHECKING:
     from .node_config import EventLogPaths
 
 NODELOCK_LOG = Path("/run/attested/nodelock.log")
-COMMAND_LINE = Path("/proc/cmdline")
 _LOG_LIMIT = 512 << 10
 
 
-def read_event_logs(
-    paths: EventLogPaths, *, nodelock: Path = NODELOCK_LOG, command_line: Path = COMMAND_LINE
-) -> EventLogs:
+def read_event_logs(paths: EventLogPaths, *, nodelock: Path = NODELOCK_LOG) -> EventLogs:
     """Return the logs of this boot; one that does not exist is empty, and then its registers count by value alone."""
     return EventLogs(
         firmware=_content(paths.firmware),
         userspace=_content(paths.userspace),
         nodelock=_content(nodelock),
-        command_line=_content(command_line),
+        command_line=_content(paths.command_line),
     )
 
 

@@ -49,6 +49,14 @@ def test_a_good_file_is_read(body, tmp_path: Path):
     assert config.logs.userspace == Path("/run/log/x")
 
 
+def test_the_command_line_is_the_kernels_unless_it_lies_elsewhere(body):
+    assert parse_node_config(yaml.safe_dump(body).encode()).logs.command_line == Path("/proc/cmdline")
+
+    body["logs"]["command_line"] = "/srv/boot/cmdline.txt"
+
+    assert parse_node_config(yaml.safe_dump(body).encode()).logs.command_line == Path("/srv/boot/cmdline.txt")
+
+
 CASES: list[Any] = [
     pytest.param(lambda b: b.update(version=2), "version: expected 1, got 2", id="another version"),
     pytest.param(lambda b: b.update(extra=1), "unknown field extra", id="unknown field"),
@@ -65,6 +73,10 @@ CASES: list[Any] = [
     pytest.param(lambda b: b.update(join_ca=[PEM]), "one or two certificates", id="pins as a list"),
     pytest.param(lambda b: b.update(tcti="tabrmd:"), "tcti: expected device:PATH", id="unknown TPM interface"),
     pytest.param(lambda b: b.update(logs={"firmware": "/x"}), "logs: expected firmware and userspace", id="one log"),
+    pytest.param(
+        lambda b: b["logs"].update(command_line="x"), "logs.command_line: expected an absolute", id="relative"
+    ),
+    pytest.param(lambda b: b["logs"].update(ima="/x"), "logs: expected firmware and userspace", id="a third log"),
     pytest.param(lambda b: b["logs"].update(firmware="x"), "logs.firmware: expected an absolute", id="relative log"),
 ]
 
