@@ -40,7 +40,7 @@ class FakeGateway:
 
     def status(self, name: str) -> dict[str, Any]:
         """Return the status of an identity."""
-        return self._objects[IDENTITIES][name]["status"]
+        return dict(self._objects[IDENTITIES][name]["status"])
 
     def objects(self, plural: str) -> tuple[Mapping[str, Any], ...]:
         """Return all objects of a kind, without apiVersion and kind, as a list has them."""
