@@ -137,16 +137,22 @@ def api_bed() -> Counts:
     return _pytest("tests/api_bed")
 
 
+def machines() -> Counts:
+    """Machines of a lab: real boots, reboots, guests, and a host that is as before."""
+    return _pytest("tests/system/lab_machines")
+
+
 STAGES: dict[str, Callable[[], Counts]] = {
     "api_bed": api_bed,
     "component": component,
     "lint": lint,
+    "machines": machines,
     "sanity": sanity,
     "unit": unit,
 }
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity"),
-    "nightly": ("lint", "unit", "sanity", "component", "api_bed"),
+    "nightly": ("lint", "unit", "sanity", "component", "api_bed", "machines"),
     "test": ("lint", "unit", "sanity", "component", "api_bed"),
 }
 
