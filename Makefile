@@ -1,22 +1,33 @@
-# Everything a newcomer types. `make lab` and `make test` need nothing but a clone and the packages they ask for.
+# Everything a newcomer types. `make lab` and `make test` need nothing but a clone and the packages that they ask for.
 PYTHON ?= python3
-BIN := .venv/bin
-PLAY := ANSIBLE_STDOUT_CALLBACK=attested.kubernetes.stages $(BIN)/ansible-playbook
+LAB := $(HOME)/.local/state/attested-lab
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export ANSIBLE_STDOUT_CALLBACK = attested.kubernetes.stages
+need = tests/support/prerequisites
+play = echo && echo '$$ ansible-playbook attested.kubernetes.$(1)' && ansible-playbook attested.kubernetes.$(1)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
+lab: .venv/ready ## an attested cluster on this machine, and machines that it refuses
+	@$(need) lab && $(call play,lab_machines) && cd $(LAB)/site && $(call play,lab) && $(call play,init) && $(call play,node) && $(call play,lab_tour)
+
+lab-shell: ## a shell in the lab's network
+	@exec $(LAB)/shell
+
+lab-down: .venv/ready ## removes the lab and puts back what it changed
+	@$(call play,lab_down)
+
 check: .venv/ready ## lint, unit tests and sanity: two minutes
-	@$(BIN)/python tests/run.py check
+	@python tests/run.py check
 
 test: .venv/ready ## everything that needs no night
-	@tests/support/prerequisites test && $(BIN)/python tests/run.py test
+	@$(need) test && python tests/run.py test
 
 nightly: .venv/ready ## test, and what takes long
-	@tests/support/prerequisites test && $(BIN)/python tests/run.py nightly
+	@$(need) test && python tests/run.py nightly
 
 .venv/ready: pyproject.toml galaxy.yml
-	@PYTHON=$(PYTHON) tests/support/prerequisites check
-	@$(PYTHON) -m venv .venv && $(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' && touch $@
+	@PYTHON=$(PYTHON) $(need) check && $(PYTHON) -m venv .venv && pip install --quiet --disable-pip-version-check -e '.[dev]' && touch $@
 
-.PHONY: help check test nightly
+.PHONY: help lab lab-shell lab-down check test nightly
