@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 CLUSTER_ID = bytes(range(32))
 ECHO = "/test.Echo/Say"
-QUICK = Limits(rejection_floor_seconds=0.05, handshake_seconds=2.0)
+QUICK = Limits(rejection_floor_seconds=0.05)
 
 
 def honest_evidence(user_data: bytes, nonce: bytes) -> bytes:
@@ -217,7 +217,7 @@ def connected_sessions() -> tuple[TlsSession, TlsSession]:
     return server, client
 
 
-async def settled(condition: Any, *, seconds: float = 5) -> None:
+async def settled(condition: Any, *, seconds: float = 30) -> None:
     """Wait until ``condition()`` is true; fails when it never is."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for belongs to the code under test

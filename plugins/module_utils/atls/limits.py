@@ -32,8 +32,8 @@ class Limits:
     """Connections that have shown evidence; one more is closed at once."""
     served_per_source: int = 128
     """The same for one address."""
-    handshake_seconds: float = 5.0
-    """From the first byte to the end of the TLS handshake."""
+    handshake_seconds: float = 10.0
+    """From the first byte to the end of the TLS handshake; in it the peer's TPM quotes, and slow ones need seconds."""
     judging_seconds: float = 10.0
     """For the judgement of evidence, waiting for a free worker included."""
     judging_workers: int = 2

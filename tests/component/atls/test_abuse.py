@@ -24,8 +24,8 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @pytest.fixture
 async def bed() -> AsyncIterator[Bed]:
-    """A relay with its service, with short times."""
-    async with running_bed(limits=Limits(handshake_seconds=1.5, rejection_floor_seconds=0.05)) as running:
+    """A relay with its service, patient enough for a machine that does ten other things."""
+    async with running_bed(limits=Limits(handshake_seconds=60, rejection_floor_seconds=0.05)) as running:
         yield running
 
 
@@ -61,13 +61,23 @@ def closed(streams: list[Stream]) -> None:
     ],
 )
 async def test_good_machines_pass_while_strangers_wait(bed: Bed, first: bytes) -> None:
-    """Two hundred connections that go nowhere keep nobody out, and are dropped in time."""
+    """Two hundred connections that go nowhere keep nobody out, and leave nothing behind when they go."""
     strangers = await opened(bed, HALF_OPEN, first)
     await settled(lambda: bed.listener.unverified == HALF_OPEN)
     assert all(await asyncio.gather(*(bed.say() for _unused in range(5))))
-    await settled(lambda: bed.listener.unverified == 0)
-    assert set(bed.events.reasons("connection_failed")) == {"CONNECTION_TIMEOUT"}
+    assert bed.listener.unverified >= HALF_OPEN
     closed(strangers)
+    await settled(lambda: bed.listener.unverified == 0)
+
+
+@pytest.mark.parametrize("first", [b"", client_hello()], ids=["nothing said", "half-open"])
+async def test_a_silent_stranger_is_dropped_in_time(first: bytes) -> None:
+    """By the limit, with its reason."""
+    async with running_bed(limits=Limits(handshake_seconds=0.3)) as bed:
+        strangers = await opened(bed, 3, first)
+        await settled(lambda: bed.events.reasons("connection_failed") == ["CONNECTION_TIMEOUT"] * 3)
+        await settled(lambda: bed.listener.unverified == 0)
+        closed(strangers)
 
 
 async def test_the_oldest_strangers_give_way() -> None:
@@ -81,20 +91,21 @@ async def test_the_oldest_strangers_give_way() -> None:
         closed(strangers)
 
 
-async def test_a_dripping_hello_ends_in_time(bed: Bed) -> None:
+async def test_a_dripping_hello_ends_in_time() -> None:
     """A byte now and then does not extend the time."""
-    ((reader, writer),) = await opened(bed, 1)
+    async with running_bed(limits=Limits(handshake_seconds=0.5)) as bed:
+        ((reader, writer),) = await opened(bed, 1)
 
-    async def drip() -> None:
-        for piece in pieces(client_hello(), 1):
-            writer.write(piece)
-            await asyncio.sleep(0.05)
+        async def drip() -> None:
+            for piece in pieces(client_hello(), 1):
+                writer.write(piece)
+                await asyncio.sleep(0.05)
 
-    dripping = asyncio.create_task(drip())
-    assert await asyncio.wait_for(reader.read(), 10) == b""
-    dripping.cancel()
-    assert bed.events.reasons("connection_failed") == ["CONNECTION_TIMEOUT"]
-    writer.transport.abort()
+        dripping = asyncio.create_task(drip())
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+        dripping.cancel()
+        assert bed.events.reasons("connection_failed") == ["CONNECTION_TIMEOUT"]
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +122,7 @@ async def test_junk_is_closed_at_once(bed: Bed, junk: bytes) -> None:
     """Without an answer, with one reason in the log."""
     ((reader, writer),) = await opened(bed, 1, junk)
     with suppress(ConnectionResetError):  # our end may close with bytes still unread
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), 30) == b""
     assert bed.events.reasons("connection_failed") == ["CLIENT_HELLO_MALFORMED"]
     writer.transport.abort()
 

@@ -197,7 +197,6 @@ async def test_a_rejected_peer_is_cut_off() -> None:
     """It may not hold its connection longer than the limit says."""
     limits = Limits(rejection_floor_seconds=0.01, rejected_seconds=0.2)
     async with running_bed(limits=limits) as bed, dial(bed, HashIssuer(lambda *_rest: b"x")):
-        assert bed.listener.unverified == 1
         await settled(lambda: bed.listener.unverified == 0)
 
 
@@ -350,7 +349,7 @@ async def test_nothing_remains(bed: Bed) -> None:
 async def test_stop_lets_running_calls_end() -> None:
     """Open connections get the grace; then they are closed and the client knows."""
     async with running_bed() as bed, dial(bed) as connection:
-        stopping = asyncio.create_task(bed.listener.stop(grace_seconds=0.5))
+        stopping = asyncio.create_task(bed.listener.stop(grace_seconds=2))
         await asyncio.sleep(0.1)
         assert await call(connection.channel())
         await stopping

@@ -9,7 +9,7 @@ import asyncio
 import shutil
 import socket
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from OpenSSL import SSL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -194,12 +194,12 @@ class ResumingServer:
 async def test_openssl_cannot_resume_either(bed: Bed, tmp_path: Path) -> None:
     """OpenSSL sends a ticket whatever it is told; it opens nothing."""
     files = client_files(bed)
-    stored = str(tmp_path / "session.pem")
-    await s_client(bed, "-alpn", "h2", "-sess_out", stored, *files)
-    said = await s_client(bed, "-alpn", "h2", "-sess_in", stored, *files)
+    stored = tmp_path / "session.pem"
+    await s_client(bed, "-alpn", "h2", "-sess_out", str(stored), *files, until=lambda _: stored.exists())
+    said = await s_client(bed, "-alpn", "h2", "-sess_in", str(stored), *files)
     assert "New, TLSv1.3" in said
     assert "Reused" not in said
-    assert len(bed.validator.calls) == 2
+    await settled(lambda: len(bed.validator.calls) == 2)
 
 
 # ---- versions and protocols
@@ -218,8 +218,9 @@ def client_files(bed: Bed) -> tuple[str, ...]:
     return ("-cert", str(certificate), "-key", str(certificate))
 
 
-async def s_client(bed: Bed, *options: str) -> str:
-    """Return everything that openssl s_client says of the relay."""
+async def s_client(bed: Bed, *options: str, until: Callable[[str], bool] | None = None) -> str:
+    """Return what openssl s_client says of the relay until it ends, or ``until`` is true of it (the summary is out)."""
+    enough = until or (lambda said: "Verify return code" in said)
     process = await asyncio.create_subprocess_exec(
         "openssl",
         "s_client",
@@ -231,15 +232,19 @@ async def s_client(bed: Bed, *options: str) -> str:
         stderr=asyncio.subprocess.STDOUT,
     )
     assert process.stdin is not None
+    assert process.stdout is not None
+    said = b""
     try:
-        async with asyncio.timeout(10):
-            await asyncio.sleep(0.3)
+        async with asyncio.timeout(20):
+            while not enough(said.decode("utf-8", "replace")) and not process.stdout.at_eof():
+                with suppress(TimeoutError):
+                    said += await asyncio.wait_for(process.stdout.read(1 << 16), 0.1)
             process.stdin.close()
-            said, _unused = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        raise
-    return said.decode("utf-8", "replace")
+            rest, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return (said + rest).decode("utf-8", "replace")
 
 
 @needs_openssl
@@ -252,7 +257,7 @@ async def s_client(bed: Bed, *options: str) -> str:
 )
 async def test_openssl_is_told_what_is_wrong(bed: Bed, options: tuple[str, ...], expected: str) -> None:
     """And the relay lives on."""
-    assert expected in await s_client(bed, *options)
+    assert expected in await s_client(bed, *options, until=lambda said: expected in said)
     assert bed.events.reasons("connection_failed") == ["TLS_HANDSHAKE_FAILED"]
     assert await bed.say()
 
@@ -275,7 +280,7 @@ async def test_openssl_sees_the_join_ca_and_one_nonce(bed: Bed) -> None:
 )
 async def test_a_peer_without_http2_is_not_served(bed: Bed, alpn: tuple[str, ...]) -> None:
     """Nothing of it goes further."""
-    await s_client(bed, *alpn, *client_files(bed))
+    await s_client(bed, *alpn, *client_files(bed), until=lambda _: bool(bed.events.reasons("connection_failed")))
     assert bed.events.reasons("connection_failed") == ["TLS_HANDSHAKE_FAILED"]
     assert bed.validator.calls == []
 

@@ -11,12 +11,14 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import AttestedConnection, connect
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_check import PinnedService
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.session import TlsSession
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.wire import Splice, Wire
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
@@ -27,8 +29,12 @@ from ansible_collections.attested.kubernetes.tests.support.atls import (
     call,
     connected_sessions,
     running_bed,
+    service_credentials,
     settled,
 )
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 MEGABYTE = bytes(1 << 20)
 
@@ -89,8 +95,8 @@ async def test_a_peer_that_takes_nothing_is_cut_off() -> None:
     await asyncio.sleep(0)
     await pushed(service, 50)
     service.close()
-    await asyncio.wait_for(joined, 5)
-    await asyncio.wait_for(network.closed, 5)
+    await asyncio.wait_for(joined, 30)
+    await asyncio.wait_for(network.closed, 30)
     outside.close()
 
 
@@ -102,8 +108,8 @@ async def test_bytes_that_are_no_tls_end_both_sides() -> None:
     splice = Splice(server, network, local)
     joined = asyncio.create_task(splice.run(seconds=None, linger_seconds=0))
     await asyncio.get_running_loop().sock_sendall(outside, b"\x17\x03\x03\x00\x20" + bytes(32))
-    await asyncio.wait_for(joined, 5)
-    await asyncio.wait_for(local.closed, 5)
+    await asyncio.wait_for(joined, 30)
+    await asyncio.wait_for(local.closed, 30)
     assert splice.error is not None
     assert splice.error.code == "TLS_BROKEN"
     outside.close()
@@ -150,6 +156,36 @@ async def test_another_process_is_not_let_in(tmp_path: Path) -> None:
     said, _unused = await asyncio.wait_for(other.communicate(), 10)
     door.close()
     assert (said.strip(), len(entered), connection._task) == (b"b''", 1, None)
+
+
+class OtherLeaf(TlsSession):
+    """A session that has another certificate after the handshake than the one that was checked in it."""
+
+    def __init__(self) -> None:
+        self.leaf = service_credentials(make_join_ca("other", now=SystemClock().now())).chain[0]
+
+    def handshake(self) -> bool:
+        return True
+
+    def outgoing(self) -> bytes:
+        return b""
+
+    def peer_chain(self) -> tuple[x509.Certificate, ...]:
+        return (self.leaf,)
+
+
+@pytest.mark.parametrize("checked", [True, False], ids=["another one was checked", "none was checked"])
+async def test_the_certificate_that_counts_is_the_one_that_was_checked(checked: bool) -> None:
+    """Whatever OpenSSL calls back or does not, no connection goes on with a server nobody has judged."""
+    ca = make_join_ca("test", now=SystemClock().now())
+    check = PinnedService(JoinCaPins.from_pem(ca.certificate), CLUSTER_ID, SystemClock())
+    connection = AttestedConnection(check, None, SystemClock())
+    connection.server_certificate = service_credentials(ca).chain[0] if checked else None
+    network, other = await wired()
+    with pytest.raises(TransportError, match="TLS_HANDSHAKE_FAILED"):
+        await connection._shake_hands(network, OtherLeaf())
+    network.abort()
+    other.close()
 
 
 def files_in(directory: str) -> list[str]:
