@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..module_utils.adapter import ArgumentSpec, Result
 from ..module_utils.site import Site, admin
 from ..module_utils.site.admin import Access
+from ..module_utils.system import SystemClock
 from ..plugin_utils.action import AttestedAction
 from ..plugin_utils.vault import AnsibleVault
 
@@ -35,11 +36,10 @@ class ActionModule(AttestedAction):
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
         """Request or write."""
         site, vault = Site.at(params["site"]), AnsibleVault()
-        if check_mode:
-            return Result(changed=not site.admin_kubeconfig.exists())
         if not params["certificate"]:
-            made = not site.admin_key.exists()
-            return Result(changed=made, values={"request": admin.request_certificate(site, vault).decode("ascii")})
+            return _request(site, vault, check_mode=check_mode)
+        if check_mode:
+            return Result(changed=True)
         access = Access(
             cluster_name=params["cluster_name"],
             server=params["server"],
@@ -49,3 +49,12 @@ class ActionModule(AttestedAction):
         )
         admin.write_kubeconfig(site, vault, access)
         return Result(changed=True, values={"path": str(site.admin_kubeconfig)})
+
+
+def _request(site: Site, vault: AnsibleVault, *, check_mode: bool) -> Result:
+    if not admin.needs_certificate(site, vault, now=SystemClock().now()):
+        return Result()
+    made = not site.admin_key.exists()
+    if check_mode:
+        return Result(changed=made)
+    return Result(changed=made, values={"request": admin.request_certificate(site, vault).decode("ascii")})

@@ -11,7 +11,7 @@ short_description: Make the admin's kubeconfig without its key ever leaving the 
 version_added: 0.1.0
 description:
   - Without O(certificate) it returns a certificate request for the admin's key, which is made on first use and kept as
-    an Ansible Vault file in C(.secrets/) of the site.
+    an Ansible Vault file in C(.secrets/) of the site; it returns none while the kubeconfig is good for six more hours.
   - With O(certificate) it writes C(.secrets/admin.kubeconfig), encrypted, with key and certificate embedded.
 author:
   - The attested.kubernetes authors
@@ -72,7 +72,7 @@ EXAMPLES = r"""
 RETURN = r"""
 request:
   description: The certificate request in PEM.
-  returned: without certificate
+  returned: without certificate, where a new one is due
   type: str
   sample: "-----BEGIN CERTIFICATE REQUEST-----"
 path:

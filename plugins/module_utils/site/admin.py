@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import ec, hashes, serialization, x509
@@ -14,10 +15,13 @@ from .._deps.yaml import yaml
 from ..system import read_bytes, write_atomic
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from .layout import Site
     from .secrets import Vault
 
 ADMIN_USER = "attested:admin"
+RENEW_BELOW = timedelta(hours=6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,15 @@ class Access:
     tls_server_name: str
     cluster_ca: bytes
     certificate: bytes
+
+
+def needs_certificate(site: Site, vault: Vault, *, now: datetime) -> bool:
+    """Return whether there is no kubeconfig yet, or one whose certificate ends within `RENEW_BELOW`."""
+    if not site.admin_kubeconfig.exists():
+        return True
+    body = yaml.safe_load(vault.decrypt(read_bytes(site.admin_kubeconfig)))
+    data = base64.b64decode(body["users"][0]["user"]["client-certificate-data"])
+    return x509.load_pem_x509_certificate(data).not_valid_after_utc - now < RENEW_BELOW
 
 
 def request_certificate(site: Site, vault: Vault) -> bytes:
