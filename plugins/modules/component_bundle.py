@@ -81,9 +81,9 @@ extends_documentation_fragment:
   - attested.kubernetes.attributes
 attributes:
   check_mode:
-    support: partial
+    support: full
     details:
-      - Parts are not made in check mode, so only a bundle that is absent altogether is reported as a change.
+      - Parts that would have to be made are listed in RV(missing_parts).
   diff_mode:
     support: full
   idempotent:
@@ -143,6 +143,12 @@ images:
   returned: O(state) is V(present) or V(verified)
   type: dict
   sample: {tour: "localhost/attested-tour:1"}
+missing_parts:
+  description: Parts that are not in the cache, in the order in which they would be made.
+  returned: O(state=present) in check mode
+  type: list
+  elements: str
+  sample: [kubelet, wheels]
 part:
   description: The part that was asked for.
   returned: O(state=cached)

@@ -47,10 +47,14 @@ class GoBuilder:
 
     def ensure(self, source: Source) -> tuple[Part, bool]:
         """Return the program and whether it had to be built; raises COMPONENT_BUILD_FAILED, GO_TOOLCHAIN_UNUSABLE."""
-        key = self.key(source)
-        if part := self.cache.find("programs", key):
+        if part := self.find(source):
             return part, False
+        key = self.key(source)
         return self.cache.make("programs", key, source.name, lambda target: self._build(source, target)), True
+
+    def find(self, source: Source) -> Part | None:
+        """Return the program if it is in the cache."""
+        return self.cache.find("programs", self.key(source))
 
     def key(self, source: Source) -> str:
         """Return what names the program: its pinned sources, package, flags and architecture.

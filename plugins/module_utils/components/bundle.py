@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ComponentError
+from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
 from ..system import SystemRunner, write_atomic
@@ -49,6 +49,7 @@ _ALL_NODES = frozenset(NodeRole)
 _CONTROL_PLANES = frozenset({NodeRole.CONTROL_PLANE})
 _BIN = "/usr/local/bin"
 _WHEELS = "wheels"
+_TOOLS = ("mmdebstrap", "nice", "zstd")
 _FOLDERS = ("images", "programs", "wheels")
 _TOUR = f"localhost/attested-tour:{TOUR}"
 
@@ -98,6 +99,10 @@ class BundleMaker:
         self.made[part], new = self._ensure(part)
         return self.made[part], new
 
+    def missing(self) -> tuple[str, ...]:
+        """Return the parts that are not in the cache, in the order in which they would be made."""
+        return tuple(part for part in PARTS if part not in self.made and self._find(part) is None)
+
     def assemble(self) -> tuple[Manifest, dict[str, Path]]:
         """Return the manifest of the whole bundle and where in the cache each stored file lies."""
         places: dict[str, Path] = {}
@@ -115,6 +120,14 @@ class BundleMaker:
             wheel_archives=(wheels,),
         )
         return manifest, places
+
+    def _find(self, part: str) -> Part | None:
+        if part == _WHEELS:
+            return self.wheels.find()
+        for layer in LAYERS:
+            if layer.name == part:
+                return self.layers.find(layer)
+        return self.programs.find(source_for(part))
 
     def _ensure(self, part: str) -> tuple[Part, bool]:
         if part == _WHEELS:
@@ -265,21 +278,31 @@ def make_bundle(params: Mapping[str, Any], check_mode: bool, *, runner: Runner |
         files=Path(params["files_dir"]),
         tree=Path(params["collection_dir"]),
     )
+    _require_tools()
     if params["state"] == "cached":
         return _cached(maker, params["part"], check_mode)
     return _present(maker, Path(params["path"]), check_mode)
 
 
+def _require_tools() -> None:
+    if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
+        raise SystemFault(
+            f"expected the programs {', '.join(_TOOLS)} on this machine, missing {', '.join(missing)}",
+            reason=Reason.COMMAND_MISSING,
+            hint="Install the packages of these names, then run bundle again.",
+        )
+
+
 def _cached(maker: BundleMaker, part: str, check_mode: bool) -> Result:
     if check_mode:
-        return Result(values={"part": part})
+        return Result(changed=part in maker.missing(), values={"part": part})
     made, new = maker.ensure(part)
     return Result(changed=new, values={"part": part, "file": str(made.path), "sha256": made.sha256, "size": made.size})
 
 
 def _present(maker: BundleMaker, path: Path, check_mode: bool) -> Result:
     if check_mode:
-        return Result(changed=not (path / MANIFEST_NAME).is_file(), values={"path": str(path)})
+        return _foreseen(maker, path)
     manifest, places = maker.assemble()
     data = render_manifest(manifest)
     stale = [blob for blob in manifest.blobs if not _holds(path / blob.path, blob)]
@@ -293,6 +316,17 @@ def _present(maker: BundleMaker, path: Path, check_mode: bool) -> Result:
         changed=bool(stale) or written,
         values=done.values,
         diff=Diff(before="", after="".join(f"{blob.path} sha256:{blob.sha256[:16]}\n" for blob in stale)),
+    )
+
+
+def _foreseen(maker: BundleMaker, path: Path) -> Result:
+    missing = maker.missing()
+    there = path / MANIFEST_NAME
+    stale = bool(missing) or not there.is_file() or there.read_bytes() != render_manifest(maker.assemble()[0])
+    return Result(
+        changed=stale,
+        values={"path": str(path), "missing_parts": list(missing)},
+        diff=Diff(before="", after="".join(f"{part}\n" for part in missing)),
     )
 
 

@@ -59,10 +59,17 @@ class LayerMaker:
 
     def ensure(self, layer: Layer) -> tuple[Part, bool]:
         """Return the layer and whether it had to be made; raises COMPONENT_BUILD_FAILED."""
-        key = key_of(suite=SUITE, packages=layer.packages, hook=layer.hook, architecture=self.architecture.value)
-        if part := self.cache.find("layers", key):
+        if part := self.find(layer):
             return part, False
-        return self.cache.make("layers", key, f"{layer.name}.tar", lambda target: self._extract(layer, target)), True
+        name = f"{layer.name}.tar"
+        return self.cache.make("layers", self._key(layer), name, lambda target: self._extract(layer, target)), True
+
+    def find(self, layer: Layer) -> Part | None:
+        """Return the layer if it is in the cache."""
+        return self.cache.find("layers", self._key(layer))
+
+    def _key(self, layer: Layer) -> str:
+        return key_of(suite=SUITE, packages=layer.packages, hook=layer.hook, architecture=self.architecture.value)
 
     def _extract(self, layer: Layer, target: Path) -> Mapping[str, Any]:
         command = ["mmdebstrap", "--quiet", "--variant=extract", f"--architectures={self.architecture.value}"]

@@ -53,20 +53,36 @@ class WheelCollector:
 
     def ensure(self) -> tuple[Part, bool]:
         """Return the tar of all wheels and whether anything of it had to be made; its facts list the wheels."""
-        fetched, new = self._dependencies()
-        own, built = self._own_wheel()
-        key = key_of(dependencies=fetched.sha256, own=own.sha256)
-        if part := self.cache.find("wheels", key):
-            return part, new or built
-        name = f"wheels-py{self.python}-{self.architecture.value}.tar"
-        return self.cache.make("wheels", key, name, lambda target: self._join(fetched, own, target)), True
-
-    def _dependencies(self) -> tuple[Part, bool]:
-        texts = {name: (self.requirements / name).read_text(encoding="utf-8") for name in (_NODE, _CONTROL_PLANE)}
-        key = key_of(requirements=texts, python=self.python, architecture=self.architecture.value)
-        if part := self.cache.find("dependencies", key):
+        if part := self.find():
             return part, False
-        return self.cache.make("dependencies", key, "dependencies.tar", self._download), True
+        fetched, own = self._dependencies(), self._own_wheel()
+        name = f"wheels-py{self.python}-{self.architecture.value}.tar"
+        return self.cache.make("wheels", _joined(fetched, own), name, lambda target: _join(fetched, own, target)), True
+
+    def find(self) -> Part | None:
+        """Return the tar of all wheels if it is in the cache."""
+        fetched = self.cache.find("dependencies", self._dependencies_key())
+        own = self.cache.find("own", self._own_key())
+        return self.cache.find("wheels", _joined(fetched, own)) if fetched and own else None
+
+    def _dependencies_key(self) -> str:
+        texts = {name: (self.requirements / name).read_text(encoding="utf-8") for name in (_NODE, _CONTROL_PLANE)}
+        return key_of(requirements=texts, python=self.python, architecture=self.architecture.value)
+
+    def _own_key(self) -> str:
+        if not (self.tree / "pyproject.toml").is_file():
+            raise ComponentError(
+                f"expected {self.tree} to hold pyproject.toml, found none",
+                reason=Reason.COMPONENT_BUILD_FAILED,
+                hint="Make the bundle from a checkout of the collection or from its source archive.",
+            )
+        return key_of(tree=tree_digest(self.tree, _TREE))
+
+    def _dependencies(self) -> Part:
+        key = self._dependencies_key()
+        return self.cache.find("dependencies", key) or self.cache.make(
+            "dependencies", key, "dependencies.tar", self._download
+        )
 
     def _download(self, target: Path) -> Mapping[str, Any]:
         tag = f"cp{self.python.replace('.', '')}"
@@ -83,17 +99,9 @@ class WheelCollector:
             _pack(target, ((row["filename"], _found(Path(scratch), row["filename"])) for row in rows))
         return {"wheels": rows}
 
-    def _own_wheel(self) -> tuple[Part, bool]:
-        if not (self.tree / "pyproject.toml").is_file():
-            raise ComponentError(
-                f"expected {self.tree} to hold pyproject.toml, found none",
-                reason=Reason.COMPONENT_BUILD_FAILED,
-                hint="Make the bundle from a checkout of the collection or from its source archive.",
-            )
-        key = key_of(tree=tree_digest(self.tree, _TREE))
-        if part := self.cache.find("own", key):
-            return part, False
-        return self.cache.make("own", key, "attested_kubernetes.whl", self._build), True
+    def _own_wheel(self) -> Part:
+        key = self._own_key()
+        return self.cache.find("own", key) or self.cache.make("own", key, "attested_kubernetes.whl", self._build)
 
     def _build(self, target: Path) -> Mapping[str, Any]:
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
@@ -102,17 +110,6 @@ class WheelCollector:
             row = _row(wheel, control_plane_only=False)
             wheel.replace(target)
         return {"wheels": [row]}
-
-    @staticmethod
-    def _join(fetched: Part, own: Part, target: Path) -> Mapping[str, Any]:
-        rows = [*fetched.facts["wheels"], *own.facts["wheels"]]
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            with tarfile.open(fetched.path, "r:") as tar:
-                for member in tar:
-                    unpack_member(tar, member, Path(scratch) / Path(member.name).name)
-            (Path(scratch) / own.facts["wheels"][0]["filename"]).write_bytes(own.path.read_bytes())
-            _pack(target, ((row["filename"], Path(scratch) / row["filename"]) for row in rows))
-        return {"wheels": sorted(rows, key=lambda row: str(row["filename"]))}
 
     def _pip(self, words: list[str]) -> None:
         home = self.cache.root / "python"
@@ -133,6 +130,21 @@ class WheelCollector:
 def entries_of(part: Part) -> tuple[WheelEntry, ...]:
     """Return the manifest's entries for a part made by `WheelCollector`."""
     return tuple(WheelEntry(**row) for row in part.facts["wheels"])
+
+
+def _join(fetched: Part, own: Part, target: Path) -> Mapping[str, Any]:
+    rows = [*fetched.facts["wheels"], *own.facts["wheels"]]
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        with tarfile.open(fetched.path, "r:") as tar:
+            for member in tar:
+                unpack_member(tar, member, Path(scratch) / Path(member.name).name)
+        (Path(scratch) / own.facts["wheels"][0]["filename"]).write_bytes(own.path.read_bytes())
+        _pack(target, ((row["filename"], Path(scratch) / row["filename"]) for row in rows))
+    return {"wheels": sorted(rows, key=lambda row: str(row["filename"]))}
+
+
+def _joined(fetched: Part, own: Part) -> str:
+    return key_of(dependencies=fetched.sha256, own=own.sha256)
 
 
 def _row(path: Path, control_plane_only: bool) -> dict[str, Any]:
