@@ -15,7 +15,12 @@ from ansible_collections.attested.kubernetes.tests.support.service_bed import Ma
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-FILES = Path(__file__).parents[2] / "roles" / "key_service" / "files"
+ROLES = Path(__file__).parents[2] / "roles"
+OBJECTS = [
+    *sorted((ROLES / "control_plane" / "files" / "crds").glob("*.yml")),
+    ROLES / "key_service" / "files" / "rbac.yml",
+    ROLES / "key_service" / "files" / "admission.yml",
+]
 
 
 @pytest.fixture(scope="session")
@@ -25,9 +30,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiBed]:
     if reason:
         pytest.skip(reason)
     with api_bed(tmp_path_factory.mktemp("api")) as bed:
-        for name in ("crds", "rbac", "admission"):
-            words = ("apply", "--server-side", "--field-manager=attested-site", "-f", str(FILES / f"{name}.yml"))
-            bed.kubectl(*words)
+        for path in OBJECTS:
+            bed.kubectl("apply", "--server-side", "--field-manager=attested-site", "-f", str(path))
         bed.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
         yield bed
 

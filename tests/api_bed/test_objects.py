@@ -62,7 +62,7 @@ def test_what_a_machine_is_cannot_change(api: ApiBed, change: dict[str, str], sa
 @pytest.mark.parametrize("admission", ["Approved", "Refused"])
 def test_revoked_has_no_way_back(api: ApiBed, admission: str) -> None:
     api.apply(identity("a3", admission="Revoked"))
-    assert "Revoked has no way back" in refused(api, identity("a3", admission=admission))
+    assert "a revoked identity stays revoked" in refused(api, identity("a3", admission=admission))
 
 
 def test_a_revoked_identity_cannot_be_deleted(api: ApiBed) -> None:
@@ -106,7 +106,8 @@ def test_status_and_spec_have_one_writer_each(api: ApiBed) -> None:
 def test_get_attested_reads_well(api: ApiBed) -> None:
     api.apply(identity("c2"))
     lines = [line.split() for line in api.kubectl("get", "attested").splitlines()]
-    assert ["NAME", "NODE", "ROLE", "ADMISSION", "PHASE", "PROFILE", "ATTESTED", "AGE"] in lines
+    headers = [line[:7] for line in lines if line[:1] == ["NAME"]]
+    assert ["NAME", "NODE", "ROLE", "ADMISSION", "PHASE", "PROFILE", "ATTESTED"] in headers
     assert any({"n-c2", "worker", "Approved"} <= set(line) for line in lines)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Refusal
 from ..kube import ADMITTED, JOINED, StatusChange
-from ..policy.identity import Role
+from ..policy import Role
 from ..proto import parse
 from ..reasons import Reason
 from .derive import DiskId

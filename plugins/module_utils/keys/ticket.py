@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from .._deps.crypto import ed25519, exceptions
 from ..atls import label, length_prefixed
 from ..errors import Refusal
-from ..policy.identity import Role
+from ..policy import Role
 from ..proto import message_class, parse
 from ..reasons import Reason
 from .secret import DiskKey, MeasurementSecret, SecretBytes

@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             done = unlock(
                 store,
                 sealer=TpmSealer(tpm),
-                lock=NodeLock(tpm, paths=NodeLockPaths(directory=options.runtime_directory)),
+                lock=NodeLock(tpm, paths=_lock_paths(options)),
                 cluster_id=options.cluster_id,
             )
     except AttestedError as error:
@@ -75,6 +75,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     taken = "locked now" if done.acquisition.won else "locked already"
     sys.stdout.write(f"keys of cluster {options.cluster_id.hex()} open, machine {taken}\n")
     return 0
+
+
+def _lock_paths(options: argparse.Namespace) -> NodeLockPaths:
+    return NodeLockPaths(
+        directory=options.runtime_directory,
+        firmware_log=options.firmware_log,
+        userspace_log=options.userspace_log,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,6 +94,14 @@ def _parser() -> argparse.ArgumentParser:
         "--cluster-id", type=bytes.fromhex, required=True, metavar="HEX", help="the cluster id, 64 hex digits"
     )
     parser.add_argument("--tcti", default="device:/dev/tpmrm0", help="where the TPM is (default: %(default)s)")
+    for name in ("firmware", "userspace"):
+        parser.add_argument(
+            f"--{name}-log",
+            type=Path,
+            default=getattr(NodeLockPaths(), f"{name}_log"),
+            metavar="FILE",
+            help="an event log of this boot, which explains the lock's register (default: %(default)s)",
+        )
     parser.add_argument(
         "--state-directory",
         type=Path,

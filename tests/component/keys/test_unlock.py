@@ -9,6 +9,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
     KeyBundle,
@@ -18,7 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.unlock import main, unlock
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.wrap import KeyPaths, KeyStore, TpmSealer
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths, State
+from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +72,7 @@ class ControlPlane:
             lock = NodeLock(tpm, paths=paths)
             done = unlock(self.store, sealer=TpmSealer(tpm), lock=lock, cluster_id=cluster_id)
             assert done.bundle == BUNDLE
-            assert done.acquisition.reading.state is State.LOCKED
+            assert done.acquisition.reading.state is LockState.LOCKED
             return done.acquisition.won
 
 
