@@ -14,17 +14,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ApiError
-from ..policy.in_force import SitePolicy, register_selection
-from ..policy.manifest import API_VERSION, IDENTITY_KIND, PROFILE_KIND, parse_objects
+from ..policy import API_VERSION, IDENTITY_KIND, PROFILE_KIND, SitePolicy, parse_objects, register_selection
 from ..reasons import Reason
 from .gateway import IDENTITIES, PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ..policy.identity import NodeIdentity
-    from ..policy.manifest import Manifests
-    from ..policy.profile import MeasurementProfile
+    from ..policy import Manifests, MeasurementProfile, NodeIdentity
     from .gateway import Gateway
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import ApiError
-from ..policy.identity import Admission
+from ..policy import Admission
 from ..reasons import Reason
 from .live import StatusChange
 
