@@ -10,6 +10,7 @@ import hmac
 from typing import TYPE_CHECKING
 
 from .._deps.crypto import algorithms, ciphers, ec, hashes, modes, padding, rsa
+from .marshal import malformed
 from .structures import Public, ecc_point
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ def share_secret(key: Public, label: bytes, random: Random) -> tuple[bytes, byte
     if isinstance(public, rsa.RSAPublicKey):
         secret = random.token(32)
         scheme = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), label + b"\0")
-        return secret, public.encrypt(secret, scheme)
+        try:
+            return secret, public.encrypt(secret, scheme)
+        except ValueError as error:  # an even modulus, for example: nobody's key
+            raise malformed("an RSA key that encrypts", "another number") from error
     ephemeral = ec.generate_private_key(public.curve)
     ours, theirs = ecc_point(ephemeral.public_key()), ecc_point(public)
     shared = ephemeral.exchange(ec.ECDH(), public)

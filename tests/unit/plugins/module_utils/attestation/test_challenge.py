@@ -25,8 +25,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Public
 from ansible_collections.attested.kubernetes.tests.support.exchange import NOW, SELECTION, Exchange
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+from ansible_collections.attested.kubernetes.tests.support.tpm import public_area
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +172,13 @@ def test_the_digest_of_logs_keeps_them_apart() -> None:
         EventLogs(command_line=b"x").digest(),
     }
     assert len(digests) == 5
+
+
+def test_a_number_that_is_no_rsa_key_is_a_refusal() -> None:
+    """S29: an even modulus has the form of an endorsement key, and nothing can be encrypted to it."""
+    recorded = Public.parse(public_area("ek"))
+    no_key = replace(recorded, unique=recorded.unique[:-1] + b"\x00")  # type: ignore[index, operator]
+    assert code_of(lambda: EXCHANGE.challenged(ek_public=no_key)) == "TPM_MALFORMED"
 
 
 @pytest.mark.parametrize("offered", [0, 2, 1 << 31])
