@@ -41,7 +41,9 @@ LIFETIME = timedelta(seconds=60)
 """How long an answer may take: a TPM needs a second, a loaded machine a few."""
 
 MAX_OPEN_CHALLENGES = 1024
-MAX_CERTIFICATES = 4
+MAX_CERTIFICATES = 17
+"""The endorsement key's own and sixteen of its issuers, as `tpm.load_endorsement_key` reads them from NV memory."""
+
 MAX_CERTIFICATE_BYTES = 4096
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..tpm import Public
 
-_MAX_CHAIN_DEPTH = 3
+_MAX_CHAIN_DEPTH = 8
 
 
 def verify_ek_certificate(
