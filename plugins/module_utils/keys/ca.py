@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from .._deps.crypto import ec, ed25519, exceptions, serialization, x509
+from ..atls import join_service_name
 from ..errors import Refusal, SiteError
 from ..reasons import Reason
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 _CA_LIFE = timedelta(days=3653)
 _LEAF_LIFE = timedelta(hours=24)
 _CLOCK_SKEW = timedelta(hours=2)
-_ID_IN_NAME = 32
-"""Hex digits of the cluster id in the service's name: a DNS label holds at most 63 characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +32,6 @@ class JoinCa:
 
     certificate: bytes
     private_key: bytes = field(repr=False)
-
-
-def service_name(cluster_id: bytes) -> str:
-    """Return the DNS name that a join service of this cluster proves, ``join.<32 hex>.attested``."""
-    return f"join.{cluster_id.hex()[:_ID_IN_NAME]}.attested"
 
 
 def make_join_ca(cluster_name: str, *, now: datetime) -> JoinCa:
@@ -71,7 +65,7 @@ def sign_server_certificate(csr_der: bytes, *, ca: JoinCa, cluster_id: bytes, no
     leaf = (
         _builder(subject, issuer.subject, now=now, life=_LEAF_LIFE)
         .public_key(public_key)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(service_name(cluster_id))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(join_service_name(cluster_id))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(ca=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

@@ -15,7 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins impo
     verify_service_certificate,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SiteError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca, service_name
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
 from ansible_collections.attested.kubernetes.tests.support.atls import CLUSTER_ID, service_credentials
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -52,11 +52,6 @@ def leaf(*extensions: Any, key: Any = None) -> x509.Certificate:
 def names(*values: Any) -> x509.SubjectAlternativeName:
     """Return other names than the right one."""
     return x509.SubjectAlternativeName(values)
-
-
-def test_both_sides_spell_the_name_alike() -> None:
-    """The key service signs the name that the node expects."""
-    assert service_name(CLUSTER_ID) == join_service_name(CLUSTER_ID)
 
 
 def test_the_service_of_the_cluster_is_accepted() -> None:

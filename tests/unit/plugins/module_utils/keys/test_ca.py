@@ -8,12 +8,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls import join_service_name
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import (
     JoinCa,
     load_signing_key,
     make_join_ca,
-    service_name,
     sign_server_certificate,
 )
 from cryptography import x509
@@ -44,7 +44,7 @@ def test_leaf_chains_to_the_ca_under_the_cluster_name_only(ca: JoinCa) -> None:
     )
     leaf, root = x509.load_pem_x509_certificates(chain)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == [service_name(CLUSTER_ID)]
+    assert names.get_values_for_type(x509.DNSName) == [join_service_name(CLUSTER_ID)]
     leaf.verify_directly_issued_by(root)
 
 
@@ -58,7 +58,7 @@ def test_leaf_lives_for_a_day(ca: JoinCa) -> None:
 
 def test_names_fit_a_dns_label() -> None:
     """Each label of the service's name has at most 63 characters."""
-    assert all(len(label) <= 63 for label in service_name(b"\xff" * 32).split("."))
+    assert all(len(label) <= 63 for label in join_service_name(b"\xff" * 32).split("."))
 
 
 @pytest.mark.parametrize(

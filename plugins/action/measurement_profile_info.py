@@ -1,0 +1,44 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``measurement_profile_info``: the active profiles of the site, read on the admin's machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.site import Site
+from ..module_utils.site.policy_files import load_profiles, render_objects
+from ..plugin_utils.action import AttestedAction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..module_utils.policy import MeasurementProfile
+
+
+class ActionModule(AttestedAction):
+    """Read, parse strictly, render."""
+
+    SPEC = ArgumentSpec(
+        options={
+            "site": {"type": "path", "required": True},
+            "policy_directory": {"type": "path"},
+            "profiles": {"type": "list", "elements": "str", "required": True},
+        }
+    )
+
+    def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG002  # a reader
+        """Return the profiles, and the manifests that are applied."""
+        directory = Site.at(params["site"]).policy_directory(params["policy_directory"])
+        found = load_profiles(directory, params["profiles"])
+        return Result(values={"profiles": [_shown(one) for one in found], "manifests": render_objects(found, ())})
+
+
+def _shown(profile: MeasurementProfile) -> dict[str, Any]:
+    registers = {
+        str(pcr): [{"sha256": value.digest.hex(), "label": value.label} for value in allowed]
+        for pcr, allowed in sorted(profile.registers.items())
+    }
+    return {"name": profile.name, "posture": profile.posture.value, "registers": registers}

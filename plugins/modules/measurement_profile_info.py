@@ -1,0 +1,63 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: measurement_profile_info
+short_description: Read the active measurement profiles of a site
+version_added: 0.1.0
+description:
+  - Reads and strictly parses the profiles that O(profiles) names, on the machine that runs the playbook.
+  - Fails with C(POLICY_EMPTY), C(PROFILE_UNKNOWN) or C(MANIFEST_INVALID).
+author:
+  - The attested.kubernetes authors
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+options:
+  site:
+    description: Directory of the site, the one with C(hosts.yml).
+    type: path
+    required: true
+  policy_directory:
+    description: Directory of the profile manifests; C(policy/) of the site if absent.
+    type: path
+  profiles:
+    description: Names of the active profiles.
+    type: list
+    elements: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Read the active profiles
+  attested.kubernetes.measurement_profile_info:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+  register: active
+
+- name: Check a profile before it is made active
+  attested.kubernetes.measurement_profile_info:
+    site: "{{ inventory_dir }}"
+    profiles: [r650-debian13-next]
+
+- name: Apply them
+  attested.kubernetes.cluster_objects:
+    manifests: ["{{ active.manifests }}"]
+"""
+
+RETURN = r"""
+profiles:
+  description: The profiles; each register with its allowed values and their labels.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{"name": "r650-debian13", "posture": "boot", "registers": {"7": [{"sha256": "9f2c", "label": "w-1"}]}}]
+manifests:
+  description: The profiles as one YAML stream, as they are applied to the cluster.
+  returned: success
+  type: str
+  sample: "kind: MeasurementProfile"
+"""

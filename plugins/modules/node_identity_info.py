@@ -1,0 +1,54 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_identity_info
+short_description: Read the identities that a site's inventory says
+version_added: 0.1.0
+description:
+  - Reads groups and C(attested_ek) of the inventory of this run, on the machine that runs the playbook.
+  - Fails with C(SITE_INVENTORY) naming every problem, and with C(IDENTITY_AMBIGUOUS) where two nodes have one TPM.
+author:
+  - The attested.kubernetes authors
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+options: {}
+"""
+
+EXAMPLES = r"""
+- name: Read the identities of the site
+  attested.kubernetes.node_identity_info:
+  register: site
+
+- name: Fail if a machine is not enrolled
+  ansible.builtin.assert:
+    that: site.not_enrolled | length == 0
+
+- name: Apply them
+  attested.kubernetes.cluster_objects:
+    manifests: ["{{ site.manifests }}"]
+"""
+
+RETURN = r"""
+identities:
+  description: The enrolled machines.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{"name": "ek-9f2c1d5e9f2c1d5e9f2c", "node": "w-1", "role": "worker", "admission": "Approved"}]
+not_enrolled:
+  description: Names of the nodes without a TPM in their host_vars.
+  returned: success
+  type: list
+  elements: str
+  sample: [w-2]
+manifests:
+  description: The identities as one YAML stream, as they are applied to the cluster.
+  returned: success
+  type: str
+  sample: "kind: NodeIdentity"
+"""
