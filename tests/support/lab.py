@@ -109,12 +109,18 @@ def host_state(lab: Lab) -> dict[str, Any]:
         ],
         "routes": [_json("ip", "-j", family, "route", "show", "table", "all") for family in ("-4", "-6")],
         "rules": subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=False).stdout,
-        "mounts": sorted(Path("/proc/self/mounts").read_text().splitlines()),
+        "mounts": sorted(filter(_is_ours, Path("/proc/self/mounts").read_text().splitlines())),
         "groups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/") if lab.name in path.parts),
         "namespaces": sorted(path.name for path in Path("/run/netns").glob("*") if path.name == lab.name),
         "processes": _processes(str(lab.directory)),
         "left": [str(path) for path in (lab.directory, Path("/run") / lab.name) if path.exists()],
     }
+
+
+def _is_ours(mount: str) -> bool:
+    """Leave out the mounts of other labs and of their machines, which may come and go meanwhile."""
+    point = mount.split()[1]
+    return not point.startswith(("/run/netns/", str(Path.home() / ".local" / "state")))
 
 
 def _json(*argv: str) -> Any:

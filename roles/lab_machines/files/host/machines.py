@@ -97,6 +97,13 @@ def write_authorities(lab: Lab, names: Iterable[str]) -> None:
         write(path / "setup.conf", SETUP_CONF.format(path=path))
 
 
+def write_certificates(lab: Lab, names: Iterable[str]) -> None:
+    """Write the certificates of each CA into the one file that a site trusts."""
+    for path in (lab.root / "authorities" / name for name in set(names)):
+        anchors = (path / name for name in ("swtpm-localca-rootca-cert.pem", "issuercert.pem"))
+        write(path / "certificates.pem", b"".join(anchor.read_bytes() for anchor in anchors))
+
+
 def make_tpm(lab: Lab, machine: Machine) -> None:
     """Manufacture the machine's TPM: keys, certificates, one bank."""
     state = lab.machine(machine.name) / "tpm-state"
@@ -108,8 +115,6 @@ def make_tpm(lab: Lab, machine: Machine) -> None:
         "swtpm_setup", "--tpm2", "--tpmstate", str(state), "--config", str(authority / "setup.conf"),
         "--create-ek-cert", "--pcr-banks", "sha256", "--lock-nvram", "--runas", "root",
     )  # fmt: skip
-    anchors = (authority / name for name in ("swtpm-localca-rootca-cert.pem", "issuercert.pem"))
-    write(authority / "certificates.pem", b"".join(path.read_bytes() for path in anchors))
 
 
 def start_tpm(lab: Lab, machine: Machine) -> bool:
@@ -245,10 +250,12 @@ def start(lab: Lab, wanted: list[Machine], *, restart: bool = False) -> list[str
     """Start the machines side by side; return the names of those that were changed."""
     changed = {machine.name: write_machine(lab, machine) for machine in wanted}
     names_changed = write_names(lab, all_machines(lab))
-    write_authorities(lab, (machine.authority for machine in wanted))
+    authorities = [machine.authority for machine in wanted]
+    write_authorities(lab, authorities)
     podman = machine_store(lab)
     with ThreadPoolExecutor(max_workers=4) as pool:
         started = list(pool.map(lambda machine: ensure(lab, podman, machine, restart=restart), wanted))
+    write_certificates(lab, authorities)
     result = [m.name for m, fresh in zip(wanted, started, strict=True) if fresh or changed[m.name]]
     return result or (["names"] if names_changed else [])
 
