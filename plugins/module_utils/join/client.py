@@ -27,8 +27,8 @@ from .ticket import Expected, open_ticket
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..atls import JoinCaPins
     from ..atls.client import AttestedConnection
-    from ..atls.pins import JoinCaPins
     from ..attestation import EventLogs
     from ..keys import SecretBytes
     from ..system import Clock

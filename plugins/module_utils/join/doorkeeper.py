@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..atls.seams import EVIDENCE_OID
+from ..atls import EVIDENCE_OID
 from ..attestation import DEFAULT_REGISTER, issue_doorkeeper, verify_doorkeeper
 
 if TYPE_CHECKING:

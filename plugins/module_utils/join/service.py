@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._deps.crypto import ec, hashes, serialization, x509
-from ..atls.claims import ClaimsInterceptor, Registry, claims
-from ..atls.context import ServerCredentials
-from ..atls.relay import Listener
+from ..atls.service import ClaimsInterceptor, Listener, Registry, ServerCredentials, claims
 from ..errors import AttestedError, Refusal
 from ..keys.client import AsyncKeyClient, Channel
 from ..keys.framing import SOCKET
@@ -33,7 +31,7 @@ from .doorkeeper import DoorkeeperValidator
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..atls.claims import Claims
+    from ..atls.service import Claims
     from ..serving import Call, Log
 
 CONFIG = "/etc/attested/join-service.yml"

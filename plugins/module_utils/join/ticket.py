@@ -19,7 +19,7 @@ from ..sealing import OneTimeKey, open_sealed
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ..atls.pins import JoinCaPins
+    from ..atls import JoinCaPins
 
 RESPONSE = "join.IssueJoinTicketResponse"
 

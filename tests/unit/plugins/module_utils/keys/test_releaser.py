@@ -1,0 +1,287 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One release from end to end in this process: order, conflicts, and that nothing is given out before it is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls import Purpose
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+    BindingContext,
+    Challenge,
+    ChallengeRequest,
+    Demands,
+    answer,
+    issue_doorkeeper,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
+    KeyBundle,
+    MasterSecret,
+    SecretBytes,
+    make_bundle,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue import ClusterFacts
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.releaser import Released, Releaser
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import KeyService, main
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import LivePolicy, StatusWriter
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
+from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
+from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class StandingClock:
+    """Time that a test moves."""
+
+    def __init__(self) -> None:
+        self.moment = NOW
+
+    def now(self) -> datetime:
+        return self.moment
+
+    def monotonic(self) -> float:
+        return self.moment.timestamp()
+
+    def sleep(self, seconds: float) -> None:
+        self.moment += timedelta(seconds=seconds)
+
+
+def make_bundle_of_test() -> KeyBundle:
+    ca = make_join_ca("prod", now=NOW)
+    return make_bundle(
+        master=MasterSecret(key=SecretBytes(b"k" * 32), salt=SecretBytes(b"s" * 32)),
+        measurement_salt=b"m" * 32,
+        join_ca_key=SecretBytes(ca.private_key),
+        join_ca_certificate=ca.certificate,
+    )
+
+
+def make_cluster_ca() -> ClusterCa:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1))
+    return ClusterCa(made.sign(key, hashes.SHA256()), key)
+
+
+def kubelet_request() -> bytes:
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+            x509.NameAttribute(NameOID.COMMON_NAME, "system:node:w-1"),
+        ]
+    )
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    return builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(
+        serialization.Encoding.DER
+    )
+
+
+class Bed:
+    """A releaser over an API in memory, and one enrolled machine."""
+
+    def __init__(self) -> None:
+        self.boot = boots.load("deb13-base")
+        self.tpm = SoftTpm(self.boot.pcrs)
+        self.identity = identity_of(self.tpm.ek)
+        self.gateway = FakeGateway(render_identity(self.identity), render_profile(learned(self.boot)))
+        self.clock = StandingClock()
+        self.bundle = make_bundle_of_test()
+        self.csr = kubelet_request()
+        self.notes: dict[str, str] = {}
+        self.releaser = Releaser(
+            bundle=self.bundle,
+            facts=ClusterFacts(kubernetes_version="1.35.4", api_endpoint="api:6443"),
+            ca=make_cluster_ca(),
+            policy=LivePolicy(self.gateway),
+            writer=StatusWriter(self.gateway),
+            demands=Demands(),
+            clock=self.clock,
+            random=SystemRandom(),
+        )
+
+    def channel(self) -> Channel:
+        spki, nonce = b"k" * 32, b"n" * 32
+        evidence = issue_doorkeeper(self.tpm, self.tpm.ak, spki_sha256=spki, nonce=nonce, pcrs=(15,))
+        return Channel(exporter=b"e" * 32, spki_sha256=spki, peer_nonce=nonce, evidence=evidence)
+
+    def exchange(self) -> tuple[Channel, bytes, bytes]:
+        """Return a good call of Release."""
+        channel = self.channel()
+        asked = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public)
+        challenge = Challenge.parse(self.releaser.challenge(asked.to_bytes()))
+        logs = logs_of(self.boot)
+        message = message_class("join.IssueJoinTicketRequest")(certificate_request=self.csr, event_logs=logs.to_bytes())
+        request = message.SerializeToString()
+        context = BindingContext(
+            purpose=Purpose.JOIN,
+            cluster_id=self.bundle.cluster_id,
+            request=request,
+            exporter=channel.exporter,
+            spki_sha256=channel.spki_sha256,
+        )
+        given = answer(self.tpm, challenge, context, ek=self.tpm.ek, ak=self.tpm.ak, logs=logs)
+        return channel, request, given.bound.to_bytes()
+
+    def release(self, *call: Any) -> Released:
+        return self.releaser.release(*(call or self.exchange()), note=self.notes.update)
+
+    def status(self) -> dict[str, Any]:
+        return self.gateway.status(self.identity.name)
+
+
+@pytest.fixture
+def bed() -> Bed:
+    return Bed()
+
+
+def refused(bed: Bed, *call: Any) -> str:
+    with pytest.raises(AttestedError) as caught:
+        bed.release(*call)
+    return caught.value.code
+
+
+def test_a_release_writes_before_it_gives(bed: Bed) -> None:
+    released = bed.release()
+    assert (released.node_name, released.profile, released.repeated) == ("w-1", "deb13-base", False)
+    assert bed.status()["phase"] == "Admitted"
+    assert bed.notes == {"ek": bed.identity.ek_sha256}
+
+
+def test_a_challenge_is_good_once(bed: Bed) -> None:
+    call = bed.exchange()
+    bed.release(*call)
+    assert refused(bed, *call) == "CHALLENGE_UNKNOWN"
+
+
+def test_a_challenge_is_used_up_by_a_refusal_too(bed: Bed) -> None:
+    channel, request, binding = bed.exchange()
+    assert refused(bed, channel, request + b"\x00", binding) != "CHALLENGE_UNKNOWN"
+    assert refused(bed, channel, request, binding) == "CHALLENGE_UNKNOWN"
+
+
+def test_a_late_answer_is_refused(bed: Bed) -> None:
+    call = bed.exchange()
+    bed.clock.sleep(60)
+    assert refused(bed, *call) == "CHALLENGE_EXPIRED"
+
+
+def test_a_change_in_between_is_read_again(bed: Bed) -> None:
+    document = render_identity(replace(bed.identity, known_by="enroll"))
+    bed.gateway.before_write = lambda: bed.gateway.apply(document)
+    assert bed.release().node_name == "w-1"
+    assert bed.gateway.writes == 1
+
+
+def test_a_revocation_in_between_wins(bed: Bed) -> None:
+    document = render_identity(bed.identity)
+    document["spec"]["admission"] = "Revoked"
+    bed.gateway.before_write = lambda: bed.gateway.apply(document)
+    assert refused(bed) == "IDENTITY_REVOKED"
+    assert bed.status() == {}
+
+
+def test_an_identity_that_never_stands_still_is_given_up(bed: Bed) -> None:
+    def change() -> None:
+        bed.gateway.apply(render_identity(bed.identity))
+        bed.gateway.before_write = change
+
+    bed.gateway.before_write = change
+    assert refused(bed) == "API_CONFLICT"
+    assert bed.status() == {}
+
+
+def test_without_the_api_there_is_neither_challenge_nor_release(bed: Bed) -> None:
+    call = bed.exchange()
+    bed.gateway.down = True
+    assert refused(bed, *call) == "API_UNAVAILABLE"
+    with pytest.raises(AttestedError) as caught:
+        bed.exchange()
+    assert caught.value.code == "API_UNAVAILABLE"
+
+
+def test_evidence_of_another_connection_is_refused(bed: Bed) -> None:
+    channel, request, binding = bed.exchange()
+    assert refused(bed, replace(channel, exporter=b"x" * 32), request, binding) == "BINDING_MISMATCH"
+
+
+def test_a_door_opened_by_another_tpm_is_refused(bed: Bed) -> None:
+    channel, request, binding = bed.exchange()
+    other = SoftTpm()
+    evidence = issue_doorkeeper(other, other.ak, spki_sha256=channel.spki_sha256, nonce=channel.peer_nonce, pcrs=(15,))
+    assert refused(bed, replace(channel, evidence=evidence), request, binding) == "AK_MISMATCH"
+
+
+def test_a_reset_within_the_connection_is_refused(bed: Bed) -> None:
+    channel = bed.channel()
+    bed.tpm.reset()
+    _, request, binding = bed.exchange()
+    assert refused(bed, channel, request, binding) == "TPM_RESET_BETWEEN"
+
+
+@pytest.fixture
+def service(bed: Bed) -> KeyService:
+    return KeyService(bed.releaser, bundle=bed.bundle, clock=bed.clock, log=open_log())
+
+
+def test_the_service_turns_every_error_into_a_refusal(service: KeyService, bed: Bed) -> None:
+    def broken(request: bytes) -> bytes:
+        raise RuntimeError("a bug")
+
+    bed.releaser.challenge = broken  # type: ignore[method-assign]
+    message = message_class(REQUEST)()
+    message.challenge.request = b"x"
+    for data, code in (
+        (message.SerializeToString(), "INTERNAL"),
+        (b"\xff", "MESSAGE_MALFORMED"),
+        (b"", "MESSAGE_MALFORMED"),
+    ):
+        with pytest.raises(AttestedError) as caught:
+            answer_of(service.answer(data))
+        assert caught.value.code == code
+        assert "a bug" not in caught.value.message
+
+
+def test_the_service_says_that_it_is_open(service: KeyService, bed: Bed) -> None:
+    message = message_class(REQUEST)()
+    message.health.SetInParent()
+    health: Any = answer_of(service.answer(message.SerializeToString()))
+    assert (health.health.ready, health.health.cluster_id) == (True, bed.bundle.cluster_id)
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_the_program_describes_itself(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([word])
+    assert caught.value.code == 0
+    assert "attested-key-service" in capsys.readouterr().out
+
+
+def test_the_program_names_what_is_missing(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "key.yml"
+    config.write_text(
+        f'{{"node_name": "cp-1", "api_server": "https://x", "api_endpoint": "x:1", "kubernetes_version": "1.35.4", '
+        f'"runtime_directory": "{tmp_path}"}}'
+    )
+    assert main(["--config", str(config)]) == 1
+    assert "KEYS_ABSENT" in capsys.readouterr().err
