@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_document, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.site import Site, secrets
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.exchange import learned
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "inventory" / "example"
@@ -129,3 +133,88 @@ def test_no_secret_shows_at_full_verbosity_and_a_planted_one_would(site: Path, t
     assert leaks(canaries, (f"x{canaries[1]}x",), (tmp_path, site)) == set(canaries[:2])
     again = play("secrets", "--vault-password-file", str(password), cwd=site)
     assert "changed=0" in again.stdout
+
+
+POLICY_PLAY = """
+- hosts: nodes
+  gather_facts: false
+  connection: local
+  vars: {ansible_become: false}
+  tasks:
+    - attested.kubernetes.node_identity:
+        site: "{{ inventory_dir }}"
+        node: "{{ inventory_hostname }}"
+        ek_sha256: "{{ inventory_hostname | hash('sha256') }}"
+        known_by: certificate chain
+    - attested.kubernetes.measurement_profile:
+        site: "{{ inventory_dir }}"
+        manifest: "{{ lookup('ansible.builtin.file', profile_file) }}"
+        replace: "{{ replace | default(false) }}"
+      run_once: true
+    - attested.kubernetes.measurement_profile_info:
+        site: "{{ inventory_dir }}"
+        profiles: "{{ active | default(['deb13-base']) }}"
+      run_once: true
+    - attested.kubernetes.node_identity_info:
+      run_once: true
+      register: found
+    - ansible.builtin.debug:
+        msg: "not enrolled: {{ found.not_enrolled }}"
+      run_once: true
+"""
+
+
+def policy_play(site: Path, *options: str, boot: str = "deb13-base") -> subprocess.CompletedProcess[str]:
+    """Run a play over the site's files, with the profile of a recorded boot."""
+    (site / "play.yml").write_text(POLICY_PLAY, encoding="utf-8")
+    manifest = render_profile(learned(boots.load(boot))) | {"metadata": {"name": "deb13-base"}}
+    (site / "profile.in").write_text(render_document(manifest), encoding="utf-8")
+    program = Path(sys.executable).parent / "ansible-playbook"
+    return subprocess.run(
+        [program, "play.yml", "-e", f"profile_file={site}/profile.in", *options],
+        cwd=site,
+        env={**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_FORCE_COLOR": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def policy_site(site: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "prod"
+    shutil.copytree(site, copy)
+    return copy
+
+
+def test_identities_and_profile_are_written_once_and_read_back(policy_site: Path) -> None:
+    first = policy_play(policy_site)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "not enrolled: ['cp-1', 'w-1', 'w-2']" in first.stdout  # host_vars are read when a play begins
+    again = policy_play(policy_site)
+    assert "changed=0" in again.stdout
+    assert "changed=1" not in again.stdout
+    assert "not enrolled: []" in again.stdout
+
+
+def test_profile_that_differs_is_left_alone_until_it_is_replaced_on_purpose(policy_site: Path) -> None:
+    assert policy_play(policy_site).returncode == 0
+    before = (policy_site / "policy" / "deb13-base.yml").read_bytes()
+    refused = policy_play(policy_site, boot="deb13-cmdline")
+    assert "PROFILE_EXISTS" in refused.stdout
+    assert (policy_site / "policy" / "deb13-base.yml").read_bytes() == before
+    assert policy_play(policy_site, "-e", "replace=true", boot="deb13-cmdline").returncode == 0
+    assert (policy_site / "policy" / "deb13-base.yml").read_bytes() != before
+
+
+def test_check_mode_writes_nothing_and_shows_the_text(policy_site: Path) -> None:
+    done = policy_play(policy_site, "--check", "--diff")
+    assert "+attested_ek: sha256:" in done.stdout
+    assert not list((policy_site / "host_vars").rglob("identity.yml"))
+
+
+def test_profile_that_nobody_wrote_is_refused_by_name(policy_site: Path) -> None:
+    done = policy_play(policy_site, "-e", '{"active": ["other"]}')
+    assert done.returncode != 0
+    assert "PROFILE_UNKNOWN" in done.stdout
