@@ -138,6 +138,11 @@ complete:
   returned: success
   type: bool
   sample: true
+kubernetes_version:
+  description: The full version of the installed kubeadm.
+  returned: success
+  type: str
+  sample: 1.35.4
 steps:
   description: What was done, in order; empty when nothing was.
   returned: success

@@ -45,6 +45,7 @@ def run_cluster(params: Mapping[str, Any], check_mode: bool) -> Result:
         changed=changed,
         values={
             "complete": outcome.complete,
+            "kubernetes_version": version,
             "steps": [{**step.as_result(), "changed": True} for step in outcome.steps],
             **_credentials(params, machine, complete=outcome.complete),
         },
