@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 SUBNET, GATEWAY = "10.89.7.0/24", "10.89.7.1"
 PROC_SYS = Path("/proc/sys")
 NAMESPACES = Path("/run/netns")
+
+# one file a lab of this host, naming its record
+REGISTER = Path("/run/attested-labs")
 CGROUPS = Path("/sys/fs/cgroup")
 
 # needed for three systemd and three kubelets; one idle node uses 8 instances of the default 128
@@ -73,6 +76,7 @@ def observe() -> dict[str, Any]:
     settings = (PROC_SYS / name for name in (*RAISED, *WATCHED))
     return {
         "boot_id": boot_id(),
+        "time": time.time(),
         "sysctls": {str(f.relative_to(PROC_SYS)): f.read_text().strip() for f in settings if f.exists()},
         "netns_mounted": NAMESPACES in mount_points(),
         "netns_directory": NAMESPACES.exists(),
@@ -86,10 +90,28 @@ def boot_id() -> str:
 
 def record(lab: Lab) -> None:
     """Write down the state of the host, once in a lab's life and once more after a reboot of the host."""
+    REGISTER.mkdir(exist_ok=True)
+    write(REGISTER / lab.name, f"{lab.root / 'record.json'}\n")
     path = lab.root / "record.json"
-    if path.exists() and json.loads(path.read_text())["boot_id"] == boot_id():
-        return
-    write(path, json.dumps(observe(), indent=2) + "\n")
+    if not path.exists() or json.loads(path.read_text())["boot_id"] != boot_id():
+        write(path, json.dumps(observe(), indent=2) + "\n")
+
+
+def hand_over(lab: Lab, before: dict[str, Any]) -> bool:
+    """Leave what the labs of this host share to those that remain; True if there are any.
+
+    A lab that came later found the host as this one had changed it. It gets this one's record, so that the last lab
+    puts back what the first one found.
+    """
+    (REGISTER / lab.name).unlink(missing_ok=True)
+    others = [Path(file.read_text().strip()) for file in REGISTER.glob("*")]
+    alive = [path for path in others if path.exists() and json.loads(path.read_text())["boot_id"] == boot_id()]
+    for path in alive:
+        if before["time"] < json.loads(path.read_text())["time"]:
+            write(path, json.dumps(before, indent=2) + "\n")
+    if not alive:
+        shutil.rmtree(REGISTER, ignore_errors=True)
+    return bool(alive)
 
 
 def up(lab: Lab) -> bool:
@@ -137,12 +159,13 @@ def down(lab: Lab) -> bool:
             raise LabError(f"expected a lab in {lab.root}, got a directory without record.json: not removed")
         return False
     before = json.loads(path.read_text())
+    others = hand_over(lab, before)
     steps: tuple[Callable[[], None], ...] = (
         lambda: end_processes(lab),
         lambda: remove_containers(lab),
-        lambda: remove_network(lab, before),
+        lambda: remove_network(lab),
         lambda: remove_groups(lab),
-        lambda: restore_settings(before),
+        lambda: None if others else restore(before),
     )
     failures = [failure for failure in map(attempt, steps) if failure]
     if failures:
@@ -189,15 +212,10 @@ def remove_containers(lab: Lab) -> None:
     shutil.rmtree(lab.run, ignore_errors=True)
 
 
-def remove_network(lab: Lab, before: dict[str, Any]) -> None:
+def remove_network(lab: Lab) -> None:
     """Delete the namespace, and with it every link, rule and route of the lab."""
     if lab.namespace.exists():
         run("ip", "netns", "delete", lab.name)
-    if NAMESPACES.exists() and not any(NAMESPACES.iterdir()):
-        while not before["netns_mounted"] and NAMESPACES in mount_points():
-            run("umount", str(NAMESPACES))
-        if not before["netns_directory"]:
-            NAMESPACES.rmdir()
 
 
 def remove_groups(lab: Lab) -> None:
@@ -209,14 +227,19 @@ def remove_groups(lab: Lab) -> None:
                 path.rmdir()
 
 
-def restore_settings(before: dict[str, Any]) -> None:
-    """Write back every setting that differs from the record, unless the host was booted since."""
+def restore(before: dict[str, Any]) -> None:
+    """Put back the settings and the place of namespaces that the labs share; a reboot has done so already."""
     if before["boot_id"] != boot_id():
         return
     for name, value in before["sysctls"].items():
         file = PROC_SYS / name
         if file.exists() and file.read_text().strip() != value:
             file.write_text(value + "\n")
+    if NAMESPACES.exists() and not any(NAMESPACES.iterdir()):
+        while not before["netns_mounted"] and NAMESPACES in mount_points():
+            run("umount", str(NAMESPACES))
+        if not before["netns_directory"]:
+            NAMESPACES.rmdir()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the programs of the lab decide, without making a lab."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.lab import BOOTS, ROLE, recorded_registers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def program(monkeypatch):
+    """Import a program of the role as Python does that starts it: from its own directory."""
+
+    def load(name: str):
+        monkeypatch.syspath_prepend(str(ROLE / "files" / ("node" if name == "replay_boot" else "host")))
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name)
+
+    return load
+
+
+@pytest.mark.parametrize("boot", ["deb13-base", "deb13-cmdline"])
+def test_the_events_that_a_machine_replays_make_the_recorded_registers(program, boot):
+    replay = program("replay_boot")
+    registers = {index: bytes(32) for index in range(16)}
+    logs = ROLE / "files" / "boots" / boot
+    events = [
+        *replay.firmware_events((logs / "eventlog.bin").read_bytes()),
+        *replay.userspace_events((logs / "userspace.json").read_bytes()),
+    ]
+    for index, digest in events:
+        registers[index] = hashlib.sha256(registers[index] + digest).digest()
+    expected = {index: value for index, value in recorded_registers(boot).items() if index < 16}
+    assert {index: value.hex().upper() for index, value in registers.items() if index in expected} == expected
+
+
+@pytest.mark.parametrize("boot", ["deb13-base", "deb13-cmdline"])
+@pytest.mark.parametrize("log", ["eventlog.bin", "userspace.json"])
+def test_the_recordings_of_the_role_are_those_of_the_tests(boot, log):
+    assert (ROLE / "files" / "boots" / boot / log).read_bytes() == (BOOTS / boot / log).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("log", "complaint"),
+    [
+        pytest.param(bytes(100), "crypto-agile", id="a log without the header of crypto-agile logs"),
+        pytest.param(b"\xff" * 40, None, id="a header longer than the log"),
+    ],
+)
+def test_a_broken_log_is_not_replayed(program, log, complaint):
+    replay = program("replay_boot")
+    with pytest.raises((replay.ReplayError, ValueError), match=complaint):
+        list(replay.firmware_events(log))
+
+
+def labs(program, root: Path, monkeypatch, **times: float):
+    """Register labs that were made at the given times, each with a record that says so."""
+    host = program("host")
+    monkeypatch.setattr(host, "REGISTER", root / "register")
+    (root / "register").mkdir()
+    common = sys.modules["common"]
+    found = {}
+    for name, moment in times.items():
+        lab = common.Lab(name=name, loopback="127.44.0", root=root / name, cache=root / "cache")
+        lab.root.mkdir()
+        record = {"boot_id": host.boot_id(), "time": moment, "sysctls": {"found by": name}}
+        (lab.root / "record.json").write_text(json.dumps(record))
+        (root / "register" / name).write_text(f"{lab.root / 'record.json'}\n")
+        found[name] = (lab, record)
+    return host, found
+
+
+def found_by(root: Path, name: str) -> str:
+    return json.loads((root / name / "record.json").read_text())["sysctls"]["found by"]
+
+
+def test_the_last_lab_puts_back_what_the_first_one_found(program, tmp_path, monkeypatch):
+    host, found = labs(program, tmp_path, monkeypatch, first=1.0, second=2.0, third=3.0)
+    assert host.hand_over(*found["first"]) is True
+    assert [found_by(tmp_path, name) for name in ("second", "third")] == ["first", "first"]
+
+
+def test_a_later_lab_does_not_overwrite_an_earlier_record(program, tmp_path, monkeypatch):
+    host, found = labs(program, tmp_path, monkeypatch, first=1.0, second=2.0)
+    assert host.hand_over(*found["second"]) is True
+    assert found_by(tmp_path, "first") == "first"
+
+
+def test_the_only_lab_hands_over_to_nobody(program, tmp_path, monkeypatch):
+    host, found = labs(program, tmp_path, monkeypatch, only=1.0)
+    assert host.hand_over(*found["only"]) is False
+    assert not (tmp_path / "register").exists()
+
+
+def test_a_directory_that_is_no_lab_is_not_removed(program, tmp_path):
+    host = program("host")
+    common = sys.modules["common"]
+    (tmp_path / "precious").write_text("x")
+    lab = common.Lab(name="lab", loopback="127.44.0", root=tmp_path, cache=tmp_path / "cache")
+    with pytest.raises(common.LabError, match="not removed"):
+        host.down(lab)
+    assert (tmp_path / "precious").exists()
