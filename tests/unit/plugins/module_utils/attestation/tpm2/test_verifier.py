@@ -22,6 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
     ALG_SHA256,
     ALG_SHA384,
     Attest,
+    PcrSelection,
     Public,
     RsaParameters,
     Scheme,
@@ -208,6 +209,14 @@ def test_step_5_other_qualifying_data(extra: bytes) -> None:
 def test_step_6_other_registers_than_quoted(pcrs: dict[int, bytes]) -> None:
     """S8."""
     assert refused(replace(GOOD, pcrs=pcrs)).code == "QUOTE_SELECTION"
+
+
+def test_step_6_another_bank_as_well() -> None:
+    """S8: a digest over two banks does not say which value belongs to which."""
+    both = resigned(
+        lambda attest: replace(attest, pcr_selections=(*attest.pcr_selections, PcrSelection(ALG_SHA384, (4,))))
+    )
+    assert refused(both).code == "QUOTE_SELECTION"
 
 
 def test_step_6_a_quote_over_nothing() -> None:
