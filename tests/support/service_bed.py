@@ -117,7 +117,11 @@ class ServiceBed:
     def start_join_service(self) -> None:
         """Start the join service and wait until it listens."""
         self._spawn("join", self.join_user)
-        self._wait("join", lambda: socket.create_connection(("127.0.0.1", self.port), timeout=1).close() is None)
+        self._wait("join", self._listens)
+
+    def _listens(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
 
     def kill(self, name: str) -> None:
         """End a service as kill -9 does."""
@@ -355,7 +359,7 @@ class Machine:
 
     def _answered(self, challenge: Challenge, context: BindingContext, attack: Attack) -> Answer:
         given = self.tpm
-        if attack.ak is not None:  # the TPM would refuse the credential, so the proof is a guess
+        if attack.other is not None:  # the TPM would refuse the credential, so the proof is a guess
             key, proof = OneTimeKey.generate(), b"guess" * 6 + b"!!"
             binding = exchange_digest(challenge, context, proof=proof, hpke_public=key.public)
             evidence = issue(attack.other, attack.other.ak, qualifying_data=binding, pcrs=challenge.selection)

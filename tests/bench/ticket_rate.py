@@ -1,0 +1,146 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How many tickets a control plane gives out, and what one costs each process.
+
+Real relay, real key service, real kube-apiserver and etcd, all on this machine together with the client; the machines
+are test attesters, so that no TPM is measured. Each ticket is a new connection, challenge, bound quote and ticket.
+Usage: python tests/bench/ticket_rate.py [--tickets N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import ask
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, why_not
+from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
+from ansible_collections.attested.kubernetes.tests.support.service_bed import GOOD_BOOT, Machine, ServiceBed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONCURRENCY = (1, 8, 32)
+MACHINES = 64
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+CONSTELLATION = """Constellation's Go services of 2026-01-22, variant dummy, two cores, another run:
+  join tickets/s unmodified 2.7 / 2.7 / 2.4, API limiter switched off 72 / 133 / 155
+  CPU ms a ticket: join service 4.7-6.1, key service 1.0-1.3, kube-apiserver 4.1-5.9, etcd 1.6-2.7"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One measured round: tickets a second, seconds of each ticket, CPU milliseconds a ticket by process."""
+
+    rate: float
+    seconds: tuple[float, ...]
+    cpu: dict[str, float]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tickets", type=int, default=200, help="tickets a round (default: %(default)s)")
+    options = parser.parse_args()
+    reason = why_not()
+    if reason:
+        print(f"ticket rate: not measured, {reason}")
+        return
+    with tempfile.TemporaryDirectory(prefix="ticket-rate-") as directory, api_bed(Path(directory)) as api:
+        install(api)
+        bed = ServiceBed(api)
+        try:
+            bed.start()
+            machines = list(enrolled(bed, Path(directory)))
+            measure(bed, machines, concurrency=8, tickets=MACHINES)  # every machine's first ticket, and warm caches
+            rounds = {c: measure(bed, machines, concurrency=c, tickets=options.tickets) for c in CONCURRENCY}
+            show(rounds, {name: bed.resident_bytes(name) / 1e6 for name in ("join", "key")})
+        finally:
+            bed.stop()
+
+
+def install(api: ApiBed) -> None:
+    """Apply what init applies."""
+    objects = sorted((ROLES / "control_plane" / "files" / "crds").glob("*.yml"))
+    for path in (*objects, ROLES / "key_service" / "files" / "rbac.yml"):
+        api.kubectl("apply", "--server-side", "-f", str(path))
+    api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+
+
+def enrolled(bed: ServiceBed, directory: Path) -> Iterator[Machine]:
+    """Make machines and write all identities at once."""
+    machines = [Machine(f"bench-{number}", bed, directory / f"m{number}") for number in range(MACHINES)]
+    identities = [render_identity(identity_of(one.tpm.ek, one.name)) for one in machines]
+    bed.api.apply(render_profile(learned(boots.load(GOOD_BOOT))), *identities)
+    for machine in machines:
+        machine.store.kubelet_key()
+    yield from machines
+
+
+def measure(bed: ServiceBed, machines: list[Machine], *, concurrency: int, tickets: int) -> Round:
+    """Ask for ``tickets``, ``concurrency`` at a time."""
+    before, begun = cpu_seconds(bed), time.monotonic()
+    seconds = asyncio.run(herd(machines, concurrency=concurrency, tickets=tickets))
+    passed, after = time.monotonic() - begun, cpu_seconds(bed)
+    return Round(
+        rate=tickets / passed,
+        seconds=tuple(seconds),
+        cpu={name: (after[name] - before[name]) * 1000 / tickets for name in after},
+    )
+
+
+async def herd(machines: list[Machine], *, concurrency: int, tickets: int) -> list[float]:
+    """Ask as ``concurrency`` machines do that ask again and again, each machine one at a time."""
+    waiting: asyncio.Queue[Machine] = asyncio.Queue()
+    for machine in machines:
+        waiting.put_nowait(machine)
+    left, seconds = iter(range(tickets)), []
+
+    async def worker() -> None:
+        for _ in left:
+            machine = await waiting.get()
+            begun = time.monotonic()
+            await ask(machine.bed.endpoint, machine.config(), machine.machine)
+            seconds.append(time.monotonic() - begun)
+            waiting.put_nowait(machine)
+
+    await asyncio.gather(*(worker() for _ in range(concurrency)))
+    return seconds
+
+
+def cpu_seconds(bed: ServiceBed) -> dict[str, float]:
+    """Return what each process has used of the CPU so far."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    used = {"join service": bed.cpu_seconds("join"), "key service": bed.cpu_seconds("key")}
+    for name, process in bed.api.processes.items():
+        fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        used[name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return {**used, "this client": own.ru_utime + own.ru_stime}
+
+
+def show(rounds: dict[int, Round], resident: dict[str, float]) -> None:
+    """Print one column a concurrency."""
+    print(f"{'tickets from a control plane':<32}" + "".join(f"{f'c={c}':>10}" for c in rounds))
+    print(f"{'tickets/s':<32}" + "".join(f"{one.rate:>10.1f}" for one in rounds.values()))
+    for label, share in (("p50 ms", 50), ("p99 ms", 99)):
+        values = [statistics.quantiles(one.seconds, n=100, method="inclusive")[share - 1] for one in rounds.values()]
+        print(f"{label:<32}" + "".join(f"{value * 1000:>10.0f}" for value in values))
+    for name in next(iter(rounds.values())).cpu:
+        print(f"{f'CPU ms a ticket, {name}':<32}" + "".join(f"{one.cpu[name]:>10.1f}" for one in rounds.values()))
+    print(f"resident: join service {resident['join']:.0f} MB, key service {resident['key']:.0f} MB")
+    print(CONSTELLATION)
+
+
+if __name__ == "__main__":
+    main()
