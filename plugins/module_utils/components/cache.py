@@ -9,6 +9,7 @@ is simply absent; the file's own hash is in the record, so a damaged one is made
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import shutil
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _RECORD = "part.json"
+_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +57,22 @@ class PartCache:
             return None
 
     def make(self, kind: str, key: str, name: str, maker: Callable[[Path], Mapping[str, Any]]) -> Part:
-        """Let ``maker`` write the file ``name`` of a new part and return it; its facts go into the record."""
+        """Let ``maker`` write the file ``name`` of a new part and return it; its facts go into the record.
+
+        Two runs at once make a part once; of parts with one name the newest few are kept.
+        """
         folder = self._folder(kind, key)
         folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with (folder.parent / f".{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if part := self.find(kind, key):
+                return part
+            part = self._make(folder, name, maker)
+            _prune(folder.parent, name)
+            return part
+
+    @staticmethod
+    def _make(folder: Path, name: str, maker: Callable[[Path], Mapping[str, Any]]) -> Part:
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
             made = Path(scratch) / name
             facts = dict(maker(made))
@@ -75,6 +90,12 @@ class PartCache:
 
     def _folder(self, kind: str, key: str) -> Path:
         return self.root / kind / key
+
+
+def _prune(kind: Path, name: str) -> None:
+    known = sorted(kind.glob(f"*/{name}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in known[_KEPT:]:
+        shutil.rmtree(old.parent, ignore_errors=True)
 
 
 def key_of(**inputs: object) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SUITE = "bookworm"
 _EXTRACT_SECONDS = 1800
+# what mmdebstrap copies from the machine that runs it
+_NO_HOST = 'rm -f "$1/etc/hostname" "$1/etc/resolv.conf"; '
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +39,14 @@ LAYERS = (
     Layer(
         name="proxy-base",
         packages=("nftables", "iptables", "conntrack", "libc-bin"),
-        hook="for l in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do"
+        hook=_NO_HOST
+        + "for l in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do"
         ' ln -sf xtables-nft-multi "$1/usr/sbin/$l"; done; mkdir -p "$1/tmp"',
     ),
     Layer(
         name="tour-base",
         packages=("busybox-static",),
-        hook='for a in sh httpd nslookup wget cat echo hostname sleep; do ln -sf busybox "$1/bin/$a"; done;'
+        hook=_NO_HOST + 'for a in sh httpd nslookup wget cat echo hostname sleep; do ln -sf busybox "$1/bin/$a"; done;'
         ' mkdir -p "$1/tmp" "$1/www"; chmod 1777 "$1/tmp"',
     ),
 )

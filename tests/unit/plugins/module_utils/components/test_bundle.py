@@ -184,6 +184,17 @@ def test_a_changed_source_is_built_again(params, tools):
     assert make_bundle(asked, False, runner=tools).changed is True
 
 
+def test_old_parts_of_one_name_do_not_pile_up(params, tools):
+    asked = {**params, "state": "cached", "part": "pause"}
+    for content in range(6):
+        (Path(params["files_dir"]) / "go/pause/main.go").write_text(f"// {content}")
+        newest = make_bundle(asked, False, runner=tools).values["file"]
+
+    kept = [str(path) for path in (Path(params["cache_dir"]) / "programs").glob("*/pause")]
+    assert len(kept) == 4
+    assert newest in kept
+
+
 def test_a_damaged_part_is_made_again(params, tools):
     asked = {**params, "state": "cached", "part": "etcd"}
     part = Path(make_bundle(asked, False, runner=tools).values["file"])
