@@ -13,7 +13,7 @@ description:
   - Reads and strictly parses the profiles that O(profiles) names, on the machine that runs the playbook.
   - Fails with C(POLICY_EMPTY), C(PROFILE_UNKNOWN) or C(MANIFEST_INVALID).
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
 options:

@@ -13,7 +13,7 @@ description:
   - Reads groups and C(attested_ek) of the inventory of this run, on the machine that runs the playbook.
   - Fails with C(SITE_INVENTORY) naming every problem, and with C(IDENTITY_AMBIGUOUS) where two nodes have one TPM.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
 options: {}
