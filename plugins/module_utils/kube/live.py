@@ -62,11 +62,12 @@ class LivePolicy:
         """Ask through ``gateway``; ``lock_register`` is quoted beside the profiles' registers."""
         self._gateway = gateway
         self._lock_register = lock_register
+        self._parsed: dict[str, tuple[str, Manifests]] = {}
 
     def snapshot(self) -> Snapshot:
         """Return identities and profiles as they are now; raises API_UNAVAILABLE, MANIFEST_INVALID."""
-        objects = _typed(self._gateway.objects(IDENTITIES), IDENTITY_KIND)
-        identities = parse_objects((_place(document), document) for document in objects).identities
+        objects = self._gateway.objects(IDENTITIES)
+        identities = [self._parse(document, IDENTITY_KIND).identities[0] for document in objects]
         registrations = [_registration(one, raw) for one, raw in zip(identities, objects, strict=True)]
         return Snapshot(self.profiles(), registrations, lock_register=self._lock_register)
 
@@ -76,15 +77,22 @@ class LivePolicy:
 
     def profiles(self) -> tuple[MeasurementProfile, ...]:
         """Return every profile, as of now."""
-        return self._parsed(PROFILES, PROFILE_KIND).profiles
+        objects = self._gateway.objects(PROFILES)
+        return tuple(self._parse(document, PROFILE_KIND).profiles[0] for document in objects)
 
     def selection(self) -> tuple[int, ...]:
         """Return the registers to quote, as of now."""
         return register_selection(self.profiles(), lock_register=self._lock_register)
 
-    def _parsed(self, plural: str, kind: str) -> Manifests:
-        objects = _typed(self._gateway.objects(plural), kind)
-        return parse_objects((_place(document), document) for document in objects)
+    def _parse(self, document: Mapping[str, Any], kind: str) -> Manifests:
+        """Return what an object says; each of its revisions is read once."""
+        name, revision = _place(document, kind), document["metadata"].get("resourceVersion", "")
+        known = self._parsed.get(name)
+        if known is not None and revision and known[0] == revision:
+            return known[1]
+        parsed = parse_objects([(name, {**document, "apiVersion": API_VERSION, "kind": kind})])
+        self._parsed[name] = (revision, parsed)
+        return parsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +158,9 @@ class StatusWriter:
         )
 
 
-def _typed(objects: Iterable[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """Say what each item of a list is: the API leaves that to the list."""
-    return [{**document, "apiVersion": API_VERSION, "kind": kind} for document in objects]
-
-
-def _place(document: Mapping[str, Any]) -> str:
-    return f"{document['kind']} {document.get('metadata', {}).get('name', '?')}"
+def _place(document: Mapping[str, Any], kind: str) -> str:
+    """Return kind and name; the API leaves the kind of an object in a list to the list."""
+    return f"{kind} {document['metadata'].get('name', '?')}"
 
 
 def _registration(identity: NodeIdentity, raw: Mapping[str, Any]) -> Registration:

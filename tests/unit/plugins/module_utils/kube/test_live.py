@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
+    IDENTITIES,
     LivePolicy,
     NodeWatcher,
     StatusChange,
@@ -124,7 +125,8 @@ def watcher(gateway: FakeGateway, *, own_name: str = "cp-1") -> tuple[NodeWatche
 
 
 def set_phase(gateway: FakeGateway, phase: str) -> None:
-    gateway.status(NAME)["phase"] = phase
+    registration = next(one for one in LivePolicy(gateway).snapshot().registrations if one.identity.name == NAME)
+    gateway.patch_status(IDENTITIES, NAME, status={"phase": phase}, revision=registration.revision)
 
 
 @pytest.mark.parametrize(
