@@ -1,0 +1,78 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The units of the services as systemd itself judges them, without starting anything."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jinja2
+import pytest
+
+ROLES = Path(__file__).parents[3] / "roles"
+VALUES = {
+    "join_service_user": "nobody",
+    "join_service_venv": "/usr",
+    "join_service_listen_port": 9090,
+    "key_service_venv": "/usr",
+    "key_service_cluster_id": "00" * 32,
+    "key_service_tcti": "device:/dev/tpmrm0",
+    "key_service_firmware_log": "/a",
+    "key_service_userspace_log": "/b",
+}
+
+
+def rendered(role: str, unit: str, directory: Path) -> Path:
+    """Write the unit as the role does, with a program that is there."""
+    text = (ROLES / role / "templates" / f"{unit}.j2").read_text(encoding="utf-8")
+    template = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False).from_string(text)
+    path = directory / unit
+    path.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", template.render(VALUES), flags=re.MULTILINE))
+    return path
+
+
+@pytest.fixture
+def analyze() -> str:
+    found = shutil.which("systemd-analyze")
+    if found is None:
+        pytest.skip("no systemd-analyze here (package systemd)")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("role", "unit", "limit"),
+    [
+        pytest.param(
+            "join_service", "attested-join-service.service", 3.0, id="the join service, which faces strangers"
+        ),
+        pytest.param("key_service", "attested-key-service.service", 3.0, id="the key service, which is root"),
+        pytest.param("key_service", "attested-unlock.service", 6.0, id="the unlocking, which needs the TPM"),
+    ],
+)
+def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: float) -> None:
+    path = rendered(role, unit, tmp_path)
+    argv = [analyze, "security", "--offline=true", "--no-pager", str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    found = re.search(r"Overall exposure level for \S+: (\d+\.\d+)", done.stdout)
+    assert found, done.stderr
+    assert float(found[1]) <= limit
+
+
+@pytest.mark.parametrize(
+    ("role", "unit"),
+    [
+        pytest.param("join_service", "attested-join-service.service", id="join service"),
+        pytest.param("key_service", "attested-key-service.service", id="key service"),
+        pytest.param("key_service", "attested-unlock.service", id="unlock"),
+    ],
+)
+def test_systemd_understands_every_line(analyze: str, tmp_path: Path, role: str, unit: str) -> None:
+    path = rendered(role, unit, tmp_path)
+    argv = [analyze, "verify", "--man=no", "--recursive-errors=no", str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert "Unknown key" not in done.stderr
+    assert "Failed to parse" not in done.stderr
