@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..kubeadm import KubeletUnit, remaining_seconds
+from ..kubeadm import INIT_PHASES, KubeletUnit, remaining_seconds
 from ..reasons import Reason
 from .journal import NodeJournal, NodePhase
 
@@ -23,9 +23,10 @@ _NEXT_STEP = {
     NodePhase.FRESH: "Run the playbook node (a worker) or init (the first control plane).",
     NodePhase.ASKING: "Run the playbook node again.",
     NodePhase.LOCKED: "Run the playbook node again: it goes on where it stopped.",
-    NodePhase.JOINING: "Run the playbook node again: it goes on where it stopped.",
+    NodePhase.JOINING: "Run the same playbook again (node or init): it goes on where it stopped.",
     NodePhase.JOINED: "Nothing.",
 }
+_CLOSED = "Read journalctl -u attested-unlock: a boot that is not the judged one stays closed. Run init after a check."
 _REBOOTED = "Run the playbook node: after a reboot the machine fetches its ticket again, then it locks itself."
 
 
@@ -60,11 +61,13 @@ class NodeStatus:
 
 def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
     """Look at this machine; changes nothing; raises NODE_JOURNAL_MALFORMED."""
-    state = journal.load()
+    state = _with_init(journal.load(), machine)
     locked = machine.paths.lock_marker.exists()
     active = KubeletUnit(machine.runner, clock=machine.clock).is_active()
     remaining = remaining_seconds(machine.paths, clock=machine.clock)
     to_do = _to_do(state, locked=locked, active=active, remaining=remaining)
+    if to_do == _REBOOTED and _is_control_plane(machine):
+        to_do = _CLOSED
     return NodeStatus(
         state=state,
         locked=locked,
@@ -73,6 +76,20 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
         to_do=to_do,
         needs_person=to_do != _NEXT_STEP[NodePhase.JOINED] and state.next_try is None,
     )
+
+
+def _with_init(state: NodeState, machine: Machine) -> NodeState:
+    """Return the state of a machine that became a node by init, which is kubeadm's journal alone."""
+    progress = machine.journal.load()
+    if state.phase is not NodePhase.FRESH or progress is None or progress.operation != "init":
+        return state
+    complete = set(progress.done) >= {phase.name for phase in INIT_PHASES}
+    return replace(state, phase=NodePhase.JOINED if complete else NodePhase.JOINING)
+
+
+def _is_control_plane(machine: Machine) -> bool:
+    progress = machine.journal.load()
+    return progress is not None and progress.operation == "init"
 
 
 def _to_do(state: NodeState, *, locked: bool, active: bool, remaining: float | None) -> str:

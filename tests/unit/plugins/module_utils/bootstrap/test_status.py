@@ -1,0 +1,134 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's journal and what is said of a node."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import NodeJournal, NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.status import read_status
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+
+REFUSED = Refusal("expected PCR 9 to be allowed", reason=Reason.TICKET_REFUSED)
+
+
+@pytest.fixture
+def journal(tmp_path, clock):
+    return NodeJournal(tmp_path / "node.json", clock=clock)
+
+
+def test_a_machine_without_a_journal_is_fresh(journal):
+    assert journal.load().phase is NodePhase.FRESH
+
+
+def test_what_was_kept_comes_back(journal):
+    journal.enter(NodePhase.LOCKED, disk_id="d", kubernetes_version="1.35.4")
+    journal.fail(REFUSED, next_try_seconds=30)
+    state = journal.load()
+    assert (state.phase, state.disk_id, state.kubernetes_version) == (NodePhase.LOCKED, "d", "1.35.4")
+    assert (state.reason, state.message) == ("TICKET_REFUSED", "expected PCR 9 to be allowed")
+    assert (state.next_try - state.since).total_seconds() == 30
+
+
+def test_a_success_forgets_the_failure_and_keeps_the_disk(journal):
+    journal.enter(NodePhase.ASKING, disk_id="d")
+    journal.fail(REFUSED)
+    state = journal.enter(NodePhase.ASKING)
+    assert (state.reason, state.disk_id) == (None, "d")
+
+
+def test_a_phase_begins_once(journal, clock):
+    first = journal.enter(NodePhase.ASKING).since
+    clock.sleep(60)
+    assert journal.enter(NodePhase.ASKING).since == first
+    assert journal.enter(NodePhase.LOCKED).since > first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"version": 2}, id="another version"),
+        pytest.param({"phase": "Dancing"}, id="an unknown phase"),
+        pytest.param({"since": "yesterday"}, id="a time that is none"),
+        pytest.param({"disk_id": 7}, id="a disk id that is no text"),
+    ],
+)
+def test_a_malformed_journal_is_refused(journal, tmp_path, change):
+    journal.enter(NodePhase.JOINED)
+    path = tmp_path / "node.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(SystemFault) as caught:
+        journal.load()
+    assert caught.value.code == "NODE_JOURNAL_MALFORMED"
+
+
+def test_a_fresh_machine_needs_a_person(machine, journal):
+    status = read_status(machine, journal)
+    assert status.needs_person
+    assert "init" in status.to_do
+
+
+def test_a_joined_node_needs_nobody(locked, journal, programs):
+    journal.enter(NodePhase.JOINED)
+    programs.active = True
+    status = read_status(locked, journal)
+    assert (status.needs_person, status.to_do) == (False, "Nothing.")
+
+
+def test_a_rebooted_node_needs_the_playbook(machine, journal):
+    journal.enter(NodePhase.JOINED)
+    assert "fetches its ticket again" in read_status(machine, journal).to_do
+
+
+def test_a_stopped_kubelet_needs_a_person(locked, journal):
+    journal.enter(NodePhase.JOINED)
+    assert read_status(locked, journal).to_do == Reason.KUBELET_NOT_RUNNING.value.hint
+
+
+def test_a_failure_says_what_its_code_says(machine, journal):
+    journal.fail(REFUSED)
+    assert read_status(machine, journal).to_do == Reason.TICKET_REFUSED.value.hint
+
+
+def test_a_node_that_tries_again_by_itself_needs_nobody(machine, journal):
+    journal.fail(REFUSED, next_try_seconds=30)
+    assert not read_status(machine, journal).needs_person
+
+
+def init_done(machine, count):
+    """Leave what init leaves after ``count`` phases."""
+    machine.paths.state.mkdir(parents=True)
+    body = {
+        "version": 1,
+        "operation": "init",
+        "config_sha256": "0",
+        "done": [phase.name for phase in INIT_PHASES[:count]],
+    }
+    (machine.paths.state / "progress.json").write_text(json.dumps(body))
+
+
+@pytest.mark.parametrize(
+    ("count", "phase"),
+    [
+        pytest.param(len(INIT_PHASES), NodePhase.JOINED, id="a complete init is a node"),
+        pytest.param(3, NodePhase.JOINING, id="an init that stopped is on its way"),
+    ],
+)
+def test_a_control_plane_is_known_by_init(locked, journal, programs, count, phase):
+    init_done(locked, count)
+    programs.active = True
+    assert read_status(locked, journal).state.phase is phase
+
+
+def test_a_control_plane_that_stayed_closed_says_where_to_look(machine, journal):
+    init_done(machine, len(INIT_PHASES))
+    assert "attested-unlock" in read_status(machine, journal).to_do
+
+
+def test_results_are_plain_values(machine, journal):
+    assert json.loads(json.dumps(read_status(machine, journal).as_result()))["phase"] == "Fresh"
