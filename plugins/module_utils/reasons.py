@@ -325,7 +325,8 @@ class Reason(Enum):
     EK_NOT_VOUCHED_FOR = _row(
         Coarse.REFUSED,
         "Nobody vouches for the machine's TPM.",
-        "Set attested_endorsement_authorities, or read the fingerprint at the machine's console and set attested_ek in its host_vars, or accept first use with -e attested_insecure_first_use=true.",
+        "Set attested_endorsement_authorities, or read the fingerprint at the machine's console and set attested_ek in its "
+        "host_vars, or accept first use with -e attested_insecure_first_use=true.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     ENDPOINT_INVALID = _row(

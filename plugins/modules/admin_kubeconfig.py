@@ -14,7 +14,7 @@ description:
     an Ansible Vault file in C(.secrets/) of the site; it returns none while the kubeconfig is good for six more hours.
   - With O(certificate) it writes C(.secrets/admin.kubeconfig), encrypted, with key and certificate embedded.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes
 attributes:

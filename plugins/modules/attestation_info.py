@@ -16,7 +16,7 @@ description:
   - Evidence means nothing without a verifier, so nothing here says that a machine is good.
   - Fails with the reason codes of the TPM, C(NODE_CONFIG_MALFORMED), C(EVIDENCE_MALFORMED) or C(PROTOCOL_VERSION).
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
   - attested.kubernetes.node_config

@@ -17,7 +17,7 @@ description:
     cluster.
   - A refusal carries its reason code; C(PCR_MISMATCH) names register and event.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
   - attested.kubernetes.node_config

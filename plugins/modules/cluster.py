@@ -17,7 +17,7 @@ description:
   - Fails with the reason of the check that refused, C(SITE_VAULT), C(SITE_SECRETS_INCOMPLETE) or
     C(ROLE_NOT_REGISTERED).
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.node_config

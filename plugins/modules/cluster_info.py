@@ -16,7 +16,7 @@ description:
     bindings that approve automatically, and rights of strangers.
   - Fails with V(KUBECTL_FAILED) where the API server does not answer.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   kubeconfig:
     description: Kubeconfig on this machine with the rights for it.

@@ -16,7 +16,7 @@ description:
   - Fails with C(SEAL_UNOPENABLE), C(ANSWER_UNKNOWN), C(CLUSTER_ID_MISMATCH), C(STATE_CHANGED), C(NODELOCK_FOREIGN) or
     C(NODELOCK_OTHER_CLUSTER).
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.node_config

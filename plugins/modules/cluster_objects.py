@@ -14,7 +14,7 @@ description:
     control plane; waits until new kinds are known to the API server.
   - Works on a control plane; fails with V(KUBECTL_FAILED) and the last lines of kubectl.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   manifests:
     description: Texts in YAML, each with one or more objects, applied in this order.

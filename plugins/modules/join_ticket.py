@@ -16,7 +16,7 @@ description:
   - M(attested.kubernetes.kubeadm_node) does this by itself; use this module where something has to happen in between.
   - Before the machine is locked this may be repeated at will.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   state:
     description: V(present) fetches a ticket, V(absent) forgets the one behind O(handle).

@@ -18,7 +18,7 @@ description:
     V(KUBEADM_TIMEOUT).
   - Of a cluster that is complete nothing is changed; other options than those it was made with give a warning.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   node_name:
     description: Name of the node.

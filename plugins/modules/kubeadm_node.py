@@ -17,7 +17,7 @@ description:
   - A refusal comes back with its reason code; the full story is in the log of the join service.
   - V(absent) takes Kubernetes off the machine and destroys the node's keys. The lock stays until the machine is reset.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   state:
     description: What the machine shall be.
@@ -29,6 +29,7 @@ options:
       - Address by which the nodes of the cluster reach this one.
       - Required for V(joined); anything else than an IP address fails with V(KUBEADM_OPTION_INVALID).
     type: str
+    required: false
   ticket:
     description:
       - Handle of a ticket that M(attested.kubernetes.join_ticket) fetched in this boot.

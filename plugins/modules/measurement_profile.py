@@ -13,7 +13,7 @@ description:
   - Writes C(policy/<name>.yml) on the machine that runs the playbook, after parsing the manifest strictly.
   - A profile of the same name that differs is left alone (C(PROFILE_EXISTS)) unless O(replace) is set.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes
 attributes:

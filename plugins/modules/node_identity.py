@@ -13,7 +13,7 @@ description:
   - Writes C(host_vars/<node>/identity.yml) on the machine that runs the playbook. Commit that file.
   - Whether the TPM may be believed is decided before, by M(attested.kubernetes.attestation_verification).
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes
 attributes:

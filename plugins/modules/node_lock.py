@@ -18,7 +18,7 @@ description:
   - What the lock proves is that nobody extended the register since the reset but by logged events. It is no proof of
     membership, and a user with full rights on the machine can take it by hand.
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 options:
   cluster_id:
     description:

@@ -13,7 +13,7 @@ description:
   - Reads the node's journal, the marker of the lock, the kubelet's unit and its certificate. It does not use the TPM.
   - The same is printed on the machine by the command C(attested status).
 author:
-  - The attested.kubernetes authors
+  - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
   - attested.kubernetes.node_config

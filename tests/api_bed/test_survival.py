@@ -132,7 +132,7 @@ def test_a_key_service_killed_in_the_middle_leaves_one_disk(own: ServiceBed, tmp
     threads = [threading.Thread(target=keep_asking, args=(machine,)) for machine in machines]
     for thread in threads:
         thread.start()
-    for _ in range(3):
+    for _unused in range(3):
         own.kill("key")
         own.start_key_service()
     done.set()
@@ -160,7 +160,7 @@ def test_without_the_api_nothing_is_released(own: ServiceBed, tmp_path: Path) ->
 def test_the_join_service_stays_small(own: ServiceBed, tmp_path: Path) -> None:
     machine = Machine("rss-1", own, tmp_path / "rss-1")
     machine.enroll()
-    for _ in range(20):
+    for _unused in range(20):
         machine.ask()
     assert own.resident_bytes("join") < 120e6
 

@@ -190,7 +190,7 @@ def test_replayed_evidence(bed: ServiceBed, machines: Machines) -> None:
     """The answer to a challenge that was used already opens nothing, on this connection or another."""
     machine = machines()
     recorded = machine.attack(Attack()).answer.bound
-    line = refused(lambda: machine.attack(Attack(bound=lambda _: recorded)), bed)
+    line = refused(lambda: machine.attack(Attack(bound=lambda _unused: recorded)), bed)
     assert line["reason"] == "CHALLENGE_UNKNOWN"
 
 

@@ -108,14 +108,14 @@ async def herd(machines: list[Machine], *, concurrency: int, tickets: int) -> li
     left, seconds = iter(range(tickets)), []
 
     async def worker() -> None:
-        for _ in left:
+        for _unused in left:
             machine = await waiting.get()
             begun = time.monotonic()
             await ask(machine.bed.endpoint, machine.config(), machine.machine)
             seconds.append(time.monotonic() - begun)
             waiting.put_nowait(machine)
 
-    await asyncio.gather(*(worker() for _ in range(concurrency)))
+    await asyncio.gather(*(worker() for _unused in range(concurrency)))
     return seconds
 
 

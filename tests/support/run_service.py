@@ -8,7 +8,7 @@ The modules are imported first and the privileges dropped then, so that an inter
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401 - asyncio asks for it late
+import encodings.idna  # noqa: F401  # pylint: disable=unused-import - asyncio asks for it late
 import os
 import pwd
 import sys

@@ -164,7 +164,7 @@ class ServiceBed:
         found = []
         with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
             for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-                span, mode, *_ = line.split()
+                span, mode, *_unused = line.split()
                 first, last = (int(end, 16) for end in span.split("-"))
                 if "r" not in mode or line.endswith(("[vvar]", "[vvar_vclock]", "[vsyscall]")):
                     continue

@@ -83,7 +83,7 @@ class Fields:
     def number(self, name: str, *, below: int) -> int:
         """Return a whole number from 0 up."""
         value = self.take(name)
-        if type(value) is not int or not 0 <= value < below:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < below:
             self.note(f"{name}: expected a number from 0 to {below - 1}, got {_kind(value)}")
             return 0
         return value

@@ -70,13 +70,13 @@ def _converted(value: object, hint: Any) -> Any:
         return tuple(value)
     if hint is Path:
         return Path(_exactly(value, str))
-    if hint is float and type(value) is int:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return _exactly(value, hint)
 
 
 def _exactly(value: object, kind: type[Any]) -> Any:
-    if type(value) is not kind:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"expected {kind.__name__}, got {_shown(value)}")
     return value
 

@@ -136,7 +136,7 @@ class UnixServer:
         except Exception:  # noqa: BLE001 - Log.request has written it; the peer must not see it
             reason = Reason.INTERNAL
         await asyncio.sleep(max(0.0, begun + self._limits.refusal_floor_seconds - self._clock.monotonic()))
-        coarse = reason.value.coarse
+        coarse = reason.value.coarse  # pylint: disable=used-before-assignment
         if coarse is Coarse.LOCAL:  # a trouble of this machine, of which a peer only needs to know that it may pass
             coarse = Coarse.UNAVAILABLE
         await context.abort(getattr(grpc.StatusCode, _STATUS[coarse]), coarse.value)

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from ..errors import AttestedError
 from ..reasons import Reason
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MAX_TEXT = 2000
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+")
 
-Value = str | float | bool | None
+Value: TypeAlias = "str | float | bool | None"
 
 
 class Line:

@@ -275,7 +275,7 @@ class Tpm(Connection):
             try:
                 reader = self.execute(command).parameters
             except ResponseError as error:
-                raise _credential_refused(error) from error
+                raise _credential_refused(error) from error  # pylint: disable=bad-exception-cause
         secret = reader.sized(c.MAX_DIGEST)
         reader.end()
         return secret

@@ -62,7 +62,7 @@ class SealedObject:
         """Return what `to_json` wrote; raises TPM_MALFORMED for anything else."""
         document = _load_document(text)
         pcrs = document["pcrs"]
-        if not isinstance(pcrs, list) or any(type(index) is not int for index in pcrs):
+        if not isinstance(pcrs, list) or any(not isinstance(index, int) or isinstance(index, bool) for index in pcrs):
             raise malformed("a list of registers in a sealed object", f"{pcrs!r:.100}")
         selection = PcrSelection.of(pcrs)
         return cls(public=_decode(document["public"]), private=_decode(document["private"]), pcrs=selection.indices)
@@ -75,7 +75,8 @@ def _load_document(text: str) -> dict[str, object]:
         raise malformed("a sealed object as JSON", str(error)) from error
     if not isinstance(document, dict) or set(document) != {"version", "alg", "pcrs", "public", "private"}:
         raise malformed("version, alg, pcrs, public and private in a sealed object", f"{text!r:.100}")
-    if type(document["version"]) is not int or (document["version"], document["alg"]) != (_VERSION, _ALGORITHM):
+    is_whole = isinstance(document["version"], int) and not isinstance(document["version"], bool)
+    if not is_whole or (document["version"], document["alg"]) != (_VERSION, _ALGORITHM):
         raise malformed(
             f"a sealed object of version {_VERSION} and {_ALGORITHM}",
             f"{document['version']!r:.50}, {document['alg']!r:.50}",
@@ -165,7 +166,7 @@ def _open(tpm: Tpm, loaded: LoadedKey, session: Session, sealed: SealedObject) -
     except ResponseError as error:
         if error.base not in {RC_POLICY_FAIL, RC_PCR_CHANGED}:
             raise
-        raise TpmError(
+        raise TpmError(  # pylint: disable=bad-exception-cause
             f"expected the values that the secret was sealed to in the registers {list(sealed.pcrs)}, they differ",
             reason=Reason.TPM_POLICY_MISMATCH,
         ) from error

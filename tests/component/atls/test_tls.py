@@ -195,7 +195,7 @@ async def test_openssl_cannot_resume_either(bed: Bed, tmp_path: Path) -> None:
     """OpenSSL sends a ticket whatever it is told; it opens nothing."""
     files = client_files(bed)
     stored = tmp_path / "session.pem"
-    await s_client(bed, "-alpn", "h2", "-sess_out", str(stored), *files, until=lambda _: stored.exists())
+    await s_client(bed, "-alpn", "h2", "-sess_out", str(stored), *files, until=lambda _unused: stored.exists())
     said = await s_client(bed, "-alpn", "h2", "-sess_in", str(stored), *files)
     assert "New, TLSv1.3" in said
     assert "Reused" not in said
@@ -240,7 +240,7 @@ async def s_client(bed: Bed, *options: str, until: Callable[[str], bool] | None 
                 with suppress(TimeoutError):
                     said += await asyncio.wait_for(process.stdout.read(1 << 16), 0.1)
             process.stdin.close()
-            rest, _ = await process.communicate()
+            rest, _unused = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
@@ -280,7 +280,7 @@ async def test_openssl_sees_the_join_ca_and_one_nonce(bed: Bed) -> None:
 )
 async def test_a_peer_without_http2_is_not_served(bed: Bed, alpn: tuple[str, ...]) -> None:
     """Nothing of it goes further."""
-    await s_client(bed, *alpn, *client_files(bed), until=lambda _: bool(bed.events.reasons("connection_failed")))
+    await s_client(bed, *alpn, *client_files(bed), until=lambda _unused: bool(bed.events.reasons("connection_failed")))
     assert bed.events.reasons("connection_failed") == ["TLS_HANDSHAKE_FAILED"]
     assert bed.validator.calls == []
 

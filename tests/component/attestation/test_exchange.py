@@ -166,7 +166,7 @@ def test_replayed_evidence(machine: Machine, policy: SitePolicy) -> None:
     challenge, record = machine.challenged(policy)
     given = machine.answered(challenge)
     machine.verified(given, record, policy)
-    _, later = machine.challenged(policy)
+    _unused, later = machine.challenged(policy)
     assert code_of(lambda: machine.verified(given, later, policy)) == "CHALLENGE_UNKNOWN"
 
 
@@ -201,7 +201,7 @@ def test_a_challenge_for_another_tpm_is_not_opened(
     machine: Machine, policy: SitePolicy, booted: Callable[..., Machine]
 ) -> None:
     """S4, S41."""
-    challenge, _ = machine.challenged(policy)
+    challenge, _unused = machine.challenged(policy)
     other = booted(tpm="b")
     assert code_of(lambda: other.answered(challenge)) == "TPM_CREDENTIAL_REFUSED"
 

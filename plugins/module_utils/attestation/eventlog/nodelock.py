@@ -129,7 +129,9 @@ def _values(register: int, others: list[bytes], own: list[bytes]) -> Iterator[by
     """Yield the value of every order that keeps each log's own; ours last comes first, as it nearly always was."""
     total = len(others) + len(own)
     for positions in reversed(list(itertools.combinations(range(total), len(own)))):
-        theirs, ours, value = iter(others), iter(own), initial_value(register)
-        for at in range(total):
-            value = extend(value, next(ours if at in positions else theirs))
+        order, value = list(others), initial_value(register)
+        for position, digest in zip(positions, own, strict=True):
+            order.insert(position, digest)
+        for digest in order:
+            value = extend(value, digest)
         yield value

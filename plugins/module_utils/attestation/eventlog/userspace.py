@@ -66,7 +66,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _record(document: dict[str, Any], log: str) -> UserspaceRecord:
     pcr, content = document.get("pcr"), document.get("content")
-    if type(pcr) is not int or not 0 <= pcr < REGISTERS:
+    if not isinstance(pcr, int) or isinstance(pcr, bool) or not 0 <= pcr < REGISTERS:
         raise malformed(log, f"a register below {REGISTERS}", repr(pcr)[:32])
     told = content if isinstance(content, dict) else {}
     return UserspaceRecord(

@@ -84,7 +84,7 @@ def test_two_challenges_share_nothing() -> None:
 
 
 def test_a_selection_is_put_in_order() -> None:
-    challenge, _ = new_challenge(EXCHANGE.request(), selection=(15, 4, 4), random=SystemRandom(), now=NOW)
+    challenge, _unused = new_challenge(EXCHANGE.request(), selection=(15, 4, 4), random=SystemRandom(), now=NOW)
     assert challenge.selection == (4, 15)
 
 
@@ -196,19 +196,19 @@ def test_a_cluster_may_ask_for_a_newer_version_than_this_release_must() -> None:
 
 def test_a_challenge_for_another_endorsement_key_is_not_answered() -> None:
     stranger = Exchange()
-    challenge, _ = stranger.challenged()
+    challenge, _unused = stranger.challenged()
     assert code_of(lambda: EXCHANGE.answered(challenge)) == "TPM_CREDENTIAL_REFUSED"
 
 
 def test_a_challenge_for_another_attestation_key_is_not_answered() -> None:
     """S4: the credential names the key that it is for."""
-    challenge, _ = EXCHANGE.challenged(ak_public=SoftTpm().ak.public)
+    challenge, _unused = EXCHANGE.challenged(ak_public=SoftTpm().ak.public)
     assert code_of(lambda: EXCHANGE.answered(challenge)) == "TPM_CREDENTIAL_REFUSED"
 
 
 def test_a_secret_of_another_length_is_not_used() -> None:
     class ShortSecret(SoftTpm):
-        def activate_credential(self, *_: object) -> bytes:
+        def activate_credential(self, *_rest: object) -> bytes:
             return b"s" * 16
 
     tpm = ShortSecret(EXCHANGE.boot.pcrs)
@@ -230,7 +230,7 @@ def test_a_register_that_moves_once_is_quoted_again() -> None:
 
     exchange = Exchange()
     exchange.tpm = Moving(exchange.boot.pcrs)
-    challenge, _ = exchange.challenged()
+    challenge, _unused = exchange.challenged()
     assert exchange.answered(challenge).bound.evidence.pcrs[11] == exchange.tpm.pcrs[11]
     exchange.tpm.moves = 99
     assert code_of(lambda: exchange.answered(challenge)) == "TPM_BUSY"
@@ -269,7 +269,7 @@ def test_one_of_many_threads_gets_the_record() -> None:
         except Refusal as error:
             outcomes.append(error.code)
 
-    threads = [threading.Thread(target=race) for _ in range(16)]
+    threads = [threading.Thread(target=race) for _unused in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:

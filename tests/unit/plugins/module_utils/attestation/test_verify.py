@@ -150,15 +150,15 @@ def test_a_verified_machine_does_not_show_its_secret(exchange: Exchange) -> None
 
 def test_replayed_evidence(exchange: Exchange) -> None:
     """S1: the recorded answer to an earlier challenge of the same machine."""
-    earlier, _ = exchange.challenged()
-    _, record = exchange.challenged()
+    earlier, _unused = exchange.challenged()
+    _unused, record = exchange.challenged()
     given = exchange.answered(earlier)
     assert code_of(lambda: exchange.verified(given, record)) == "CHALLENGE_UNKNOWN"
 
 
 def test_replayed_evidence_under_the_new_challenges_id(exchange: Exchange) -> None:
     """S1: with the id changed the secret is still the old one."""
-    earlier, _ = exchange.challenged()
+    earlier, _unused = exchange.challenged()
     challenge, record = exchange.challenged()
     given = exchange.answered(earlier)
     renamed = replace(given.bound, challenge_id=challenge.id)
@@ -203,7 +203,7 @@ def test_activation_bypass(exchange: Exchange) -> None:
 def test_endorsement_key_of_another_machine(exchange: Exchange) -> None:
     """S4: a known EK public is sent by a machine that does not hold it; its TPM opens nothing."""
     stranger = SoftTpm(exchange.boot.pcrs)
-    challenge, _ = exchange.challenged(ak_public=stranger.ak.public)
+    challenge, _unused = exchange.challenged(ak_public=stranger.ak.public)
     code = code_of(lambda: stranger.activate_credential(stranger.ak, stranger.ek, challenge.credential))
     assert code == "TPM_CREDENTIAL_REFUSED"
 
@@ -408,7 +408,7 @@ def test_doorkeeper_for_another_key(exchange: Exchange) -> None:
 
 def test_bound_evidence_opens_no_door(exchange: Exchange) -> None:
     """E2 cannot serve as E1 of a later connection."""
-    challenge, _ = exchange.challenged()
+    challenge, _unused = exchange.challenged()
     document = exchange.answered(challenge).bound.evidence.to_bytes()
     assert (
         code_of(lambda: verify_doorkeeper(document, spki_sha256=KUBELET_SPKI, nonce=challenge.nonce))
@@ -573,7 +573,7 @@ def test_over_ssh_the_logs_are_the_request(exchange: Exchange) -> None:
 
 
 def test_the_challenges_registers_are_those_of_the_policy(exchange: Exchange) -> None:
-    challenge, _ = new_challenge(
+    challenge, _unused = new_challenge(
         exchange.request(), selection=exchange.policy.selection(), random=SystemRandom(), now=NOW
     )
     assert challenge.selection == SELECTION

@@ -90,7 +90,7 @@ def document() -> tuple[dict[str, Any], dict[str, bytes]]:
                 **blob("wheels/py3.11.tar"),
                 "wheels": [
                     {
-                        "name": name.split("-")[0],
+                        "name": name.split("-", maxsplit=1)[0],
                         "version": name.split("-")[1],
                         "filename": name,
                         "sha256": sha(name.encode()),

@@ -172,7 +172,7 @@ def test_check_mode_lists_the_parts_that_are_missing(params, tools):
 def test_a_part_is_made_once(params, tools):
     asked = {**params, "state": "cached", "part": "etcd"}
 
-    assert [make_bundle(asked, False, runner=tools).changed for _ in range(2)] == [True, False]
+    assert [make_bundle(asked, False, runner=tools).changed for _unused in range(2)] == [True, False]
     assert sum("build" in command for command in tools.started) == 1
 
 

@@ -71,7 +71,7 @@ async def test_a_request_goes_on_as_it_came_with_its_bound_quote(relay: service.
     answer = message_class("join.IssueJoinTicketResponse").FromString(await relay.issue_join_ticket(b"\xffraw", given))
     assert keys.asked == [(KNOWN, b"\xffraw", b"\x00bound", "abc123")]
     assert (answer.ticket, answer.ticket_signature) == (b"a ticket", b"signed")
-    assert [field.number for field, _ in answer.ListFields()] == [1000, 1001]
+    assert [field.number for field, _unused in answer.ListFields()] == [1000, 1001]
     assert given.line.fields["node"] == "w-1"
 
 

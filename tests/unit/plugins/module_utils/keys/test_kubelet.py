@@ -45,9 +45,9 @@ def private_pem(key: Any) -> bytes:
     )
 
 
-def make_request(subject: list[tuple[Any, str]] = GOOD, key: Any = None, extension: Any = None) -> bytes:
+def make_request(subject: list[tuple[Any, str]] | None = None, key: Any = None, extension: Any = None) -> bytes:
     key = key or ec.generate_private_key(ec.SECP256R1())
-    names = x509.Name([x509.NameAttribute(oid, value) for oid, value in subject])
+    names = x509.Name([x509.NameAttribute(oid, value) for oid, value in (GOOD if subject is None else subject)])
     builder = x509.CertificateSigningRequestBuilder().subject_name(names)
     if extension is not None:
         builder = builder.add_extension(extension, critical=False)

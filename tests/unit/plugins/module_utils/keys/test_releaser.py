@@ -235,7 +235,7 @@ def test_a_door_opened_by_another_tpm_is_refused(bed: Bed) -> None:
 def test_a_reset_within_the_connection_is_refused(bed: Bed) -> None:
     channel = bed.channel()
     bed.tpm.reset()
-    _, request, binding = bed.exchange()
+    _unused, request, binding = bed.exchange()
     assert refused(bed, channel, request, binding) == "TPM_RESET_BETWEEN"
 
 
