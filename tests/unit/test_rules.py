@@ -145,6 +145,16 @@ def test_every_file_begins_with_the_header_and_a_sentence(path):
     assert documented or ast.get_docstring(house.tree_of(path))
 
 
+def test_no_name_is_a_lone_underscore():
+    found = [
+        f"{shown(path)}:{node.lineno}"
+        for path in house.tracked("*.py")
+        for node in ast.walk(house.tree_of(path))
+        if (isinstance(node, ast.Name) and node.id == "_") or (isinstance(node, ast.arg) and node.arg == "_")
+    ]
+    assert found == [], "ansible-test refuses it: write what is not used, for example _size"
+
+
 def test_functions_are_short():
     functions = house.functions()
     sizes = sorted(function.lines for function in functions)
