@@ -33,6 +33,7 @@ PACKAGES = {
     "swtpm": "swtpm",
     "swtpm-tools": "swtpm_setup",
     "util-linux": "nsenter",
+    "zstd": "zstd",
 }
 
 
