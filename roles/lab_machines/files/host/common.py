@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+IMAGE_RUN = Path("/run/attested-node-images")
+
 CONTAINERS_CONF = """\
 [containers]
 log_size_max = 10485760
@@ -206,7 +208,7 @@ def machine_store(lab: Lab) -> Podman:
 
 def image_store(lab: Lab) -> Podman:
     """Return podman for the node images."""
-    return store(lab.images, run_directory=lab.run / "images")
+    return store(lab.images, run_directory=IMAGE_RUN)
 
 
 def mount_points() -> list[Path]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import shutil
 import subprocess
 
-from common import Lab, LabError, Podman, image_store, program, unmount_below
+from common import IMAGE_RUN, Lab, LabError, Podman, image_store, program, unmount_below
 
 SUITE = "bookworm"
 
@@ -93,6 +94,9 @@ def ensure(lab: Lab) -> bool:
         return True
     finally:
         unmount_below(lab.images)
+        # podman's database fixes the paths of the store; without it the cache may be moved
+        for path in (lab.images / "libpod", IMAGE_RUN):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import resource
 import shutil
+import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -260,12 +262,29 @@ def start(lab: Lab, wanted: list[Machine], *, restart: bool = False) -> list[str
     return result or (["names"] if names_changed else [])
 
 
+def remove(lab: Lab, machine: Machine) -> bool:
+    """Take one machine away with its TPM and everything it kept; True if it was there."""
+    home = lab.machine(machine.name)
+    if not home.exists():
+        return False
+    machine_store(lab)("rm", "--force", "--ignore", "--time", "0", machine.name)
+    tpm = runs(home / "tpm.pid", home)
+    if tpm:
+        os.kill(tpm, signal.SIGTERM)
+    shutil.rmtree(home)
+    write_names(lab, all_machines(lab))
+    return True
+
+
 def work(lab: Lab, command: str) -> dict[str, Any]:
-    """Start, or restart, what standard input names."""
+    """Start, restart or remove what standard input names."""
     machines = [Machine(**entry) for entry in json.load(sys.stdin)]
+    if command == "remove":
+        removed = [machine.name for machine in machines if remove(lab, machine)]
+        return {"changed": bool(removed), "machines": removed}
     changed = start(lab, machines, restart=command == "restart")
     return {"changed": bool(changed), "machines": changed}
 
 
 if __name__ == "__main__":
-    program(work, ("ensure", "restart"))
+    program(work, ("ensure", "remove", "restart"))
