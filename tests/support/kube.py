@@ -42,11 +42,16 @@ class FakeGateway:
         """Return the status of an identity."""
         return dict(self._objects[IDENTITIES][name]["status"])
 
-    def objects(self, plural: str) -> tuple[Mapping[str, Any], ...]:
-        """Return all objects of a kind, without apiVersion and kind, as a list has them."""
+    def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
+        """Return objects of a kind, without apiVersion and kind, as a list has them."""
         self._require_up()
         left_out = {"apiVersion", "kind"}
-        items = copy.deepcopy(list(self._objects[plural].values()))
+        wanted = {path.removeprefix("spec."): value for path, value in (where or {}).items()}
+        items = [
+            copy.deepcopy(item)
+            for item in self._objects[plural].values()
+            if all(item["spec"].get(field) == value for field, value in wanted.items())
+        ]
         return tuple({name: value for name, value in item.items() if name not in left_out} for item in items)
 
     def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> None:

@@ -151,7 +151,7 @@ class Releaser:
 
     def _try(self, call: _Call) -> Released:
         now = self._clock.now()
-        snapshot = self._policy.snapshot()  # 2
+        snapshot = self._policy.snapshot_for(call.record.ek_public.spki_sha256())  # 2
         node = _verify(call, snapshot, demands=self._demands, now=now)  # 3
         proven = _proven(node)
         ek = node.machine.ek_sha256

@@ -53,8 +53,8 @@ class Credential(Protocol):
 class Gateway(Protocol):
     """What the rest of the collection asks of the API; objects are dictionaries as in YAML."""
 
-    def objects(self, plural: str) -> tuple[Mapping[str, Any], ...]:
-        """Return all objects of a kind as they are now."""
+    def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
+        """Return the objects of a kind as they are now; ``where`` maps selectable fields to the wanted values."""
 
     def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> None:
         """Merge ``status`` into an object that is still at ``revision``, else raise API_CONFLICT."""
@@ -74,11 +74,11 @@ class ApiGateway:
         self._lock = threading.Lock()
         self._current: tuple[int, Any] | None = None
 
-    def objects(self, plural: str) -> tuple[Mapping[str, Any], ...]:
-        """Return all objects of a kind, read linearizably; raises API_UNAVAILABLE or API_FORBIDDEN."""
+    def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
+        """Return objects of a kind, read linearizably; raises API_UNAVAILABLE or API_FORBIDDEN."""
         api = client.CustomObjectsApi(self._client())
         found: list[Mapping[str, Any]] = []
-        page = ""
+        page, selector = "", ",".join(f"{name}={value}" for name, value in (where or {}).items())
         while True:
             try:
                 answer = api.list_cluster_custom_object(
@@ -87,6 +87,7 @@ class ApiGateway:
                     plural,
                     limit=_PAGE,
                     _continue=page,
+                    field_selector=selector,
                     _request_timeout=READ_TIMEOUT_SECONDS,
                     _preload_content=False,  # the library's own reading costs several times as much
                 )

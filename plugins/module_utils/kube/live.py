@@ -66,14 +66,29 @@ class LivePolicy:
 
     def snapshot(self) -> Snapshot:
         """Return identities and profiles as they are now; raises API_UNAVAILABLE, MANIFEST_INVALID."""
-        objects = self._gateway.objects(IDENTITIES)
+        return self._snapshot(self._gateway.objects(IDENTITIES))
+
+    def snapshot_for(self, ek_sha256: str) -> Snapshot:
+        """Return all that decides about one machine as it is now: what shares its key, or its node's name.
+
+        Two small reads instead of one that grows with the cluster; raises as `snapshot`.
+        """
+        found = {}
+        for one in self._gateway.objects(IDENTITIES, where={"spec.ekSha256": ek_sha256}):
+            found[one["metadata"]["name"]] = one
+        for name in {one["spec"]["nodeName"] for one in found.values()}:
+            for one in self._gateway.objects(IDENTITIES, where={"spec.nodeName": name}):
+                found[one["metadata"]["name"]] = one
+        return self._snapshot(tuple(found.values()))
+
+    def _snapshot(self, objects: tuple[Mapping[str, Any], ...]) -> Snapshot:
         identities = [self._parse(document, IDENTITY_KIND).identities[0] for document in objects]
         registrations = [_registration(one, raw) for one, raw in zip(identities, objects, strict=True)]
         return Snapshot(self.profiles(), registrations, lock_register=self._lock_register)
 
     def identity_for(self, ek_sha256: str) -> NodeIdentity:
         """Return the approved identity of an endorsement key, as of now."""
-        return self.snapshot().identity_for(ek_sha256)
+        return self.snapshot_for(ek_sha256).identity_for(ek_sha256)
 
     def profiles(self) -> tuple[MeasurementProfile, ...]:
         """Return every profile, as of now."""

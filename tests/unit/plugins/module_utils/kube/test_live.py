@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -165,3 +166,29 @@ def test_a_status_that_changed_meanwhile_is_read_again(gateway: FakeGateway) -> 
 
 def test_a_status_that_keeps_its_phase_writes_nothing_about_it() -> None:
     assert StatusChange(attested_at=datetime(2026, 1, 1, tzinfo=UTC)).to_document().keys() == {"lastAttestation", "tpm"}
+
+
+def outcome(ask: Any) -> str:
+    try:
+        return str(ask().node_name)
+    except AttestedError as error:
+        return error.code
+
+
+@pytest.mark.parametrize("admissions", list(itertools.product(["", "Approved", "Refused", "Revoked"], repeat=3)))
+def test_what_concerns_one_machine_decides_as_the_whole_does(admissions: tuple[str, ...]) -> None:
+    """The two small reads leave nothing out: three identities share a key, a name or nothing."""
+    documents = [
+        identity("ab" * 32, nodeName="w-1"),
+        identity("cd" * 32, nodeName="w-1"),
+        identity("ef" * 32, nodeName="w-2"),
+    ]
+    gateway = FakeGateway(profile())
+    for document, admission in zip(documents, admissions, strict=True):
+        if admission:
+            document["spec"]["admission"] = admission
+            gateway.apply(document)
+    live = LivePolicy(gateway)
+    for ek in ("ab" * 32, "cd" * 32, "ef" * 32):
+        whole = outcome(lambda ek=ek: live.snapshot().identity_for(ek))
+        assert outcome(lambda ek=ek: live.snapshot_for(ek).identity_for(ek)) == whole
