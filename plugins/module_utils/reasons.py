@@ -181,6 +181,12 @@ class Reason(Enum):
         "The challenge was answered after its time.",
         "Run again; if it happens again, look at the machine's load and clock.",
     )
+    CHALLENGE_RATE = _row(
+        Coarse.UNAVAILABLE,
+        "One address asks for challenges more often than is allowed.",
+        "Machines try again by themselves; find out who floods, or raise challenges_per_second of the join service for many machines behind one address.",
+        "journalctl -u attested-join-service",
+    )
     CHALLENGE_UNKNOWN = _row(
         Coarse.REFUSED,
         "The challenge was never given, or was answered already.",

@@ -215,6 +215,8 @@ class ServiceBed:
             key_service_socket=str(self.socket),
             runtime_directory=str(runtime),
             refusal_floor_seconds=0.05,
+            challenges_per_second=1000.0,  # all machines of a test share one address
+            challenge_burst=1000,
         )
 
     def _configure(self, name: str, **entries: object) -> None:

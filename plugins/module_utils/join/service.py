@@ -24,9 +24,10 @@ from ..keys.framing import SOCKET
 from ..proto import message_class
 from ..reasons import Reason
 from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, load_config, open_log, wait_for_stop
-from ..system import SystemRandom, release
+from ..system import SystemClock, SystemRandom, release
 from .client import BINDING_METADATA, CHALLENGE, ISSUE_JOIN_TICKET
 from .doorkeeper import DoorkeeperValidator
+from .rate import TokenBuckets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +49,7 @@ class JoinServiceConfig:
     """The configuration file; every entry has a default that fits a node.
 
     ``refusal_floor_seconds``: no refusal is answered earlier, so that its time tells nothing of its cause.
+    ``challenges_per_second`` and ``challenge_burst`` bound what one address may ask.
     """
 
     listen_address: str = "0.0.0.0"  # noqa: S104 - nodes ask from anywhere; who may is what attestation decides
@@ -55,18 +57,23 @@ class JoinServiceConfig:
     key_service_socket: Path = Path(SOCKET)
     runtime_directory: Path = Path("/run/attested-join")
     refusal_floor_seconds: float = 0.25
+    challenges_per_second: float = 20.0
+    challenge_burst: int = 128
 
 
 class Relay:
     """The two calls of a node, passed on to the key service with what the relay knows of the connection."""
 
-    def __init__(self, keys: AsyncKeyClient) -> None:
-        """Ask ``keys``."""
+    def __init__(self, keys: AsyncKeyClient, rate: TokenBuckets) -> None:
+        """Ask ``keys``, for challenges as often as ``rate`` allows."""
         self._keys = keys
+        self._rate = rate
 
     async def challenge(self, request: bytes, call: Call) -> bytes:
         """Answer `attested.v1.Attestation/Challenge`."""
-        return await self._keys.challenge(_channel(call), request, correlation_id=call.correlation_id)
+        channel = _channel(call)
+        self._rate.take(claims().remote.rpartition(":")[0])
+        return await self._keys.challenge(channel, request, correlation_id=call.correlation_id)
 
     async def issue_join_ticket(self, request: bytes, call: Call) -> bytes:
         """Answer `join.API/IssueJoinTicket`."""
@@ -126,7 +133,8 @@ async def serve(config: JoinServiceConfig, *, log: Log) -> None:
     keys = AsyncKeyClient(config.key_service_socket)
     identity = ServerIdentity(keys, health=health, log=log)
     registry = Registry()
-    server = _server(config, Relay(keys), registry=registry, health=health, log=log)
+    rate = TokenBuckets(rate=config.challenges_per_second, burst=config.challenge_burst, clock=SystemClock())
+    server = _server(config, Relay(keys, rate), registry=registry, health=health, log=log)
     listener = Listener(
         backend_socket=config.runtime_directory / "service.sock",
         registry=registry,

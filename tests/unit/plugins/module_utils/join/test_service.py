@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.atls import cl
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import service
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import BINDING_METADATA
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.rate import TokenBuckets
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel, TicketAnswer
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Call, Line
@@ -25,6 +27,22 @@ CLAIMS = claims_module.Claims(
     accepted_at=0.0,
 )
 KNOWN = Channel(exporter=b"e" * 32, spki_sha256=b"k" * 32, peer_nonce=b"n" * 32, evidence=b"E1")
+
+
+class StandingClock:
+    """Time that only passes by sleeping."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 11, 21, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
 
 
 class RecordingKeys:
@@ -50,7 +68,7 @@ def keys() -> RecordingKeys:
 @pytest.fixture
 def relay(keys: RecordingKeys) -> service.Relay:
     claims_module._current.set(CLAIMS)
-    return service.Relay(keys)  # type: ignore[arg-type]
+    return service.Relay(keys, TokenBuckets(rate=1.0, burst=2, clock=StandingClock()))  # type: ignore[arg-type]
 
 
 def call(**metadata: str | bytes) -> Call:
@@ -86,6 +104,36 @@ async def test_a_request_without_its_bound_quote_is_refused(
         await relay.issue_join_ticket(b"raw", call(**metadata))
     assert caught.value.code == "BINDING_MISSING"
     assert keys.asked == []
+
+
+async def test_one_address_that_asks_too_often_is_put_off(relay: service.Relay, keys: RecordingKeys) -> None:
+    claims_module._current.set(CLAIMS)
+    for _ in range(2):
+        await relay.challenge(b"raw", call())
+    with pytest.raises(AttestedError) as caught:
+        await relay.challenge(b"raw", call())
+    assert caught.value.code == "CHALLENGE_RATE"
+    assert len(keys.asked) == 2
+
+
+def test_a_bucket_fills_again_and_is_one_sources_alone() -> None:
+    clock = StandingClock()
+    buckets = TokenBuckets(rate=2.0, burst=1, clock=clock)
+    buckets.take("a")
+    buckets.take("b")
+    with pytest.raises(AttestedError):
+        buckets.take("a")
+    clock.sleep(0.5)
+    buckets.take("a")
+    with pytest.raises(AttestedError):
+        buckets.take("a")
+
+
+def test_the_number_of_buckets_is_bounded() -> None:
+    buckets = TokenBuckets(rate=1.0, burst=1, clock=StandingClock())
+    for number in range(10_000):
+        buckets.take(f"source-{number}")
+    assert len(buckets._buckets) == 4096
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])
