@@ -74,9 +74,13 @@ class KubeletUnit:
 
     def start(self) -> None:
         """Enable and start it; raises KUBELET_NOT_RUNNING when it does not stay up."""
-        self._systemctl("enable", "--quiet", _UNIT)
+        self.enable()
         self._systemctl("start", _UNIT)
         self.require_active()
+
+    def enable(self) -> None:
+        """Let it start at boot, as soon as the machine is locked."""
+        self._systemctl("enable", "--quiet", _UNIT)
 
     def restart(self) -> None:
         """Let it read its credential again."""

@@ -114,10 +114,11 @@ class Operation:
         return tuple(steps)
 
     def prepare(self) -> None:
-        """Write the configuration."""
+        """Write the configuration and enable the kubelet (kubeadm only starts it)."""
         state = self._machine.paths.state
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(self._config_path(), self._config)
+        self._machine.kubelet.enable()
 
     def _perform(self, phase: Phase) -> Step:
         step = self._timed(phase.name, phase.title, lambda: self._do(phase))

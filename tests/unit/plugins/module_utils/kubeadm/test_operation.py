@@ -87,6 +87,11 @@ def test_until_with_an_unknown_phase_is_refused(control_plane):
     assert caught.value.code == "KUBEADM_OPTION_INVALID"
 
 
+def test_the_kubelet_starts_at_the_next_boot_too(control_plane, programs):
+    control_plane.apply(control_plane.plan(), until="preflight")
+    assert ("systemctl", "enable", "--quiet", "kubelet.service") in programs.calls
+
+
 def test_without_the_lock_nothing_runs(machine, programs):
     plane = ControlPlane(CLUSTER, NODE, machine)
     with pytest.raises(KubeadmError) as caught:
