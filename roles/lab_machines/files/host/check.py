@@ -17,7 +17,7 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
-DISK_BYTES = 8 * 10**9
+DISK_BYTES = 12 * 10**9
 
 # package, and the program or file that shows that it is there
 PACKAGES = {
