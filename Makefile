@@ -27,7 +27,10 @@ test: .venv/ready ## everything that needs no night
 nightly: .venv/ready ## test, and what takes long
 	@$(need) test && python tests/run.py nightly
 
+bench: .venv/ready ## what the parts cost, each beside a baseline of the same run
+	@$(need) test && python tests/bench/run.py
+
 .venv/ready: pyproject.toml galaxy.yml
 	@PYTHON=$(PYTHON) $(need) check && $(PYTHON) -m venv .venv && pip install --quiet --disable-pip-version-check -e '.[dev]' && touch $@
 
-.PHONY: help lab lab-shell lab-down check test nightly
+.PHONY: help lab lab-shell lab-down check test nightly bench

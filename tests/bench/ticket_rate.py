@@ -25,6 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.join.client im
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, why_not
+from ansible_collections.attested.kubernetes.tests.support.bench import Figure, report
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
 from ansible_collections.attested.kubernetes.tests.support.service_bed import GOOD_BOOT, Machine, ServiceBed
 
@@ -63,9 +64,11 @@ def main() -> None:
         try:
             bed.start()
             machines = list(enrolled(bed, Path(directory)))
+            before = bed.resident_bytes("join") / 1e6
             measure(bed, machines, concurrency=8, tickets=MACHINES)  # every machine's first ticket, and warm caches
             rounds = {c: measure(bed, machines, concurrency=c, tickets=options.tickets) for c in CONCURRENCY}
             show(rounds, {name: bed.resident_bytes(name) / 1e6 for name in ("join", "key")})
+            tell(rounds, before, bed.resident_bytes("join") / 1e6)
         finally:
             bed.stop()
 
@@ -140,6 +143,25 @@ def show(rounds: dict[int, Round], resident: dict[str, float]) -> None:
         print(f"{f'CPU ms a ticket, {name}':<32}" + "".join(f"{one.cpu[name]:>10.1f}" for one in rounds.values()))
     print(f"resident: join service {resident['join']:.0f} MB, key service {resident['key']:.0f} MB")
     print(CONSTELLATION)
+
+
+def tell(rounds: dict[int, Round], before: float, after: float) -> None:
+    """Report the figures that have a baseline in this run: one ticket at a time, and the process before its first."""
+    asked = MACHINES + sum(len(one.seconds) for one in rounds.values())
+    alone = rounds[CONCURRENCY[0]].rate
+    more = [
+        Figure(name=f"tickets, c={c}", value=one.rate, unit="/s", baseline=alone, baseline_name="/s, c=1")
+        for c, one in rounds.items()
+    ]
+    memory = Figure(
+        name=f"resident join service after {asked} tickets",
+        value=after,
+        unit="MB",
+        budget=120,
+        baseline=before,
+        baseline_name="MB before the first",
+    )
+    report(*more, memory)
 
 
 if __name__ == "__main__":

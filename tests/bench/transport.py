@@ -33,6 +33,7 @@ from ansible_collections.attested.kubernetes.tests.support.atls import (
     running_bed,
     service_credentials,
 )
+from ansible_collections.attested.kubernetes.tests.support.bench import Figure, hand_on
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -187,6 +188,8 @@ async def measure(server: Server, ask: Callable[[], tuple[int, float]], *, round
             found = statistics.median(value for value, _unused in values)
             cpu = statistics.median(value for _unused, value in values)
             print(f"c={at_once:<3} {name:<32} {found:7.0f}/s  ratio {found / base:4.2f}  server CPU {cpu:4.1f} ms")
+            beside = f"/s, {next(iter(named))}"
+            hand_on(Figure(name=f"{name}, c={at_once}", value=found, unit="/s", baseline=base, baseline_name=beside))
     await measure_open(server, ask)
 
 

@@ -1,0 +1,76 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Figures of a benchmark, each beside a baseline of the same run: absolute times say little on a shared machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+REPORT = "ATTESTED_BENCH_REPORT"
+"""Environment variable with the file to which `report` adds its figures, one JSON object a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured value; ``baseline`` in the same unit, ``budget`` what is allowed; 0 where nothing is said."""
+
+    name: str
+    value: float
+    unit: str
+    baseline_name: str = ""
+    baseline: float = 0
+    budget: float = 0
+
+    def row(self) -> tuple[str, ...]:
+        """Return the cells of the table."""
+        ratio = f"{self.value / self.baseline:.2f}" if self.baseline else "-"
+        beside = f"{_short(self.baseline)} {self.baseline_name}" if self.baseline else "-"
+        return (self.name, f"{_short(self.value)} {self.unit}", _short(self.budget) or "-", ratio, beside)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if 0 < value < 100 else f"{value:.0f}" if value else ""
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """Return the figures as text in columns."""
+    rows = [("what", "measured", "budget", "ratio", "baseline of the same run"), *(one.row() for one in figures)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def report(*figures: Figure) -> None:
+    """Print the figures and hand them on."""
+    print(table(figures), flush=True)
+    hand_on(*figures)
+
+
+def hand_on(*figures: Figure) -> None:
+    """Give the figures to the table at the end of `make bench`, if this runs under it."""
+    if os.environ.get(REPORT):
+        with Path(os.environ[REPORT]).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(one)) + "\n" for one in figures)
+
+
+def interleaved(operations: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
+    """Run all operations in turn, ``rounds`` times, after one round that does not count; return median milliseconds."""
+    taken: dict[str, list[float]] = {name: [] for name in operations}
+    for count in range(rounds + 1):
+        for name, operation in operations.items():
+            begun = time.perf_counter()
+            operation()
+            if count:
+                taken[name].append((time.perf_counter() - begun) * 1000)
+    return {name: statistics.median(values) for name, values in taken.items()}
