@@ -8,7 +8,8 @@ The modules are imported first and the privileges dropped then, so that an inter
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401  # pylint: disable=unused-import - asyncio asks for it late
+# asyncio asks for it late, when the privileges are dropped
+import encodings.idna  # noqa: F401  # pylint: disable=unused-import
 import os
 import pwd
 import sys

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import SystemFault
 from ..result import Result
 from ..system import SystemRunner
 
@@ -61,7 +62,10 @@ class MachineReader:
         return tuple(line.split()[0] for line in lines if line.strip())
 
     def _has_kernel_part(self, name: str) -> bool:
-        return self.runner.run(["modprobe", "--dry-run", "--quiet", name], check=False).returncode == 0
+        try:
+            return self.runner.run(["modprobe", "--dry-run", "--quiet", name], check=False).returncode == 0
+        except SystemFault:  # without kmod nothing can be loaded; the missing package is a finding of its own
+            return False
 
 
 def findings_of(machine: Machine, *, allow_cgroup_v1: bool) -> list[str]:
