@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _IDENTITIES = "nodeidentities.attested-kubernetes.dev"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
-_AUTO_APPROVAL = "system:certificates.k8s.io:certificatesigningrequests:"
+_AUTO_APPROVAL = ("system:certificates.k8s.io:certificatesigningrequests:", "system:node-bootstrapper")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,7 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
         nodes=join_identities(kinds.get("Node", ()), identities),
         pending_requests=_names(one for one in kinds.get("CertificateSigningRequest", ()) if _is_pending(one)),
         bootstrap_tokens=_names(tokens),
-        auto_approval_bindings=_names(
-            one for one in bindings if one["roleRef"]["name"].startswith(_AUTO_APPROVAL) or _is_bootstrapper(one)
-        ),
+        auto_approval_bindings=_names(one for one in bindings if one["roleRef"]["name"].startswith(_AUTO_APPROVAL)),
         anonymous_bindings=_names(one for one in bindings if _names_anonymous(one)),
     )
 
@@ -108,11 +106,6 @@ def _names(items: Iterable[dict[str, Any]]) -> tuple[str, ...]:
 
 def _is_pending(request: dict[str, Any]) -> bool:
     return not request.get("status", {}).get("conditions")
-
-
-def _is_bootstrapper(binding: dict[str, Any]) -> bool:
-    groups = {one["name"] for one in binding.get("subjects") or () if one["kind"] == "Group"}
-    return any(group.startswith("system:bootstrappers") for group in groups)
 
 
 def _names_anonymous(binding: dict[str, Any]) -> bool:
