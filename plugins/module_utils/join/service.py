@@ -89,8 +89,11 @@ class Relay:
 class ServerIdentity:
     """The service's certificate: its key never leaves this process, the leaf comes from the key service for 24 h."""
 
-    def __init__(self, keys: AsyncKeyClient, *, health: Health, log: Log) -> None:
+    def __init__(
+        self, keys: AsyncKeyClient, *, health: Health, log: Log, retry_seconds: float = _RETRY_SECONDS
+    ) -> None:
         """Ask ``keys`` for certificates, and tell ``health`` how it goes."""
+        self._retry_seconds = retry_seconds
         self._keys = keys
         self._health = health
         self._log = log
@@ -104,13 +107,13 @@ class ServerIdentity:
         return self._credentials
 
     async def keep(self) -> None:
-        """Renew for ever: each 12 h, and every 2 s while the key service does not answer."""
+        """Renew for ever: each 12 h, and every few seconds while the key service does not answer."""
         while True:
             try:
                 await self._obtain()
             except AttestedError as error:
                 self._health.troubled(_CERTIFICATE, f"{error.code}: {error.message}")
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(self._retry_seconds)
             else:
                 self._health.working(_CERTIFICATE)
                 self.obtained.set()

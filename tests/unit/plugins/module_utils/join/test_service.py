@@ -5,18 +5,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls import claims as claims_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import (
+    JoinCaPins,
+    verify_service_certificate,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KeyServiceError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import service
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import BINDING_METADATA
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.rate import TokenBuckets
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca, sign_server_certificate
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel, TicketAnswer
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Call, Line
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Call, Health, Line, Notifier, open_log
 
 CLAIMS = claims_module.Claims(
     evidence=b"E1",
@@ -134,6 +141,37 @@ def test_the_number_of_buckets_is_bounded() -> None:
     for number in range(10_000):
         buckets.take(f"source-{number}")
     assert len(buckets._buckets) == 4096
+
+
+class SlowKeys:
+    """A key service that is away at first, and then signs with a real join CA."""
+
+    def __init__(self, *, away: int) -> None:
+        self.away = away
+        self.ca = make_join_ca("prod", now=datetime.now(UTC))
+
+    async def server_certificate(self, request: bytes, *, correlation_id: str) -> bytes:
+        if self.away:
+            self.away -= 1
+            raise KeyServiceError("expected the key service", reason=Reason.KEY_SERVICE_UNREACHABLE)
+        return sign_server_certificate(request, ca=self.ca, cluster_id=b"c" * 32, now=datetime.now(UTC))
+
+
+async def test_the_certificate_is_asked_for_until_the_key_service_answers() -> None:
+    health = Health(Notifier({}), version="1", parts=("certificate",))
+    keys: Any = SlowKeys(away=2)
+    identity = service.ServerIdentity(keys, health=health, log=open_log(), retry_seconds=0.01)
+    with pytest.raises(AttestedError) as caught:
+        identity.current()
+    assert caught.value.code == "KEY_SERVICE_UNREACHABLE"
+    keeping = asyncio.create_task(identity.keep())
+    await asyncio.wait_for(identity.obtained.wait(), timeout=10)
+    keeping.cancel()
+    assert keys.away == 0
+    assert health.is_serving
+    leaf = identity.current().chain[0]
+    pins = JoinCaPins.from_pem(keys.ca.certificate)
+    verify_service_certificate(leaf, pins=pins, cluster_id=b"c" * 32, now=datetime.now(UTC))
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])

@@ -27,7 +27,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
     kubelet,
     make_bundle,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa, make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa, load_signing_key, make_join_ca
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue import (
     ClusterFacts,
     Exchange,
@@ -40,6 +40,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release i
     Proven,
     decide_release,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import sign_ticket
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import Registration
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
@@ -250,6 +251,18 @@ def test_secrets_that_derive_another_cluster_are_refused(node: Node) -> None:
     with pytest.raises(AttestedError) as caught:
         node.open(node.answer(node.issued(lying)))
     assert caught.value.code == "TICKET_NOT_OURS"
+
+
+def test_a_signed_ticket_without_a_certificate_is_refused(node: Node) -> None:
+    issued = node.issued(held=Held(key_sha256="", expires=NOW, certificate=b""))
+    message = message_class("attested.v1.Ticket").FromString(issued.ticket)
+    message.kubelet_certificate = b"no PEM"
+    ticket = message.SerializeToString()
+    key = load_signing_key(JOIN_CA)
+    signature = sign_ticket(key, cluster_id=bundle().cluster_id, binding=BINDING, ticket=ticket)
+    with pytest.raises(AttestedError) as caught:
+        node.open(node.answer(dataclasses.replace(issued, ticket=ticket, signature=signature)))
+    assert caught.value.code == "TICKET_MALFORMED"
 
 
 @pytest.fixture
