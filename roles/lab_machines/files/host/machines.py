@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common import Lab, LabError, Podman, machine_store, program, run, runs, write
+from common import Lab, LabError, Podman, command_line, machine_store, program, run, runs, write
 from image import image_name
 
 if TYPE_CHECKING:
@@ -271,6 +271,8 @@ def remove(lab: Lab, machine: Machine) -> bool:
     tpm = runs(home / "tpm.pid", home)
     if tpm:
         os.kill(tpm, signal.SIGTERM)
+    while tpm and command_line(tpm):  # it takes its own files away
+        time.sleep(0.05)
     shutil.rmtree(home)
     write_names(lab, all_machines(lab))
     return True
