@@ -1,0 +1,139 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The life of one cluster in the lab: admissions, refusals, second runs, kills, reboots, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import read_value
+from ansible_collections.attested.kubernetes.tests.e2e.conftest import USED_LAB
+from ansible_collections.attested.kubernetes.tests.support.lab import host_state
+
+if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.tests.e2e.conftest import Road
+
+NODES = ("cp-1", "w-1", "w-2")
+LOCK_REGISTER = 15
+
+# Runs on a node. It ends the node's run (the only process of its Python on a worker) and kubeadm as soon as the path is
+# there or a process of that name runs; it prints how many it killed.
+KILLER = """
+import os, pathlib, signal, sys, time
+def processes():
+    for one in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            yield int(one.name), (one / "cmdline").read_bytes().split(bytes(1))[0]
+        except OSError:
+            pass
+def there(sign):
+    if sign.startswith("/"):
+        return any(pathlib.Path("/").glob(sign[1:]))
+    return any(program.endswith(sign.encode()) for _pid, program in processes())
+deadline = time.monotonic() + 300
+while time.monotonic() < deadline:
+    if there(sys.argv[1]):
+        run = (b"/opt/attested/venv/bin/python", b"kubeadm")
+        ended = [pid for pid, program in processes() if program in run]
+        for pid in ended:
+            os.kill(pid, signal.SIGKILL)
+        if ended:
+            print(len(ended))
+            break
+    time.sleep(0.001)
+"""
+
+
+def test_the_tour_shows_admissions_and_refusals(road: Road) -> None:
+    """Must show 1: nodes, a Pod on each behind a Service, three refusals, and what must not exist."""
+    said = road.play("lab_tour").output
+    for code in ("TICKET_REFUSED", "PCR_MISMATCH", "IDENTITY_UNKNOWN"):
+        assert code in said
+    assert "kernel command line" in said
+
+
+def test_nothing_is_pending_and_no_token_exists(road: Road) -> None:
+    """Asked of the API server itself, not of our own module."""
+    assert road.kubectl("get", "csr", "--output=name") == ""
+    assert road.kubectl("get", "secrets", "-A", "--field-selector=type=bootstrap.kubernetes.io/token", "-o=name") == ""
+    bindings = json.loads(road.kubectl("get", "clusterrolebindings", "--output=json"))["items"]
+    names = {one["metadata"]["name"] for one in bindings}
+    assert not [name for name in names if "autoapprove" in name or "kubelet-bootstrap" in name]
+
+
+@pytest.mark.parametrize("playbook", ["init", "node"])
+def test_a_second_run_changes_nothing(road: Road, playbook: str) -> None:
+    """What is as it should be is left as it is."""
+    changes = road.play(playbook).changes()
+    assert set(changes.values()) == {0}, changes
+
+
+def test_fresh_evidence_of_every_node_reads_locked_to_this_cluster(road: Road) -> None:
+    """The playbook verify challenges each node anew; a lock event too many or too few would fail it."""
+    road.play("verify")
+    for node in NODES:
+        assert_one_lock_event(road, node)
+
+
+def test_a_node_killed_at_each_stage_ends_joined(road: Road) -> None:
+    """Must show 5: kill -9 before the lock, after it and during kubeadm, and of both services meanwhile."""
+    road.play("reset", "-e", "confirm=w-2")
+    for sign in ("/run/attested/tickets/*", "/run/attested/nodelock.log", "kubeadm", "/var/lib/kubelet/config.yaml"):
+        run_and_kill(road, sign)
+    for service in ("attested-join-service", "attested-key-service"):
+        road.inside("cp-1", "systemctl", "kill", "--signal=KILL", service)
+    road.play("node")
+    road.wait_until_ready("w-2", boot_id=road.boot_id("w-2"))
+    assert_one_lock_event(road, "w-2")
+
+
+def test_a_rebooted_worker_joins_again_by_node(road: Road) -> None:
+    """Must show 5: the TPM is reset and the disk is not enough; the playbook node fetches a new ticket."""
+    boot = road.reboot("w-1")
+    assert road.inside("w-1", "sh", "-c", "ls /run/attested/locked 2>/dev/null || true") == ""
+    road.play("node")
+    road.wait_until_ready("w-1", boot_id=boot)
+    assert_one_lock_event(road, "w-1")
+
+
+def test_a_rebooted_control_plane_comes_back_alone(road: Road) -> None:
+    """Must show 5: its TPM opens the keys for the same boot, it locks itself, and serves tickets again."""
+    boot = road.reboot("cp-1")
+    road.wait_until_ready("cp-1", boot_id=boot)
+    assert_one_lock_event(road, "cp-1")
+    road.play("verify")
+
+
+def run_and_kill(road: Road, sign: str) -> None:
+    """Run the playbook node and end it on w-2 when ``sign`` appears; it must not end well."""
+    process = road.start("node", "--limit=w-2,cp-1")
+    killed = road.inside("w-2", "python3", "-c", KILLER, sign)
+    run = road.finish("node", process)
+    assert killed.strip(), f"expected a run on w-2 to be there at {sign}, it was over"
+    assert run.returncode != 0, run.output[-3000:]
+
+
+def assert_one_lock_event(road: Road, node: str) -> None:
+    """Read the register with tpm2-tools and explain it by the logs: locked means that one event was inserted."""
+    value = bytes.fromhex(road.lab.registers(node)[LOCK_REGISTER])
+    userspace = road.inside(node, "cat", "/srv/boot/userspace.json").encode()
+    log = road.inside(node, "cat", "/run/attested/nodelock.log").encode()
+    reading = read_value(value, userspace=userspace, nodelock=log, index=LOCK_REGISTER)
+    assert reading.state.name == "LOCKED"
+    assert log.count(b'"eventType":"nodelock"') + log.count(b'"eventType": "nodelock"') == 1
+
+
+def test_lab_down_leaves_the_host_as_it_was(road: Road, host_before: dict[str, Any]) -> None:
+    """Settings, links, routes, mounts, containers and processes are those from before."""
+    if os.environ.get(USED_LAB):
+        pytest.skip("the lab was there before this test and stays")
+    began = time.monotonic()
+    done = road.lab.play("lab_down")
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(f"lab_down took {time.monotonic() - began:.1f} s")
+    assert host_state(road.lab) == host_before

@@ -1,0 +1,160 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Must show 4: no secret is where it should not be, after everything that a lab does, at the highest verbosity."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
+    DiskId,
+    disk_key,
+    import_master_secret,
+    measurement_secret,
+)
+from ansible_collections.attested.kubernetes.tests.support.canary import spellings, spellings_of_pem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ansible_collections.attested.kubernetes.tests.e2e.conftest import Road
+
+NODES = ("cp-1", "w-1", "w-2")
+PKI = "/etc/kubernetes/pki"
+
+# Where a secret may be, and why. A pattern of fnmatch for each needle; anywhere else is a leak.
+PROPER = {
+    "master secret": {"/run/attested/key-service/*": "opened keys of a control plane, root-only memory"},
+    "join CA key": {"/run/attested/key-service/*": "opened keys of a control plane, root-only memory"},
+    "cluster CA key": {f"{PKI}/ca.key": "kubeadm's PKI on a control plane"},
+    "etcd CA key": {f"{PKI}/etcd/ca.key": "kubeadm's PKI on a control plane"},
+    "front proxy CA key": {f"{PKI}/front-proxy-ca.key": "kubeadm's PKI on a control plane"},
+    "service account key": {f"{PKI}/sa.key": "kubeadm's PKI on a control plane"},
+    **{
+        f"kubelet key of {node}": {"/var/lib/kubelet/pki/*": "the kubelet's own credential, on its own node"}
+        for node in NODES
+    },
+}
+
+# Images and layers are the bundle's, unpacked: programs, no state of this cluster.
+SKIPPED = ["/srv/bundles", "/var/lib/containerd/io.containerd"]
+
+
+@pytest.fixture(scope="module")
+def needles(road: Road) -> dict[str, list[bytes]]:
+    """Every secret of the cluster in all its spellings."""
+    vault = Path(sys.executable).parent / "ansible-vault"
+    password = f"--vault-password-file={road.lab.directory / 'vault-password'}"
+
+    def opened(name: str) -> bytes:
+        argv = [vault, "view", password, road.site / ".secrets" / name]
+        return subprocess.run(argv, capture_output=True, check=True).stdout
+
+    master = import_master_secret(opened("master-secret.json"))
+    found = {
+        "master secret": spellings(master.key.reveal()),
+        "measurement secret": spellings(measurement_secret(master).reveal()),
+        "join CA key": spellings_of_pem(opened("join-ca-key.pem")),
+    }
+    for name, path in (
+        ("cluster CA key", "ca.key"),
+        ("etcd CA key", "etcd/ca.key"),
+        ("front proxy CA key", "front-proxy-ca.key"),
+        ("service account key", "sa.key"),
+    ):
+        found[name] = spellings_of_pem(road.inside("cp-1", "cat", f"{PKI}/{path}").encode())
+    for node in NODES:
+        pem = road.inside(node, "cat", "/var/lib/kubelet/pki/kubelet-client-current.pem").encode()
+        found[f"kubelet key of {node}"] = spellings_of_pem(pem)
+    for node in NODES[1:]:
+        remembered = json.loads(road.inside(node, "cat", "/var/lib/attested/node.json"))
+        found[f"disk key of {node}"] = spellings(disk_key(master, DiskId(remembered["disk_id"])).reveal())
+    return found
+
+
+def test_the_scan_finds_what_is_planted(road: Road, tmp_path: Path) -> None:
+    """A scan that finds nothing proves something only if it can find: one planted in each channel."""
+    planted = f"planted-{secrets.token_hex(16)}"
+    playbook = tmp_path / "plant.yml"
+    playbook.write_text(
+        json.dumps([{"hosts": "w-1", "gather_facts": False, "tasks": [{"command": f"echo {planted}"}]}])
+    )
+    needle = {"planted": [planted.encode()]}
+    plant = f"echo {planted} > /root/planted; echo {planted} | systemd-cat; sleep 600; true {planted}"
+    words = ("exec", "--env", f"PLANTED={planted}", "w-1", "sh", "-c", plant)
+    process = subprocess.Popen([road.lab.directory / "podman", *words])
+    try:
+        output = road.play(str(playbook)).output
+        found = {one["channel"] for one in road.look_inside("w-1", needle, SKIPPED)}
+    finally:
+        road.inside("w-1", "sh", "-c", "rm /root/planted; pkill -x sleep", check=False)
+        process.wait()
+    assert found == {"argv", "environment", "file", "journal"}
+    assert leaks_in_output(road, needle), output[-2000:]
+    assert {channel for channel, seen in road.watch.seen() if planted.encode() in seen} == {"argv", "environment"}
+
+
+def test_no_log_or_result_of_a_playbook_has_a_secret(road: Road, needles: dict[str, list[bytes]]) -> None:
+    """Everything that was printed at -vvvv, results of modules among it."""
+    assert any("changed: [" in run.output for run in road.runs)
+    assert leaks_in_output(road, needles) == []
+
+
+def leaks_in_output(road: Road, needles: dict[str, list[bytes]]) -> list[tuple[str, str]]:
+    """Return which needle which playbook printed."""
+    printed = [(run.name, run.output.encode()) for run in road.runs]
+    return [(name, run) for run, output in printed for name, many in needles.items() if has(output, many)]
+
+
+def test_no_argv_or_environment_had_a_secret(road: Road, needles: dict[str, list[bytes]]) -> None:
+    """Of any process of this host or a machine, for as long as the lab was there."""
+    seen = road.watch.seen()
+    assert {channel for channel, _data in seen} == {"argv", "environment"}
+    leaks = [(name, channel, data[:200]) for name, many in needles.items() for channel, data in seen if has(data, many)]
+    assert leaks == []
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_no_secret_is_outside_its_proper_places(road: Road, needles: dict[str, list[bytes]], node: str) -> None:
+    """Files, journal and processes of each machine."""
+    found = road.look_inside(node, needles, SKIPPED)
+    assert [one for one in found if not is_proper(one, node)] == []
+    assert any(one["needle"] == f"kubelet key of {node}" for one in found), (
+        "the scan saw not even the kubelet's own key"
+    )
+
+
+def test_no_secret_lies_on_the_machine_of_the_admin(road: Road, needles: dict[str, list[bytes]]) -> None:
+    """The site's secrets are Ansible-Vault files; nothing else of them is left in the directories that were used."""
+    leaks = [
+        (name, str(path))
+        for folder in (road.site, road.lab.directory / "ssh", Path.home() / ".ansible")
+        for path in files_of(folder)
+        for name, many in needles.items()
+        if has(path.read_bytes(), many)
+    ]
+    assert leaks == []
+
+
+def has(data: bytes, many: list[bytes]) -> bool:
+    """Say whether any spelling is in the data."""
+    return any(one in data for one in many)
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    """Return the regular files below a directory."""
+    return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def is_proper(found: dict[str, str], node: str) -> bool:
+    """Say whether a needle may be at that place of that node."""
+    places = PROPER.get(found["needle"], {})
+    foreign = found["needle"].startswith("kubelet key of ") and found["needle"] != f"kubelet key of {node}"
+    return found["channel"] == "file" and not foreign and any(Path(found["place"]).match(one) for one in places)

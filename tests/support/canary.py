@@ -1,0 +1,77 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Secrets as needles: every spelling in which one could leak, and watching the processes of this host meanwhile."""
+
+from __future__ import annotations
+
+import base64
+import re
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_PEM = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\n(.*?)-----END", re.DOTALL)
+_LINE_BYTES = 32
+_PAUSE_SECONDS = 0.05
+
+
+def spellings(secret: bytes) -> list[bytes]:
+    """Return a raw secret as it is, in hex, and in base64 at each of the three alignments."""
+    aligned = [base64.b64encode(b"\0" * shift + secret)[4 * (shift > 0) : -4] for shift in range(3)]
+    return [secret, secret.hex().encode(), secret.hex().upper().encode(), *aligned]
+
+
+def spellings_of_pem(text: bytes) -> list[bytes]:
+    """Return a private key as the lines of its PEM body, as its DER, and as both in base64 (as in a kubeconfig)."""
+    body = b"".join(found.group(1) for found in _PEM.finditer(text))
+    if not body:
+        raise ValueError("expected a private key in PEM, found none")
+    lines = [line for line in body.split() if len(line) >= _LINE_BYTES]
+    # the first line says which kind of key it is, the same for every key of that kind
+    own = lines[1:] or lines
+    der = base64.b64decode(body)
+    secret = der[len(der) // 3 : len(der) // 3 + _LINE_BYTES]
+    return [*own[:3], *spellings(secret), *(one for line in own[:2] for one in spellings(line)[3:])]
+
+
+class ProcessWatch:
+    """Reads argv and environment of every process of this host, those in machines too, until it is left."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self._seen: set[tuple[str, bytes]] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Stop."""
+        self._ended.set()
+        self._thread.join()
+
+    def seen(self) -> list[tuple[str, bytes]]:
+        """Return channel and bytes of everything that was seen up to now."""
+        return list(self._seen)
+
+    def _watch(self) -> None:
+        known: set[str] = set()
+        while not self._ended.wait(_PAUSE_SECONDS):
+            current = {path.name for path in Path("/proc").glob("[0-9]*")}
+            for name in current - known:
+                self._read(name)
+            known = current
+
+    def _read(self, process: str) -> None:
+        for channel, name in (("argv", "cmdline"), ("environment", "environ")):
+            try:
+                self._seen.add((channel, Path(f"/proc/{process}/{name}").read_bytes()))
+            except OSError:
+                continue  # ended meanwhile
