@@ -17,13 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("ATTESTED_CACHE", Path.home() / ".cache" / "attested-kubernetes"))
@@ -49,9 +50,21 @@ class Counts:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
-def _run(*argv: str, cwd: Path = ROOT, **env: str) -> bool:
+def _run(*argv: str, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> bool:
     print(f"+ {' '.join(argv)}", flush=True)
-    return subprocess.run(argv, cwd=cwd, env={**os.environ, **env}, check=False).returncode == 0
+    return subprocess.run(argv, cwd=cwd, env={**os.environ, **(env or {})}, check=False).returncode == 0
+
+
+def _run_beside(*argvs: tuple[str, ...]) -> list[bool]:
+    """Run programs side by side and print each one's output as a whole."""
+
+    def one(argv: tuple[str, ...]) -> bool:
+        done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        print(f"+ {' '.join(argv)}\n{done.stdout.decode(errors='replace')}", end="", flush=True)
+        return done.returncode == 0
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(one, argvs))
 
 
 def _tally(outcomes: list[bool]) -> Counts:
@@ -61,15 +74,15 @@ def _tally(outcomes: list[bool]) -> Counts:
 def lint() -> Counts:
     """Style, types and YAML of the whole tree."""
     return _tally(
-        [
-            _run("ruff", "check", "."),
-            _run("ruff", "format", "--check", "."),
-            _run("mypy", "-p", PACKAGE),
-            _run("mypy", "tests/run.py", "tests/support"),
-            _run("yamllint", "--strict", "."),
-            _run("antsibull-changelog", "lint"),
-            _run("ansible-lint", "--offline", "-q"),
-        ]
+        _run_beside(
+            ("ansible-lint", "--offline", "-q"),
+            ("ruff", "check", "."),
+            ("ruff", "format", "--check", "."),
+            ("mypy", "-p", PACKAGE),
+            ("mypy", "tests/run.py", "tests/support"),
+            ("yamllint", "--strict", "."),
+            ("antsibull-changelog", "lint"),
+        )
     )
 
 
@@ -96,7 +109,7 @@ def _sanity(*options: str) -> Counts:
     if config.exists():
         settings["PIP_CONFIG_FILE"] = str(config)
     return _tally(
-        [_run("ansible-test", "sanity", "--local", "--python", python, *options, cwd=SANITY_TREE, **settings)]
+        [_run("ansible-test", "sanity", "--local", "--python", python, *options, cwd=SANITY_TREE, env=settings)]
     )
 
 
@@ -153,19 +166,40 @@ def machines() -> Counts:
     return _pytest("tests/system/lab_machines")
 
 
+def e2e() -> Counts:
+    """One cluster in the lab from nothing to its end: admissions, refusals, kills, reboots, secrets, traces."""
+    return _pytest("tests/e2e")
+
+
+def molecule() -> Counts:
+    """The roles node_runtime and join_service on a real node: check, converge, idempotence, verify."""
+    _molecule("destroy")  # what a run that was killed left
+    scenarios = ("node_runtime", "join_service") if _molecule("create") else ()
+    outcomes = [_molecule("test", "-s", name, "--destroy=never") for name in scenarios] or [False]
+    return _tally([*outcomes, _molecule("destroy")])
+
+
+def _molecule(*words: str) -> bool:
+    command = ("molecule", "-c", "tests/molecule/config.yml", *words)
+    settings = {"MOLECULE_GLOB": "tests/molecule/*/molecule.yml", "ANSIBLE_STDOUT_CALLBACK": "default"}
+    return _run(*command, env=settings)
+
+
 STAGES: dict[str, Callable[[], Counts]] = {
     "api_bed": api_bed,
     "component": component,
+    "e2e": e2e,
     "lint": lint,
     "machines": machines,
+    "molecule": molecule,
     "sanity": sanity,
     "sanity_quick": sanity_quick,
     "unit": unit,
 }
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
-    "nightly": ("lint", "unit", "sanity", "component", "api_bed", "machines"),
-    "test": ("lint", "unit", "sanity", "component", "api_bed"),
+    "nightly": ("lint", "unit", "sanity", "component", "api_bed", "molecule", "machines", "e2e"),
+    "test": ("lint", "unit", "sanity", "component", "api_bed", "molecule", "e2e"),
 }
 
 
