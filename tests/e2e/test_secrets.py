@@ -87,14 +87,14 @@ def test_the_scan_finds_what_is_planted(road: Road, tmp_path: Path) -> None:
         json.dumps([{"hosts": "w-1", "gather_facts": False, "tasks": [{"command": f"echo {planted}"}]}])
     )
     needle = {"planted": [planted.encode()]}
-    plant = f"echo {planted} > /root/planted; echo {planted} | systemd-cat; sleep 600; true {planted}"
+    plant = f"echo {planted} > /var/lib/planted; echo {planted} | systemd-cat; sleep 600; true {planted}"
     words = ("exec", "--env", f"PLANTED={planted}", "w-1", "sh", "-c", plant)
     process = subprocess.Popen([road.lab.directory / "podman", *words])
     try:
         output = road.play(str(playbook)).output
         found = {one["channel"] for one in road.look_inside("w-1", needle, SKIPPED)}
     finally:
-        road.inside("w-1", "sh", "-c", "rm /root/planted; pkill -x sleep", check=False)
+        road.inside("w-1", "sh", "-c", "rm /var/lib/planted; pkill -x sleep", check=False)
         process.wait()
     assert found == {"argv", "environment", "file", "journal"}
     assert leaks_in_output(road, needle), output[-2000:]
