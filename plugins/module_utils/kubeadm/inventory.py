@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _IDENTITIES = "nodeidentities.attested-kubernetes.dev"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+_BOOTSTRAPPER = "system:node-bootstrapper"
 _AUTO_APPROVAL = ("system:certificates.k8s.io:certificatesigningrequests:", "system:node-bootstrapper")
 
 
@@ -54,7 +55,7 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
         nodes=join_identities(kinds.get("Node", ()), identities),
         pending_requests=_names(one for one in kinds.get("CertificateSigningRequest", ()) if _is_pending(one)),
         bootstrap_tokens=_names(tokens),
-        auto_approval_bindings=_names(one for one in bindings if one["roleRef"]["name"].startswith(_AUTO_APPROVAL)),
+        auto_approval_bindings=_names(one for one in bindings if _opens_a_door(one)),
         anonymous_bindings=_names(one for one in bindings if _names_anonymous(one)),
     )
 
@@ -106,6 +107,12 @@ def _names(items: Iterable[dict[str, Any]]) -> tuple[str, ...]:
 
 def _is_pending(request: dict[str, Any]) -> bool:
     return not request.get("status", {}).get("conditions")
+
+
+def _opens_a_door(binding: dict[str, Any]) -> bool:
+    """Say whether certificates are approved by it without us, or requested by a machine that has only a token."""
+    role = str(binding["roleRef"]["name"])
+    return role.startswith(_AUTO_APPROVAL) or role == _BOOTSTRAPPER
 
 
 def _names_anonymous(binding: dict[str, Any]) -> bool:

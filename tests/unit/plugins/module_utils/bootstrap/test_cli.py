@@ -1,0 +1,55 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command `attested`, as a person and as a program see it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import cli
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+
+
+def test_a_code_is_explained_whatever_its_case(capsys):
+    assert cli.main(["explain", "kubeadm_timeout"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("KUBEADM_TIMEOUT\n")
+    assert "running again continues" in " ".join(shown.split())
+
+
+def test_a_program_gets_json(capsys):
+    assert cli.main(["explain", "NODELOCK_BUSY", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["what_to_do"] == Reason.NODELOCK_BUSY.value.hint
+
+
+def test_an_unknown_code_names_its_kin(capsys):
+    assert cli.main(["explain", "NODELOCK_LOST"]) == 2
+    assert "NODELOCK_FOREIGN" in capsys.readouterr().err
+
+
+def test_all_codes_can_be_listed(capsys):
+    assert cli.main(["codes", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == set(Reason.__members__)
+
+
+def test_status_without_a_configuration_says_what_to_do(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert cli.main(["status", "--config", str(tmp_path / "node.yml")]) == 1
+    assert "FILE_UNUSABLE" in capsys.readouterr().err
+
+
+def test_status_is_for_root(capsys, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert cli.main(["status"]) == 2
+    assert "sudo attested status" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["dance"], ["explain"]])
+def test_wrong_usage_is_told(words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert caught.value.code == 2
+    assert "usage" in capsys.readouterr().err

@@ -1,0 +1,248 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Objects by kubectl, the view of the cluster, and the admin's certificate."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Kubectl, join_identities, read_cluster
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin import issue_admin_certificate
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import installed_version, redact
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+
+class Api:
+    """kubectl before a cluster: each verb answers (code, out, error); what was said is kept."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.calls = []
+
+    def run(self, argv, *, stdin=None, timeout_seconds=60, env=None, check=True):
+        del timeout_seconds, env, check
+        words = [word for word in argv if not word.startswith("--kubeconfig") and not word.startswith("--request")]
+        self.calls.append((words[1], stdin))
+        code, out, error = self.answers.get(words[1], (0, b"", b""))
+        if words[1] == "get":
+            code, out = 0, json.dumps({"items": self.answers["objects"].get(words[2], [])}).encode()
+        return CommandResult(argv=tuple(argv), returncode=code, stdout=out, stderr=error)
+
+    def verbs(self):
+        return [verb for verb, _stdin in self.calls]
+
+
+def kubectl(api):
+    return Kubectl(api, kubeconfig=Path("/k"))
+
+
+def test_equal_objects_are_not_written():
+    api = Api(diff=(0, b"", b""))
+    found = kubectl(api).apply(["kind: A"])
+    assert (found.changed, api.verbs()) == (False, ["diff"])
+
+
+def test_different_objects_are_written_and_shown():
+    api = Api(diff=(1, b"+ spec: 1\n", b""), apply=(0, b"a/b\n", b""))
+    found = kubectl(api).apply(["kind: A"])
+    assert (found.changed, found.difference) == (True, "+ spec: 1\n")
+    assert api.calls == [("diff", b"kind: A"), ("apply", b"kind: A")]
+
+
+def test_check_mode_writes_nothing():
+    api = Api(diff=(1, b"+ spec: 1\n", b""))
+    assert kubectl(api).apply(["kind: A"], check_mode=True).changed
+    assert api.verbs() == ["diff"]
+
+
+def test_a_new_kind_is_waited_for():
+    api = Api(diff=(1, b"+", b""), apply=(0, b"customresourcedefinition.apiextensions.k8s.io/a\n", b""))
+    kubectl(api).apply(["kind: CustomResourceDefinition"])
+    assert api.verbs() == ["diff", "apply", "wait"]
+
+
+def test_an_unknown_kind_counts_as_a_change_in_check_mode_only():
+    unknown = (1, b"", b'error: no matches for kind "NodeIdentity"')
+    assert kubectl(Api(diff=unknown)).apply(["x"], check_mode=True).changed
+    with pytest.raises(KubeadmError) as caught:
+        kubectl(Api(diff=unknown)).apply(["x"])
+    assert caught.value.code == "KUBECTL_FAILED"
+
+
+@pytest.mark.parametrize("verb", ["diff", "apply"])
+def test_a_failure_comes_with_its_last_words(verb):
+    answers = {"diff": (1, b"+", b""), verb: (2, b"", b"connection refused")}
+    with pytest.raises(KubeadmError) as caught:
+        kubectl(Api(**answers)).apply(["x"])
+    assert caught.value.code == "KUBECTL_FAILED"
+    assert "connection refused" in caught.value.message
+
+
+def named(kind, name, **more):
+    return {"kind": kind, "metadata": {"name": name, **more.pop("metadata", {})}, **more}
+
+
+NODE = named(
+    "Node",
+    "w-1",
+    spec={"podCIDR": "10.244.1.0/24"},
+    status={
+        "nodeInfo": {"kubeletVersion": "v1.35.4", "bootID": "b"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "addresses": [{"type": "Hostname", "address": "w-1"}, {"type": "InternalIP", "address": "10.0.0.21"}],
+    },
+)
+IDENTITY = named(
+    "NodeIdentity",
+    "ek-1",
+    spec={"nodeName": "w-1", "role": "worker", "admission": "Approved"},
+    status={"phase": "Joined", "lastAttestation": {"profile": "p", "posture": "boot", "time": "t"}},
+)
+
+
+def test_node_and_identity_are_one_row():
+    (row,) = join_identities([NODE], [IDENTITY])
+    assert (row["registered"], row["ready"], row["internal_ip"]) == (True, True, "10.0.0.21")
+    assert (row["identity"], row["phase"], row["profile"]) == ("ek-1", "Joined", "p")
+
+
+def test_a_machine_that_has_not_joined_and_a_node_that_nobody_enrolled_are_both_seen():
+    waiting = named("NodeIdentity", "ek-2", spec={"nodeName": "w-2", "role": "worker", "admission": "Approved"})
+    rows = {row["name"]: (row["registered"], row["identity"]) for row in join_identities([NODE], [waiting])}
+    assert rows == {"w-1": (True, ""), "w-2": (False, "ek-2")}
+
+
+def binding(name, role, *subjects, kind="ClusterRoleBinding"):
+    found = [{"kind": "Group", "name": subject} for subject in subjects]
+    return named(kind, name, roleRef={"name": role}, subjects=found)
+
+
+APPROVE = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
+
+
+@pytest.mark.parametrize(
+    ("objects", "field", "names"),
+    [
+        pytest.param([named("CertificateSigningRequest", "c", status={})], "pending_requests", ["c"], id="pending"),
+        pytest.param(
+            [named("CertificateSigningRequest", "c", status={"conditions": [{"type": "Approved"}]})],
+            "pending_requests",
+            [],
+            id="an approved request is not pending",
+        ),
+        pytest.param([binding("b", APPROVE, "system:nodes")], "auto_approval_bindings", ["b"], id="renewal approved"),
+        pytest.param(
+            [binding("b", "system:node-bootstrapper", "system:bootstrappers:kubeadm")],
+            "auto_approval_bindings",
+            ["b"],
+            id="machines with a token may ask",
+        ),
+        pytest.param(
+            [binding("kubeadm:kubelet-config", "x", "system:bootstrappers:kubeadm", kind="RoleBinding")],
+            "auto_approval_bindings",
+            [],
+            id="the binding by which nodes read their configuration opens no door",
+        ),
+        pytest.param(
+            [binding("b", "x", "system:unauthenticated", kind="RoleBinding")],
+            "anonymous_bindings",
+            ["b"],
+            id="strangers",
+        ),
+        pytest.param(
+            [binding("system:public-info-viewer", "x", "system:unauthenticated")],
+            "anonymous_bindings",
+            [],
+            id="the built-in view of health does not count",
+        ),
+    ],
+)
+def test_what_must_not_exist_is_listed(objects, field, names):
+    kinds = "nodes,certificatesigningrequests,clusterrolebindings,rolebindings,customresourcedefinitions"
+    view = read_cluster(kubectl(Api(objects={kinds: objects})))
+    assert view.as_result()[field] == names
+
+
+def test_bootstrap_tokens_are_listed():
+    view = read_cluster(kubectl(Api(objects={"secrets": [named("Secret", "bootstrap-token-abcdef")]})))
+    assert view.bootstrap_tokens == ("bootstrap-token-abcdef",)
+
+
+@pytest.fixture
+def authority(machine, clock):
+    """The cluster's CA on the machine."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubernetes")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(clock.now()).not_valid_after(clock.now() + dt.timedelta(days=9))
+    machine.paths.ca.parent.mkdir(parents=True)
+    machine.paths.ca.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    machine.paths.ca.with_suffix(".key").write_bytes(key.private_bytes(*form))
+    return key.public_key()
+
+
+def request(*names):
+    attributes = [x509.NameAttribute(x509.NameOID.COMMON_NAME, name) for name in names]
+    attributes.append(x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, "system:masters"))
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(attributes))
+    return builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(
+        serialization.Encoding.PEM
+    )
+
+
+def test_an_admin_gets_a_short_certificate_without_the_group_that_was_asked_for(machine, clock, authority):
+    pem = issue_admin_certificate(request("alice"), paths=machine.paths, clock=clock, hours=8)
+    leaf = x509.load_pem_x509_certificate(pem)
+    assert leaf.subject.rfc4514_string() == "CN=alice,O=kubeadm:cluster-admins"
+    assert leaf.not_valid_after_utc == clock.now() + dt.timedelta(hours=8)
+    assert leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value == x509.ExtendedKeyUsage(
+        [x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]
+    )
+    authority.verify(leaf.signature, leaf.tbs_certificate_bytes, ec.ECDSA(hashes.SHA256()))
+
+
+@pytest.mark.parametrize(
+    "pem",
+    [
+        pytest.param(b"no PEM", id="no request"),
+        pytest.param(request(), id="no name"),
+        pytest.param(request("a", "b"), id="two names"),
+        pytest.param(request("system:node:cp-1"), id="a name of the system"),
+    ],
+)
+def test_a_request_that_cannot_be_signed_is_refused(machine, clock, authority, pem):
+    del authority
+    with pytest.raises(KubeadmError) as caught:
+        issue_admin_certificate(pem, paths=machine.paths, clock=clock, hours=8)
+    assert caught.value.code == "ADMIN_REQUEST_INVALID"
+
+
+class Version:
+    def run(self, argv, **_options):
+        return CommandResult(argv=tuple(argv), returncode=0, stdout=b"v1.35.4\n", stderr=b"")
+
+
+@pytest.mark.parametrize("wanted", ["1.35", "1.35.4"])
+def test_a_minor_or_the_full_version_is_found(wanted):
+    assert installed_version(Version(), wanted=wanted) == "1.35.4"
+
+
+@pytest.mark.parametrize("wanted", ["1.36", "1.35.5", "1.3"])
+def test_another_version_is_refused(wanted):
+    with pytest.raises(KubeadmError) as caught:
+        installed_version(Version(), wanted=wanted)
+    assert caught.value.code == "KUBEADM_VERSION_DIFFERS"
+
+
+def test_what_looks_like_a_secret_is_not_repeated():
+    text = f"token abcdef.0123456789abcdef hash {'a' * 64} data {'QUJD' * 30} end"
+    assert redact(text) == "token [token] hash [64 hex digits] data [base64] end"

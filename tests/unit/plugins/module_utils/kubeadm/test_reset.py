@@ -1,0 +1,65 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Taking Kubernetes off a machine."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Reset
+
+
+def put(root, *names):
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+
+
+@pytest.fixture
+def used(machine, programs, tmp_path):
+    """A machine as a worker leaves it."""
+    put(tmp_path, "etc/kubernetes/kubelet.conf", "etc/kubernetes/pki/ca.crt", "etc/cni/net.d/10-pods.conflist")
+    put(tmp_path, "var/lib/cni/networks/pods/10.244.1.2", "var/lib/kubelet/config.yaml")
+    programs.links.add("cni0")
+    programs.tables.update({("ip", "kube-proxy"), ("ip6", "kube-proxy")})
+    programs.active = True
+    return machine
+
+
+def test_a_fresh_machine_has_nothing_to_reset(machine):
+    assert not Reset(machine).plan()
+
+
+def test_everything_goes_and_a_second_run_finds_nothing(used, programs, tmp_path):
+    reset = Reset(used)
+    reset.apply(reset.plan())
+    assert not reset.plan()
+    assert ("kubeadm", "reset", "--force", "--cri-socket", "unix:///run/containerd/containerd.sock") in programs.calls
+    assert (programs.active, programs.links, programs.tables) == (False, set(), set())
+    assert (tmp_path / "var/lib/kubelet").is_dir()
+
+
+def test_the_plan_names_what_is_there(used):
+    found = Reset(used).plan()
+    assert [str(path) for path in found.paths] == ["etc/kubernetes", "etc/cni/net.d", "var/lib/cni", "var/lib/kubelet"]
+    assert (found.kubeadm, found.links) == (True, ("cni0",))
+
+
+def test_a_failed_kubeadm_reset_is_told(used, programs):
+    programs.answers[("kubeadm", "reset")] = (1, b"device busy\n")
+    reset = Reset(used)
+    with pytest.raises(KubeadmError) as caught:
+        reset.apply(reset.plan())
+    assert caught.value.code == "RESET_INCOMPLETE"
+    assert "device busy" in caught.value.message
+
+
+def test_what_cannot_be_removed_is_named(used, programs):
+    programs.answers[("ip", "link", "delete")] = (1, b"")
+    reset = Reset(used)
+    with pytest.raises(KubeadmError) as caught:
+        reset.apply(reset.plan())
+    assert caught.value.code == "RESET_INCOMPLETE"
+    assert "cni0" in caught.value.message
