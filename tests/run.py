@@ -79,7 +79,7 @@ def lint() -> Counts:
             ("ruff", "check", "."),
             ("ruff", "format", "--check", "."),
             ("mypy", "-p", PACKAGE),
-            ("mypy", "tests/run.py", "tests/support"),
+            ("mypy", "tests/run.py", "tests/support", "tests/bench"),
             ("yamllint", "--strict", "."),
             ("antsibull-changelog", "lint"),
         )
