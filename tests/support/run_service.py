@@ -14,6 +14,8 @@ import os
 import pwd
 import sys
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import release
+
 
 def main() -> int:
     """Run the service."""
@@ -22,6 +24,7 @@ def main() -> int:
         from ansible_collections.attested.kubernetes.plugins.module_utils.join.service import main as serve  # noqa: PLC0415 - one of the two only: its memory is measured
     else:
         from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import main as serve  # noqa: PLC0415 - one of the two only: its memory is measured
+    release()  # reading the version imports more of the standard library
     entry = pwd.getpwnam(user)
     if os.getuid() != entry.pw_uid:
         os.setgroups([])
