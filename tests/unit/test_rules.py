@@ -178,6 +178,18 @@ def test_a_module_is_a_form(path):
     assert house.code_lines(path) <= 120
 
 
+def test_every_module_is_in_the_action_group():
+    text = (ROOT / "meta" / "runtime.yml").read_text(encoding="utf-8")
+    modules = sorted(path.stem for path in ROOT.glob("plugins/modules/*.py"))
+    assert re.findall(r"^    - (\w+)$", text, re.MULTILINE) == modules
+
+
+@pytest.mark.parametrize("role", [pytest.param(path, id=path.name) for path in sorted(ROOT.glob("roles/*/"))])
+def test_a_role_says_what_it_does_and_takes(role):
+    assert (role / "README.md").is_file()
+    assert (role / "meta" / "argument_specs.yml").is_file()
+
+
 PLACES = re.compile(r"(?<![\w.])/(?:work|tmp/(?:venv|team|stage|housetest))/|/root/|\.pyenv")
 # written in parts, so that this file does not match itself
 REGISTRIES = re.compile(
