@@ -14,8 +14,8 @@ from ..reasons import Reason
 LEFT = tuple(
     PurePosixPath(name)
     for name in (
-        "etc/attested/join-service.json",
-        "etc/attested/key-service.json",
+        "etc/attested/join-service.yml",
+        "etc/attested/key-service.yml",
         "run/attested/joined",
         "run/attested/key-service",
         "run/attested/tickets",
