@@ -160,7 +160,7 @@ def bundle() -> Counts:
     """Kubernetes from source, unless the cache has it: the API bed and the machines run it."""
     inventory = ("-i", "inventory/example/hosts.yml", "-e", f"attested_bundle={CACHE / 'test-bundle'}")
     stages = {"ANSIBLE_STDOUT_CALLBACK": "attested.kubernetes.stages"}
-    return _tally([_run("ansible-playbook", "attested.kubernetes.bundle", *inventory, **stages)])
+    return _tally([_run("ansible-playbook", "attested.kubernetes.bundle", *inventory, env=stages)])
 
 
 def api_bed() -> Counts:
