@@ -15,6 +15,7 @@ description:
     hosts and time; the other tasks of a play share one line.
   - The message of C(ansible.builtin.debug) is printed as it is.
   - A failure is printed in full, with its reason code, what to do and the next command to run.
+  - A run in which no play matched any host ends with exit code 2.
   - With C(-v) it is Ansible's own callback P(ansible.builtin.default#callback), which prints everything.
   - A result's key C(steps), a list of dictionaries with C(name), C(seconds) and C(changed), becomes a line a step.
 author:
@@ -46,6 +47,7 @@ from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines im
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_NO_HOST_MATCHED = 2
 _COLOURS = {"FAILED": C.COLOR_ERROR, "changed": C.COLOR_CHANGED, "ignored": C.COLOR_WARN, "ok": C.COLOR_OK}
 
 
@@ -169,9 +171,16 @@ class CallbackModule(Default):
         tried, retries = result.result.get("attempts", 0), result.result.get("retries", 0)
         self._pass_by(f"  {result.task.name} ({result.host.get_name()}: attempt {tried} of {retries})")
 
-    @_quiet
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Close with one line: how long, who changed, who failed."""
+        """Close with one line; a run that matched no host at all ends as an error, which Ansible's own does not."""
+        if self._display.verbosity > 0:
+            super().v2_playbook_on_stats(stats)
+        else:
+            self._close_run(stats)
+        if not stats.processed:
+            raise SystemExit(_NO_HOST_MATCHED)
+
+    def _close_run(self, stats: Any) -> None:
         self._close_play()
         hosts = sorted(stats.processed)
         summaries = {host: stats.summarize(host) for host in hosts}

@@ -79,5 +79,12 @@ def test_verbose_is_what_ansible_prints(play):
     assert "PLAY RECAP" in done.stdout
 
 
+@pytest.mark.parametrize("loud", [pytest.param((), id="by default"), pytest.param(("-v",), id="with -v")])
+def test_a_run_that_matches_no_host_is_an_error(play, loud):
+    assert play(*loud, hosts="nobody").returncode == 2
+
+
 def test_a_play_without_hosts_is_said(play):
-    assert "no host matched: nothing was done" in play(hosts="nobody").stdout
+    done = play(hosts="nobody")
+    assert "no host matched: nothing was done" in done.stdout
+    assert done.stdout.rstrip().splitlines()[-1].startswith("Nothing was done")
