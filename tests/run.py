@@ -207,7 +207,7 @@ STAGES: dict[str, Callable[[], Counts]] = {
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
     "nightly": ("lint", "unit", "sanity", "component", "bundle", "api_bed", "molecule", "machines", "e2e"),
-    "test": ("lint", "unit", "sanity", "component", "bundle", "api_bed", "molecule", "e2e"),
+    "test": ("lint", "unit", "sanity", "component", "bundle", "api_bed"),
 }
 
 
