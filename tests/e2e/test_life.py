@@ -1,19 +1,15 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The life of one cluster in the lab: admissions, refusals, second runs, kills, reboots, and how it ends."""
+"""The life of one cluster in the lab: admissions, refusals, second runs, kills and reboots."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.tests.e2e.conftest import USED_LAB
-from ansible_collections.attested.kubernetes.tests.support.lab import host_state
 
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.e2e.conftest import Road
@@ -139,14 +135,3 @@ def records_of(log: str) -> list[str]:
         for entry in record["digests"]
         if entry["hashAlg"] == "sha256"
     ]
-
-
-def test_lab_down_leaves_the_host_as_it_was(road: Road, host_before: dict[str, Any]) -> None:
-    """Settings, links, routes, mounts, containers and processes are those from before."""
-    if os.environ.get(USED_LAB):
-        pytest.skip("the lab was there before this test and stays")
-    began = time.monotonic()
-    done = road.lab.play("lab_down")
-    assert done.returncode == 0, done.stdout + done.stderr
-    print(f"lab_down took {time.monotonic() - began:.1f} s")
-    assert host_state(road.lab) == host_before

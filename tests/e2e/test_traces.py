@@ -1,0 +1,28 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The end of the lab, after everything else: this host is as it was before."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.e2e.conftest import USED_LAB
+from ansible_collections.attested.kubernetes.tests.support.lab import host_state
+
+if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.tests.e2e.conftest import Road
+
+
+def test_lab_down_leaves_the_host_as_it_was(road: Road, host_before: dict[str, Any]) -> None:
+    """Settings, links, routes, mounts, containers and processes are those from before."""
+    if os.environ.get(USED_LAB):
+        pytest.skip("the lab was there before this test and stays")
+    began = time.monotonic()
+    done = road.lab.play("lab_down")
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(f"lab_down took {time.monotonic() - began:.1f} s")
+    assert host_state(road.lab) == host_before
