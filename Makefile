@@ -3,6 +3,8 @@ PYTHON ?= python3
 LAB := $(HOME)/.local/state/attested-lab
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_STDOUT_CALLBACK = attested.kubernetes.stages
+export ANSIBLE_INVENTORY_UNPARSED_WARNING = False
+export ANSIBLE_LOCALHOST_WARNING = False
 need = tests/support/prerequisites
 play = echo && echo '$$ ansible-playbook attested.kubernetes.$(1)' && ansible-playbook attested.kubernetes.$(1)
 
