@@ -68,7 +68,10 @@ PROFILE = {
 
 def test_the_site_s_objects_come_back_as_policy(api: ApiBed, gateway: ApiGateway) -> None:
     api.apply(identity("d1", "gw-1"), PROFILE)
-    snapshot = LivePolicy(gateway).snapshot()
+    try:
+        snapshot = LivePolicy(gateway).snapshot()
+    finally:
+        api.kubectl("delete", "measurementprofile", "base")  # the services of other tests read the same API
     assert snapshot.identity_for("d1" * 32).node_name == "gw-1"
     assert "base" in [one.name for one in snapshot.profiles()]
 
