@@ -45,7 +45,7 @@ set -e; rm -rf /var/lib/bare; mkdir -m 0700 /var/lib/bare
 cp -a --parents /etc/kubernetes/kubelet.conf /var/lib/kubelet/pki /var/lib/attested/kubeadm /etc/cni/net.d /var/lib/bare
 """
 BARE = """
-set -e; cp -a /var/lib/bare/. /; systemctl enable --quiet kubelet; rm -f /var/lib/attested/kubeadm/*.json
+set -e; cp -a /var/lib/bare/* /; systemctl enable --quiet kubelet; rm -f /var/lib/attested/kubeadm/*.json
 kubeadm join --config /var/lib/attested/kubeadm/join.yaml \
   --ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf,SystemVerification >/dev/null
 """
