@@ -962,6 +962,11 @@ class Reason(Enum):
         "There is no TPM at this address, or the connection to it broke.",
         "Check that the machine has a TPM 2.0 (ls -l /dev/tpmrm0), that it is on in the firmware, and the tcti option.",
     )
+    VARIANT_NOT_ADMITTED = _row(
+        Coarse.REFUSED,
+        "A machine wants to join with evidence of a kind that is verified here, but admits nobody.",
+        "Use a machine with a TPM 2.0; the documentation of the attestation variants says which of them admit.",
+    )
     VARIANT_UNKNOWN = _row(
         Coarse.REFUSED,
         "The evidence is of a kind that this release does not verify.",

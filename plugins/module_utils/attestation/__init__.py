@@ -20,14 +20,14 @@ from .challenge import (
 from .doorkeeper import issue_doorkeeper, verify_doorkeeper
 from .eventlog import DEFAULT_REGISTER, LockReading, LockState, describe, parse_firmware_log, parse_records
 from .evidence import BoundEvidence, EventLogs, Evidence
-from .registry import VERIFIERS, verify_evidence
+from .registry import VARIANTS, Standing, Variant, admission, variant, verify_evidence
 from .tpm2 import QuotingTpm, VerifiedQuote, issue
 from .verified import VerifiedMachine, VerifiedNode
 from .verify import Demands, verify_machine, verify_node
 
 __all__ = [
     "DEFAULT_REGISTER",
-    "VERIFIERS",
+    "VARIANTS",
     "Answer",
     "BindingContext",
     "BoundEvidence",
@@ -42,9 +42,12 @@ __all__ = [
     "LockState",
     "Purpose",
     "QuotingTpm",
+    "Standing",
+    "Variant",
     "VerifiedMachine",
     "VerifiedNode",
     "VerifiedQuote",
+    "admission",
     "agreed_version",
     "answer",
     "describe",
@@ -53,6 +56,7 @@ __all__ = [
     "new_challenge",
     "parse_firmware_log",
     "parse_records",
+    "variant",
     "verify_doorkeeper",
     "verify_evidence",
     "verify_machine",

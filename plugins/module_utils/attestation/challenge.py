@@ -28,8 +28,8 @@ from ..proto import message_class, parse
 from ..reasons import Reason
 from ..sealing import OneTimeKey
 from ..tpm import PCR_COUNT, Credential, Public, make_credential
-from . import tpm2
 from .evidence import CHALLENGE_ID_BYTES, DIGEST_BYTES, MAX_STRUCTURE_BYTES, BoundEvidence
+from .registry import DEFAULT_VARIANT, admission
 
 if TYPE_CHECKING:
     from ..system import Random
@@ -176,7 +176,7 @@ def new_challenge(
     TPM_EK_UNSUPPORTED.
     """
     version = agreed_version(request.protocol_version, minimum=minimum_version)
-    tpm2.verify_attestation_key(request.ak_public)
+    admission(DEFAULT_VARIANT).verify_key(request.ak_public)
     secret = random.token(DIGEST_BYTES)
     challenge = Challenge(
         id=random.token(CHALLENGE_ID_BYTES),
@@ -231,7 +231,7 @@ def answer(
     binding = exchange_digest(challenge, context, proof=proof, hpke_public=key.public)
     bound = BoundEvidence(
         challenge_id=challenge.id,
-        evidence=tpm2.issue(tpm, ak, qualifying_data=binding, pcrs=challenge.selection),
+        evidence=admission(DEFAULT_VARIANT).issue(tpm, ak, qualifying_data=binding, pcrs=challenge.selection),
         hpke_public=key.public,
         proof=proof,
         event_logs_sha256=logs.digest(),

@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..atls import doorkeeper_digest
-from . import tpm2
 from .evidence import Evidence
-from .registry import verify_evidence
+from .registry import DEFAULT_VARIANT, admission, verify_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 def issue_doorkeeper(tpm: QuotingTpm, ak: LoadedKey, *, spki_sha256: bytes, nonce: bytes, pcrs: Iterable[int]) -> bytes:
     """Return serialised evidence over the other side's ``nonce`` and our certificate's key (32 bytes each)."""
     qualifying_data = doorkeeper_digest(nonce=nonce, spki_sha256=spki_sha256)
-    return tpm2.issue(tpm, ak, qualifying_data=qualifying_data, pcrs=pcrs).to_bytes()
+    return admission(DEFAULT_VARIANT).issue(tpm, ak, qualifying_data=qualifying_data, pcrs=pcrs).to_bytes()
 
 
 def verify_doorkeeper(document: bytes, *, spki_sha256: bytes, nonce: bytes) -> VerifiedQuote:

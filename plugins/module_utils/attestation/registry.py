@@ -1,38 +1,110 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The attestation methods: an explicit table, alphabetical, statically imported."""
+"""The attestation variants: an explicit table, alphabetical, statically imported.
+
+Every use of a variant goes through here: the doorkeeper, the challenge, its answer and the verification of a node. A
+new one is a folder with ``issuer``, ``verifier`` and ``types``, and one row (docs/adding-an-attestation-method.md).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import Refusal
 from ..reasons import Reason
 from . import tpm2
+from .evidence import Evidence
 
 if TYPE_CHECKING:
-    from .evidence import Evidence
-    from .tpm2 import VerifiedQuote
+    from collections.abc import Callable, Iterable
+
+    from ..tpm import LoadedKey, Public
+    from .tpm2 import QuotingTpm, VerifiedQuote
+
+DEFAULT_VARIANT = tpm2.VARIANT
 
 
-class QuoteVerifier(Protocol):
-    """What a method offers to the verification of a node."""
+class Standing(Enum):
+    """How far a variant was shown to work; the value is the sentence for `status`, reports and the documentation."""
+
+    PROVEN = "proven with software TPMs and recorded boots of machines"
+
+
+class IssueQuote(Protocol):
+    """How a joining variant makes evidence."""
+
+    def __call__(self, tpm: QuotingTpm, ak: LoadedKey, *, qualifying_data: bytes, pcrs: Iterable[int]) -> Evidence:
+        """Return evidence over ``qualifying_data`` and the registers ``pcrs``."""
+
+
+class VerifyQuote(Protocol):
+    """How a joining variant checks evidence."""
 
     def __call__(self, evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote:
         """Return what the evidence says, or raise `Refusal`."""
 
 
-VERIFIERS: dict[str, QuoteVerifier] = {
-    tpm2.VARIANT: tpm2.verify_quote,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What a variant needs, above verification, to let machines join: the three steps of the challenge's flow."""
+
+    issue: IssueQuote
+    verify: VerifyQuote
+    verify_key: Callable[[Public], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One row: how evidence of ``name`` is made (None: elsewhere only) and checked, and the types of both ends.
+
+    ``admission``: the same for a machine that joins; without it evidence of this variant admits nobody.
+    """
+
+    name: str
+    evidence: type
+    verified: type
+    issue: Callable[..., object] | None
+    verify: Callable[..., object]
+    standing: Standing
+    admission: Admission | None = None
+
+
+VARIANTS: dict[str, Variant] = {
+    tpm2.VARIANT: Variant(
+        name=tpm2.VARIANT,
+        evidence=Evidence,
+        verified=tpm2.VerifiedQuote,
+        issue=tpm2.issue,
+        verify=tpm2.verify_quote,
+        standing=Standing.PROVEN,
+        admission=Admission(issue=tpm2.issue, verify=tpm2.verify_quote, verify_key=tpm2.verify_attestation_key),
+    ),
 }
 
 
-def verify_evidence(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote:
-    """Check evidence by its method; raises `Refusal` VARIANT_UNKNOWN or what the method raises."""
-    verifier = VERIFIERS.get(evidence.variant)
-    if verifier is None:
+def variant(name: str) -> Variant:
+    """Return the row of ``name``; raises `Refusal` VARIANT_UNKNOWN."""
+    row = VARIANTS.get(name)
+    if row is None:
+        raise Refusal(f"expected evidence of {', '.join(VARIANTS)}, got {name[:32]!r}", reason=Reason.VARIANT_UNKNOWN)
+    return row
+
+
+def admission(name: str) -> Admission:
+    """Return how machines join with the variant ``name``; raises `Refusal` VARIANT_UNKNOWN or VARIANT_NOT_ADMITTED."""
+    found = variant(name).admission
+    if found is None:
+        admitting = [row.name for row in VARIANTS.values() if row.admission]
         raise Refusal(
-            f"expected evidence of {', '.join(VERIFIERS)}, got {evidence.variant[:32]!r}", reason=Reason.VARIANT_UNKNOWN
+            f"expected evidence of {', '.join(admitting)} from a machine that joins, got {name}",
+            reason=Reason.VARIANT_NOT_ADMITTED,
         )
-    return verifier(evidence, qualifying_data=qualifying_data)
+    return found
+
+
+def verify_evidence(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote:
+    """Check evidence by its variant; raises `Refusal` VARIANT_UNKNOWN, _NOT_ADMITTED or what the variant raises."""
+    return admission(evidence.variant).verify(evidence, qualifying_data=qualifying_data)
