@@ -11,13 +11,13 @@ play = echo && echo '$$ ansible-playbook attested.kubernetes.$(1)' && ansible-pl
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-lab: .venv/ready ## an attested cluster on this machine, and machines that it refuses
+lab: .venv/lab ## an attested cluster on this machine, and machines that it refuses
 	@$(need) lab && $(call play,lab_machines) && cd $(LAB)/site && $(call play,lab) && $(call play,init) && $(call play,node) && $(call play,lab_tour)
 
 lab-shell: ## a shell in the lab's network
 	@exec $(LAB)/shell
 
-lab-down: .venv/ready ## removes the lab and puts back what it changed
+lab-down: .venv/lab ## removes the lab and puts back what it changed
 	@$(call play,lab_down)
 
 check: .venv/ready ## lint, unit tests and sanity: two minutes
@@ -32,7 +32,12 @@ nightly: .venv/ready ## test, and what takes long
 bench: .venv/ready ## what the parts cost, each beside a baseline of the same run
 	@$(need) test && python tests/bench/run.py
 
-.venv/ready: pyproject.toml galaxy.yml
-	@PYTHON=$(PYTHON) $(need) check && $(PYTHON) -m venv .venv && pip install --quiet --disable-pip-version-check -e '.[dev]' && touch $@
+pip = pip install --quiet --disable-pip-version-check -e
+
+.venv/lab: pyproject.toml galaxy.yml
+	@PYTHON=$(PYTHON) $(need) check && $(PYTHON) -m venv .venv && $(pip) . && touch $@
+
+.venv/ready: .venv/lab
+	@$(pip) '.[dev]' && touch $@
 
 .PHONY: help lab lab-shell lab-down check test nightly bench
