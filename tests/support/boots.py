@@ -24,6 +24,63 @@ class Boot:
     pcrs: dict[int, bytes]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One quote of the corpus with what belongs to it; ``folder`` holds tpm2-tools' own files of it."""
+
+    name: str
+    folder: Path
+    boot: str
+    key: str
+    nonce: bytes
+
+    @property
+    def public(self) -> bytes:
+        """The attestation key's TPMT_PUBLIC; all boots are of one machine, so of one key a kind."""
+        return (BOOTS / "deb13-base" / "vector" / f"{self.key}.tpm2b_public").read_bytes()[2:]
+
+    @property
+    def pem(self) -> Path:
+        """The attestation key in PEM."""
+        return BOOTS / "deb13-base" / "vector" / f"{self.key}.pem"
+
+    def file(self, kind: str) -> Path:
+        """Return the file of the quote: ``tpms_attest``, ``tpmt_signature`` or ``pcrs``."""
+        return self.folder / f"quote-{self.key}.{kind}"
+
+
+def documents() -> list[Document]:
+    """Return every quote of the corpus."""
+    return [
+        Document(
+            name=f"{path.parent.parent.name} {key}",
+            folder=path.parent,
+            boot=path.parent.parent.name,
+            key=key,
+            nonce=bytes.fromhex((path.parent / "nonce.hex").read_text(encoding="utf-8")),
+        )
+        for path in sorted(BOOTS.glob("*/*/quote-*.tpms_attest"))
+        for key in [path.name.removeprefix("quote-").removesuffix(".tpms_attest")]
+    ]
+
+
+def facts(name: str) -> str:
+    """Return what was written down when the boot was recorded: versions, and the hashes of everything that went in."""
+    return (BOOTS / name / "boot.txt").read_text(encoding="utf-8")
+
+
+def ima_templates(name: str) -> list[bytes]:
+    """Return the template data of each entry of the boot's IMA log, whose SHA-256 was extended into PCR 10."""
+    log, at, found = (BOOTS / name / "ima.bin").read_bytes(), 0, []
+    while at < len(log):
+        at += 4 + 20  # register, SHA-1 of the template data
+        at += 4 + int.from_bytes(log[at : at + 4], "little")  # the template's name
+        size = int.from_bytes(log[at : at + 4], "little")
+        found.append(log[at + 4 : at + 4 + size])
+        at += 4 + size
+    return found
+
+
 def names() -> list[str]:
     """Return the names of all recorded boots."""
     return sorted(path.parent.name for path in BOOTS.glob("*/eventlog.bin"))

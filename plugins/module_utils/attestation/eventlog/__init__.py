@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from . import kinds
 from .describe import describe, printable
 from .nodelock import (
     DEFAULT_REGISTER,
@@ -30,6 +31,7 @@ __all__ = [
     "describe",
     "extend",
     "initial_value",
+    "kinds",
     "parse_firmware_log",
     "parse_records",
     "printable",
