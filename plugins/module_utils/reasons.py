@@ -256,6 +256,21 @@ class Reason(Enum):
         "The other side did not finish the handshake in time.",
         "Check the network between both machines; trying again is safe.",
     )
+    CONSTELLATION_BANKS = _row(
+        Coarse.REFUSED,
+        "A document in Constellation's form has a register bank twice, or none of SHA-256.",
+        "Treat the machine that sent it as hostile: its own software makes one quote for each bank.",
+    )
+    CONSTELLATION_KEY_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "A document in Constellation's form was signed by an attestation key that nobody enrolled.",
+        "Compare the key's name with the one that the machine shows on its own console, and enroll that.",
+    )
+    CONSTELLATION_NOT_PERMITTED = _row(
+        Coarse.REFUSED,
+        "Evidence in Constellation's form is believed only where the policy says so.",
+        "Set insecure_constellation_peer for this one machine if it must be; its evidence is bound to no TPM and no connection.",
+    )
     CONTROL_PLANE_JOIN_UNSUPPORTED = _row(
         Coarse.REFUSED,
         "A further control plane cannot join by ticket yet.",

@@ -17,6 +17,12 @@ from .challenge import (
     answer,
     new_challenge,
 )
+from .constellation import (
+    ConstellationPolicy,
+    VerifiedConstellationDocument,
+    issue_constellation_document,
+    verify_constellation_document,
+)
 from .doorkeeper import issue_doorkeeper, verify_doorkeeper
 from .eventlog import DEFAULT_REGISTER, LockReading, LockState, describe, parse_firmware_log, parse_records
 from .evidence import BoundEvidence, EventLogs, Evidence
@@ -35,6 +41,7 @@ __all__ = [
     "ChallengeRecord",
     "ChallengeRequest",
     "ChallengeStore",
+    "ConstellationPolicy",
     "Demands",
     "EventLogs",
     "Evidence",
@@ -44,6 +51,7 @@ __all__ = [
     "QuotingTpm",
     "Standing",
     "Variant",
+    "VerifiedConstellationDocument",
     "VerifiedMachine",
     "VerifiedNode",
     "VerifiedQuote",
@@ -52,11 +60,13 @@ __all__ = [
     "answer",
     "describe",
     "issue",
+    "issue_constellation_document",
     "issue_doorkeeper",
     "new_challenge",
     "parse_firmware_log",
     "parse_records",
     "variant",
+    "verify_constellation_document",
     "verify_doorkeeper",
     "verify_evidence",
     "verify_machine",

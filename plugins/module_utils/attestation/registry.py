@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import Refusal
 from ..reasons import Reason
-from . import tpm2
+from . import constellation, tpm2
 from .evidence import Evidence
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ DEFAULT_VARIANT = tpm2.VARIANT
 class Standing(Enum):
     """How far a variant was shown to work; the value is the sentence for `status`, reports and the documentation."""
 
+    FOREIGN = "proven with software TPMs; anybody can make such a key, so believed only as insecure_constellation_peer"
     PROVEN = "proven with software TPMs and recorded boots of machines"
 
 
@@ -73,6 +74,14 @@ class Variant:
 
 
 VARIANTS: dict[str, Variant] = {
+    constellation.VARIANT: Variant(
+        name=constellation.VARIANT,
+        evidence=constellation.ConstellationDocument,
+        verified=constellation.VerifiedConstellationDocument,
+        issue=constellation.issue_constellation_document,
+        verify=constellation.verify_constellation_document,
+        standing=Standing.FOREIGN,
+    ),
     tpm2.VARIANT: Variant(
         name=tpm2.VARIANT,
         evidence=Evidence,

@@ -25,9 +25,11 @@ from .constants import (
     ATTR_SENSITIVE_DATA_ORIGIN,
     ATTR_SIGN,
     CURVE_P256,
+    DIGEST_SIZES,
     GENERATED_MAGIC,
     PCR_COUNT,
     RH_ENDORSEMENT,
+    RH_OWNER,
     TAG_ATTEST_QUOTE,
 )
 from .credential import Credential, make_credential, verify_endorsement_key
@@ -53,9 +55,11 @@ __all__ = [
     "ATTR_SENSITIVE_DATA_ORIGIN",
     "ATTR_SIGN",
     "CURVE_P256",
+    "DIGEST_SIZES",
     "GENERATED_MAGIC",
     "PCR_COUNT",
     "RH_ENDORSEMENT",
+    "RH_OWNER",
     "TAG_ATTEST_QUOTE",
     "Attest",
     "ClockInfo",

@@ -7,6 +7,16 @@ from __future__ import annotations
 
 from .issuer import issue
 from .types import VARIANT, QuotingTpm, VerifiedQuote
-from .verifier import verify_attestation_key, verify_quote
+from .verifier import parse_attestation_key, parse_quote, verify_attestation_key, verify_quote, verify_signature
 
-__all__ = ["VARIANT", "QuotingTpm", "VerifiedQuote", "issue", "verify_attestation_key", "verify_quote"]
+__all__ = [
+    "VARIANT",
+    "QuotingTpm",
+    "VerifiedQuote",
+    "issue",
+    "parse_attestation_key",
+    "parse_quote",
+    "verify_attestation_key",
+    "verify_quote",
+    "verify_signature",
+]

@@ -60,9 +60,9 @@ def verify_quote(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote
     The caller owes: that the key is one of a known TPM (activation), that the registers are those wanted, and every
     judgement of the values.
     """
-    ak = _attestation_key(evidence.ak_public)  # 1
-    attest = _quote(evidence.quote)  # 2
-    _verify_signature(ak, evidence)  # 3
+    ak = parse_attestation_key(evidence.ak_public)  # 1
+    attest = parse_quote(evidence.quote)  # 2
+    verify_signature(ak, evidence.quote, evidence.signature)  # 3
     _require(
         attest.qualified_signer == ak.qualified_name(RH_ENDORSEMENT),
         "a primary key of the endorsement hierarchy as signer, got another",
@@ -106,7 +106,8 @@ def verify_attestation_key(ak: Public) -> None:
     )
 
 
-def _attestation_key(data: bytes) -> Public:
+def parse_attestation_key(data: bytes) -> Public:
+    """Return the attestation key of a TPMT_PUBLIC (step 1); raises `Refusal` EVIDENCE_MALFORMED or AK_ATTRIBUTES."""
     try:
         ak = Public.parse(data)
     except TpmError as error:
@@ -115,7 +116,8 @@ def _attestation_key(data: bytes) -> Public:
     return ak
 
 
-def _quote(data: bytes) -> Attest:
+def parse_quote(data: bytes) -> Attest:
+    """Return the quote of a TPMS_ATTEST (step 2); raises `Refusal` QUOTE_MALFORMED."""
     try:
         attest = Attest.parse(data)
     except TpmError as error:
@@ -128,9 +130,10 @@ def _quote(data: bytes) -> Attest:
     return attest
 
 
-def _verify_signature(ak: Public, evidence: Evidence) -> None:
+def verify_signature(ak: Public, quote: bytes, signed: bytes) -> None:
+    """Hold the TPMT_SIGNATURE ``signed`` of ``quote`` against the key (step 3); raises `Refusal` QUOTE_SIGNATURE."""
     try:
-        signature, key = Signature.parse(evidence.signature), ak.key()
+        signature, key = Signature.parse(signed), ak.key()
     except TpmError as error:
         raise Refusal(error.message, reason=Reason.EVIDENCE_MALFORMED) from error
     scheme = ak.parameters.scheme if isinstance(ak.parameters, (EccParameters, RsaParameters)) else None
@@ -140,7 +143,7 @@ def _verify_signature(ak: Public, evidence: Evidence) -> None:
         Reason.QUOTE_SIGNATURE,
     )
     try:
-        _check(key, signature, evidence.quote)
+        _check(key, signature, quote)
     except exceptions.InvalidSignature as error:
         raise Refusal(
             "expected a quote signed by the attestation key, got another signature", reason=Reason.QUOTE_SIGNATURE
