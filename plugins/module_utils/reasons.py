@@ -947,6 +947,12 @@ class Reason(Enum):
         "Bytes are not the TPM structure that they should be.",
         "Check that both sides have the same version; a TPM that answers so is faulty or not the one expected.",
     )
+    TPM_NV_FOREIGN = _row(
+        Coarse.LOCAL,
+        "The TPM's index for the policy's counter holds something else, or nothing.",
+        "Look at it with tpm2_nvreadpublic 0x1a77e57: if nothing else uses it, undefine it and apply the site again.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
     TPM_PCR_UNAVAILABLE = _row(
         Coarse.LOCAL,
         "The TPM has no active bank of the wanted hash algorithm, or not that register.",

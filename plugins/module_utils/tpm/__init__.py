@@ -34,6 +34,7 @@ from .constants import (
 )
 from .credential import Credential, make_credential, verify_endorsement_key
 from .keys import Persistence, load_attestation_key, load_endorsement_key, persist_keys, plan_persistence
+from .nv import NvCounter
 from .responses import ResponseError
 from .sealed import SealedObject, seal, unseal
 from .structures import EccParameters, EccPoint, PcrSelection, Public, RsaParameters, Scheme, Symmetric
@@ -67,6 +68,7 @@ __all__ = [
     "EccParameters",
     "EccPoint",
     "LoadedKey",
+    "NvCounter",
     "PcrSelection",
     "Persistence",
     "Public",

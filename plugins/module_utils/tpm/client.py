@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..system import Clock, Random
+    from .commands import Authorization
     from .credential import Credential
     from .transport import Transport
 
@@ -63,9 +64,18 @@ class Tpm(Connection):
     Every method raises TPM_UNREACHABLE, TPM_BUSY, TPM_COMMAND_FAILED (as `ResponseError`) or TPM_MALFORMED.
     """
 
-    def __init__(self, transport: Transport, *, random: Random, clock: Clock, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        random: Random,
+        clock: Clock,
+        timeout_seconds: float,
+        auths: Mapping[int, bytes] | None = None,
+    ) -> None:
         super().__init__(transport, random=random, clock=clock, timeout_seconds=timeout_seconds)
         self._keys: dict[str, LoadedKey] = {}
+        self._auths = dict(auths or {})
 
     def banks(self) -> tuple[int, ...]:
         """Return the hash algorithms of the active register banks."""
@@ -87,13 +97,30 @@ class Tpm(Connection):
             endorsement_auth_set=bool(permanent & c.PERMANENT_ENDORSEMENT_AUTH_SET),
         )
 
-    def require_empty_auth(self, hierarchy: int) -> None:
-        """Refuse with TPM_HIERARCHY_AUTH a hierarchy (RH_OWNER, RH_ENDORSEMENT) that has a password."""
+    def hierarchy_auth(self, hierarchy: int) -> bytes:
+        """Return the auth value of a hierarchy (RH_OWNER, RH_ENDORSEMENT): empty, or the one that was given.
+
+        Raises TPM_HIERARCHY_AUTH, by name, where it has one and none was given.
+        """
         flag, name = _HIERARCHY_FLAGS[hierarchy]
-        if self.property(c.PT_PERMANENT) & flag:
+        if not self.property(c.PT_PERMANENT) & flag:
+            return b""
+        if hierarchy not in self._auths:
             raise TpmError(
                 f"expected the {name} hierarchy without a password, it has one", reason=Reason.TPM_HIERARCHY_AUTH
             )
+        return self._auths[hierarchy]
+
+    @contextlib.contextmanager
+    def authorized(self, hierarchy: int) -> Iterator[Authorization]:
+        """Give what authorises ``hierarchy``: the empty password, or an HMAC, which does not show the auth value."""
+        auth = self.hierarchy_auth(hierarchy)
+        if not auth:
+            yield Password()
+            return
+        with self.session(None, c.SESSION_HMAC, encrypts=False) as session:
+            session.auth = auth
+            yield session
 
     # Registers
 
@@ -217,16 +244,16 @@ class Tpm(Connection):
 
     def create_primary(self, hierarchy: int, template: Public) -> LoadedKey:
         """Return the primary key that ``hierarchy`` makes of ``template``: the same key each time."""
-        self.require_empty_auth(hierarchy)
         parameters = sized(sized(b"") + sized(b"")) + sized(template.marshal()) + sized(b"") + u32(0)
-        command = Command(
-            code=c.CC_CREATE_PRIMARY,
-            handles=(Entity.of(hierarchy),),
-            parameters=parameters,
-            auths=(Password(),),
-            returns_handle=True,
-        )
-        reply = self.execute(command)
+        with self.authorized(hierarchy) as authorization:
+            command = Command(
+                code=c.CC_CREATE_PRIMARY,
+                handles=(Entity.of(hierarchy),),
+                parameters=parameters,
+                auths=(authorization,),
+                returns_handle=True,
+            )
+            reply = self.execute(command)
         public = Public.parse(reply.parameters.sized(c.MAX_BUFFER))
         if public.as_template() != template.as_template():
             raise malformed("a key of the template", f"type {public.type:#06x}, attributes {public.attributes:#010x}")
@@ -243,17 +270,20 @@ class Tpm(Connection):
 
     def evict(self, key: LoadedKey, persistent_handle: int) -> None:
         """Keep ``key`` in the TPM at ``persistent_handle``."""
-        self.require_empty_auth(c.RH_OWNER)
         handles = (Entity.of(c.RH_OWNER), key.entity)
         parameters = u32(persistent_handle)
-        self.execute(Command(code=c.CC_EVICT_CONTROL, handles=handles, parameters=parameters, auths=(Password(),)))
+        with self.authorized(c.RH_OWNER) as owner:
+            self.execute(Command(code=c.CC_EVICT_CONTROL, handles=handles, parameters=parameters, auths=(owner,)))
 
     # Sessions
 
     @contextlib.contextmanager
-    def session(self, ek: LoadedKey, kind: int) -> Iterator[Session]:
-        """Open a session (SESSION_HMAC or SESSION_POLICY) salted to ``ek``; flush it at the end."""
-        pending = PendingSession(ek, kind, self.random)
+    def session(self, ek: LoadedKey | None, kind: int, *, encrypts: bool = True) -> Iterator[Session]:
+        """Open a session (SESSION_HMAC or SESSION_POLICY), salted to ``ek`` where one is given; flush it at the end.
+
+        With ``encrypts`` it encrypts the first parameter, which must be a TPM2B, in both directions.
+        """
+        pending = PendingSession(ek, kind, self.random, encrypts=encrypts)
         session = pending.finish(self.execute(pending.command))
         try:
             yield session
@@ -281,12 +311,13 @@ class Tpm(Connection):
         return secret
 
     def _policy_secret(self, session: Session) -> None:
-        """Satisfy the policy of the EK templates: whoever may use the endorsement hierarchy (it has no password)."""
-        self.require_empty_auth(c.RH_ENDORSEMENT)
+        """Satisfy the policy of the EK templates: whoever may use the endorsement hierarchy."""
         handles = (Entity.of(c.RH_ENDORSEMENT), session.entity)
         # nonceTPM, cpHashA and policyRef empty; no expiration.
         parameters = sized(b"") + sized(b"") + sized(b"") + u32(0)
-        self.execute(Command(code=c.CC_POLICY_SECRET, handles=handles, parameters=parameters, auths=(Password(),)))
+        with self.authorized(c.RH_ENDORSEMENT) as authorization:
+            command = Command(code=c.CC_POLICY_SECRET, handles=handles, parameters=parameters, auths=(authorization,))
+            self.execute(command)
 
 
 def _credential_refused(error: ResponseError) -> TpmError:
@@ -312,16 +343,18 @@ def open_tpm(
     lock_directory: str | Path = DEFAULT_DIRECTORY,
     random: Random | None = None,
     clock: Clock | None = None,
+    auths: Mapping[int, bytes] | None = None,
 ) -> Iterator[Tpm]:
     """Open the TPM at ``tcti`` under its lock, and flush what was loaded at the end.
 
     ``tcti``: ``device:/dev/tpmrm0``, ``swtpm:path=SOCKET`` or ``swtpm:host=HOST,port=PORT``. ``timeout_seconds`` bounds
-    the wait for the lock and each command. Raises TPM_TCTI_INVALID, TPM_BUSY, TPM_UNREACHABLE.
+    the wait for the lock and each command; ``auths`` are auth values of hierarchies (RH_OWNER, RH_ENDORSEMENT).
+    Raises TPM_TCTI_INVALID, TPM_BUSY, TPM_UNREACHABLE.
     """
     address = parse_tcti(tcti)
     now = clock or SystemClock()
     with tpm_lock(tcti, lock_directory, timeout_seconds=timeout_seconds, clock=now):
         transport = connect(address, timeout_seconds=timeout_seconds, clock=now)
-        tpm = Tpm(transport, random=random or SystemRandom(), clock=now, timeout_seconds=timeout_seconds)
+        tpm = Tpm(transport, random=random or SystemRandom(), clock=now, timeout_seconds=timeout_seconds, auths=auths)
         with contextlib.closing(tpm):
             yield tpm

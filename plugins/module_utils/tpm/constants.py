@@ -41,7 +41,9 @@ GENERATED_MAGIC: Final = 0xFF544347
 
 # Commands (part 2, 6.5.2).
 CC_EVICT_CONTROL: Final = 0x00000120
+CC_NV_DEFINE_SPACE: Final = 0x0000012A
 CC_CREATE_PRIMARY: Final = 0x00000131
+CC_NV_INCREMENT: Final = 0x00000134
 CC_PCR_EVENT: Final = 0x0000013C
 CC_ACTIVATE_CREDENTIAL: Final = 0x00000147
 CC_NV_READ: Final = 0x0000014E
@@ -102,8 +104,15 @@ SESSION_DECRYPT: Final = 1 << 5
 SESSION_ENCRYPT: Final = 1 << 6
 
 # NV index attributes (part 2, 13.4).
+NV_OWNER_WRITE: Final = 1 << 1
+NV_TYPE_COUNTER: Final = 1 << 4
 NV_OWNER_READ: Final = 1 << 17
 NV_AUTH_READ: Final = 1 << 18
+NV_NO_DA: Final = 1 << 25
+NV_WRITTEN: Final = 1 << 29
+
+NV_POLICY_COUNTER: Final = 0x01A77E57
+"""Ours, in the owner's range (Registry of Reserved TPM 2.0 Handles, 2.2.2): counts changes of the policy's record."""
 
 # Where the manufacturer puts EK certificates (TCG EK Credential Profile 2.5, 2.2.1.4 and 2.2.1.5).
 NV_EK_RSA_2048_L1: Final = 0x01C00002

@@ -20,23 +20,32 @@ if TYPE_CHECKING:
     from ..system import Random
 
 _NONCE_SIZE = 32
-_ATTRIBUTES = c.SESSION_CONTINUE | c.SESSION_ENCRYPT
 
 
 class Session:
-    """One HMAC or policy session; encrypts the first parameter in both directions.
+    """One HMAC or policy session; with ``encrypts`` it encrypts the first parameter in both directions.
 
-    Only for entities without an auth value, so the session's key alone makes HMAC and cipher keys. It is stateful
-    (rolling nonces): one command after the other.
+    ``auth`` is the auth value of what the session authorises, empty for almost everything (part 1, 19.6.5): it makes
+    HMAC and cipher keys together with the session's own key. It is stateful (rolling nonces): one command after the
+    other.
     """
 
-    def __init__(self, *, handle: int, key: bytes, nonce_caller: bytes, nonce_tpm: bytes, random: Random) -> None:
+    def __init__(
+        self, *, handle: int, key: bytes, nonce_caller: bytes, nonce_tpm: bytes, random: Random, encrypts: bool = True
+    ) -> None:
         self.handle = handle
-        self._key = key
+        self.auth = b""
+        self._session_key = key
         self._nonce_caller = nonce_caller
         self._nonce_tpm = nonce_tpm
         self._random = random
-        self._attributes = _ATTRIBUTES
+        self._encrypts = encrypts
+        self._base_attributes = c.SESSION_CONTINUE | (c.SESSION_ENCRYPT if encrypts else 0)
+        self._attributes = self._base_attributes
+
+    @property
+    def _key(self) -> bytes:
+        return self._session_key + self.auth.rstrip(b"\0")  # a TPM stores auth values without trailing zeros
 
     @property
     def entity(self) -> Entity:
@@ -46,8 +55,8 @@ class Session:
     def encrypt(self, parameters: bytes) -> bytes:
         """Roll our nonce and return ``parameters``, the content of the leading TPM2B encrypted (if there is one)."""
         self._nonce_caller = self._random.token(_NONCE_SIZE)
-        self._attributes = _ATTRIBUTES
-        if not parameters:
+        self._attributes = self._base_attributes
+        if not (parameters and self._encrypts):
             return parameters
         self._attributes |= c.SESSION_DECRYPT
         key, iv = self._cipher_key(newer=self._nonce_caller, older=self._nonce_tpm)
@@ -71,7 +80,7 @@ class Session:
 
     def decrypt(self, parameters: bytes) -> bytes:
         """Return ``parameters``, the content of the leading TPM2B decrypted (if there is one)."""
-        if not parameters:
+        if not (parameters and self._encrypts):
             return parameters
         key, iv = self._cipher_key(newer=self._nonce_tpm, older=self._nonce_caller)
         reader = Reader(parameters, "the first parameter of a response")
@@ -86,16 +95,20 @@ class Session:
 
 
 class PendingSession:
-    """A session about to be started: the command to send, and the session made from its reply."""
+    """A session about to be started: the command to send, and the session made from its reply.
 
-    def __init__(self, key: LoadedKey, kind: int, random: Random) -> None:
-        self._salt, encrypted = share_secret(key.public, b"SECRET", random)
+    Without ``key`` it is not salted: then only the auth value of what it authorises makes its HMACs.
+    """
+
+    def __init__(self, key: LoadedKey | None, kind: int, random: Random, *, encrypts: bool = True) -> None:
+        self._salt, encrypted = share_secret(key.public, b"SECRET", random) if key else (b"", b"")
+        self._encrypts = encrypts
         self._nonce = random.token(_NONCE_SIZE)
         self._random = random
         symmetric = u16(c.ALG_AES) + u16(KEY_SIZE * 8) + u16(c.ALG_CFB)
         self.command = Command(
             code=c.CC_START_AUTH_SESSION,
-            handles=(key.entity, Entity.of(c.RH_NULL)),
+            handles=(key.entity if key else Entity.of(c.RH_NULL), Entity.of(c.RH_NULL)),
             parameters=sized(self._nonce) + sized(encrypted) + u8(kind) + symmetric + u16(c.ALG_SHA256),
             returns_handle=True,
         )
@@ -104,8 +117,15 @@ class PendingSession:
         """Return the session that the TPM has opened."""
         nonce_tpm = reply.parameters.sized(c.MAX_DIGEST)
         reply.parameters.end()
-        key = kdf_a(self._salt, b"ATH", context=nonce_tpm + self._nonce)
-        return Session(handle=reply.handle, key=key, nonce_caller=self._nonce, nonce_tpm=nonce_tpm, random=self._random)
+        key = kdf_a(self._salt, b"ATH", context=nonce_tpm + self._nonce) if self._salt else b""
+        return Session(
+            handle=reply.handle,
+            key=key,
+            nonce_caller=self._nonce,
+            nonce_tpm=nonce_tpm,
+            random=self._random,
+            encrypts=self._encrypts,
+        )
 
 
 def pcr_policy_digest(selection: bytes, values: bytes) -> bytes:
