@@ -640,6 +640,12 @@ class Reason(Enum):
         "Take the lock first: the playbooks init and node do it in their order.",
         "ansible-playbook attested.kubernetes.node --limit NODE",
     )
+    NODELOCK_NO_TICKET = _row(
+        Coarse.REFUSED,
+        "The machine is locked to this cluster in a boot in which it was given no ticket.",
+        "Reboot it and run the node playbook; if it comes back, something on it takes the lock, or replays it, by itself.",
+        "ansible-playbook attested.kubernetes.node",
+    )
     NODELOCK_OPEN = _row(
         Coarse.REFUSED,
         "The machine has not locked itself to this cluster since its boot.",
@@ -972,6 +978,13 @@ class Reason(Enum):
         Coarse.LOCAL,
         "The answer of the TPM to a protected command does not carry the session's authentication.",
         "Something between this program and the TPM changes the traffic; do not trust this machine.",
+    )
+    TPM_ROLLED_BACK = _row(
+        Coarse.REFUSED,
+        "A counter of the TPM, or its clock within one run, is lower than at the machine's last ticket.",
+        "A TPM does not count backwards: ask who cleared it or put an older state back (docs/machines.md says how to "
+        "accept one that you cleared). Two requests of one machine may also have overtaken each other: run again.",
+        "kubectl get joinattempts",
     )
     TPM_TCTI_INVALID = _row(
         Coarse.LOCAL,

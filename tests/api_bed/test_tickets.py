@@ -249,6 +249,60 @@ def test_machine_locked_to_another_cluster(bed: ServiceBed, machines: Machines) 
     assert refused(machine.ask, bed)["reason"] == "NODELOCK_FOREIGN"
 
 
+def test_rebooted_machine_gets_a_new_ticket_and_its_old_disk(machines: Machines) -> None:
+    machine = machines()
+    first = machine.ask()
+    machine.tpm.reset()
+    machine.disk_id = first.public.disk_id
+    second = machine.ask()
+    assert second.secrets.disk_key == first.secrets.disk_key
+    assert second.public.kubelet_certificate != first.public.kubelet_certificate
+    assert machine.identity()["status"]["tpm"]["resetCount"] == machine.tpm.clock_info.reset_count
+
+
+def put_back(machine: Machine) -> None:
+    machine.tpm.clock_info = dataclasses.replace(machine.tpm.clock_info, reset_count=1)
+
+
+def turn_back_time(machine: Machine) -> None:
+    machine.tpm.clock_info = dataclasses.replace(machine.tpm.clock_info, clock=1)
+
+
+def reboot_and_lock(machine: Machine) -> None:
+    machine.tpm.reset()
+    machine.lock()
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        pytest.param(put_back, "TPM_ROLLED_BACK", id="a TPM whose older state was put back"),
+        pytest.param(turn_back_time, "TPM_ROLLED_BACK", id="a TPM whose time went back"),
+        pytest.param(reboot_and_lock, "NODELOCK_NO_TICKET", id="a machine that locked itself after a reboot"),
+    ],
+)
+def test_tpm_that_does_not_go_on_from_its_last_ticket(
+    bed: ServiceBed, machines: Machines, change: Callable[[Machine], None], code: str
+) -> None:
+    machine = machines()
+    machine.ask()
+    before = machine.identity()["status"]
+    change(machine)
+    assert refused(machine.ask, bed)["reason"] == code
+    assert machine.identity()["status"] == before
+
+
+def test_an_admin_accepts_a_tpm_that_was_cleared(bed: ServiceBed, machines: Machines) -> None:
+    """The walk of docs/machines.md: the counters are forgotten by hand, which the API's audit log shows."""
+    machine = machines()
+    machine.ask()
+    put_back(machine)
+    assert refused(machine.ask, bed)["reason"] == "TPM_ROLLED_BACK"
+    words = ("patch", "nodeidentity", machine.identity()["metadata"]["name"], "--subresource=status", "--type=merge")
+    bed.api.kubectl(*words, "-p", '{"status": {"tpm": null}}')
+    assert machine.ask().public.node_name == machine.name
+
+
 def test_empty_policy_refuses_everyone(bed: ServiceBed, machines: Machines) -> None:
     machine = machines()
     kept = bed.api.get("measurementprofiles.attested-kubernetes.dev", "deb13-base")

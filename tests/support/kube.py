@@ -42,6 +42,12 @@ class FakeGateway:
         """Return the status of an identity."""
         return dict(self._objects[IDENTITIES][name]["status"])
 
+    def forget_tpm(self, name: str) -> None:
+        """Take the TPM's counters out of a status, as an admin does with kubectl."""
+        found = self._objects[IDENTITIES][name]
+        del found["status"]["tpm"]
+        self._touch(found)
+
     def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
         """Return objects of a kind, without apiVersion and kind, as a list has them."""
         self._require_up()

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import Refusal
 from ..kube import ADMITTED, JOINED, StatusChange
-from ..policy import Role
+from ..policy import Role, TpmRecord
 from ..proto import parse
 from ..reasons import Reason
+from .continuity import check_continuity
 from .derive import DiskId
 from .kubelet import KubeletRequest, check_kubelet_request
 
@@ -54,7 +55,10 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
-    """What the verified bound quote says: which AK, the TPM's clock and counters, and the profile that allowed it."""
+    """What the verified bound quote says: which AK, the TPM's clock and counters, and the profile that allowed it.
+
+    ``locked``: the machine is locked to this cluster, which only the boot of an earlier ticket can be.
+    """
 
     ak_name: bytes
     clock: int
@@ -62,6 +66,12 @@ class Proven:
     restart_count: int
     profile: str
     posture: str
+    locked: bool = False
+
+    @property
+    def tpm(self) -> TpmRecord:
+        """The TPM's clock and counters."""
+        return TpmRecord(clock=self.clock, reset_count=self.reset_count, restart_count=self.restart_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +120,10 @@ def decide_release(
     2. The role can be served. CONTROL_PLANE_JOIN_UNSUPPORTED
     3. The certificate request is for the registered name. CSR_NAME_MISMATCH, CSR_KEY_UNSUPPORTED, CSR_MALFORMED
     4. The AK is the one pinned at the first ticket, if there was one. AK_NOT_PINNED
-    5. The disk id is empty or the assigned one. DISK_ID_NOT_ASSIGNED
-    6. A live ticket of the same key is repeated; another key supersedes it.
+    5. Its TPM counted on since the last ticket; locked only in the boot of that ticket. TPM_ROLLED_BACK,
+       NODELOCK_NO_TICKET
+    6. The disk id is empty or the assigned one. DISK_ID_NOT_ASSIGNED
+    7. A live ticket of the same key is repeated within one boot; another key or boot supersedes it.
 
     The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
     """
@@ -119,9 +131,10 @@ def decide_release(
     _check_role(identity.role, asks_control_plane=request.is_control_plane)
     kubelet = check_kubelet_request(request.certificate_request, node_name=identity.node_name)
     _check_pin(identity.status.ak_name, proven.ak_name.hex())
+    rebooted = check_continuity(identity.status.tpm, proven.tpm, locked=proven.locked)
     disk, assigns = _choose_disk(request.disk_id, identity.status.disk_id, fresh_disk)
     live = held if held is not None and held.expires > now else None
-    repeats = live if live is not None and live.key_sha256 == kubelet.spki_sha256 else None
+    repeats = live if live is not None and not rebooted and live.key_sha256 == kubelet.spki_sha256 else None
     return Decision(
         registration=registration,
         request=kubelet,

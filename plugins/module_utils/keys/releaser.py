@@ -6,7 +6,7 @@
 1. The challenge is taken, once, whatever becomes of the rest.
 2. The policy is read, linearizably; one snapshot feeds every check of this try.
 3. The bound quote is verified against it (`attestation.verify_node`, ten steps).
-4. What the machine gets is decided (`release.decide_release`, six steps).
+4. What the machine gets is decided (`release.decide_release`, seven steps).
 5. The identity's status is written by compare-and-set; a change in between begins again at 2.
 6. Only now something is derived, signed and sealed (`issue.issue_ticket`).
 """
@@ -23,6 +23,7 @@ from ..attestation import (
     ChallengeRequest,
     ChallengeStore,
     EventLogs,
+    LockState,
     Purpose,
     new_challenge,
     verify_doorkeeper,
@@ -206,4 +207,5 @@ def _proven(node: VerifiedNode) -> Proven:
         restart_count=quote.clock_info.restart_count,
         profile=node.verdict.profile,
         posture=node.verdict.posture.value,
+        locked=node.machine.lock.state is LockState.LOCKED,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .decision import EventDeviation, MeasurementMismatch, RegisterDeviation, Verdict, decide
 from .documents import parse_documents, render_document
-from .identity import Admission, IdentityStatus, NodeIdentity, Role, find_identity, identity_name
+from .identity import Admission, IdentityStatus, NodeIdentity, Role, TpmRecord, find_identity, identity_name
 from .in_force import PolicyInForce, SitePolicy, register_selection
 from .learn import DEFAULT_REGISTERS, learn_profile
 from .manifest import (
@@ -41,6 +41,7 @@ __all__ = [
     "RegisterDeviation",
     "Role",
     "SitePolicy",
+    "TpmRecord",
     "Verdict",
     "decide",
     "find_identity",

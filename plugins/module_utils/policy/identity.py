@@ -35,12 +35,22 @@ class Admission(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TpmRecord:
+    """TPMS_CLOCK_INFO of a verified quote: ``clock`` in milliseconds, how often the TPM was reset and restarted."""
+
+    clock: int
+    reset_count: int
+    restart_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityStatus:
-    """What the key service wrote; empty strings where nothing is known yet."""
+    """What the key service wrote; empty strings where nothing is known yet, ``tpm`` is of the last ticket."""
 
     phase: str = ""
     disk_id: str = ""
     ak_name: str = ""
+    tpm: TpmRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

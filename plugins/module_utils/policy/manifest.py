@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import PolicyError
 from ..reasons import Reason
 from .fields import Fields
-from .identity import Admission, IdentityStatus, NodeIdentity, Role
+from .identity import Admission, IdentityStatus, NodeIdentity, Role, TpmRecord
 from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
 
 if TYPE_CHECKING:
@@ -108,7 +108,20 @@ def _status(status: object) -> IdentityStatus:
     told = {
         name: value for name, value in (status.items() if isinstance(status, dict) else ()) if isinstance(value, str)
     }
-    return IdentityStatus(phase=told.get("phase", ""), disk_id=told.get("diskId", ""), ak_name=told.get("akName", ""))
+    return IdentityStatus(
+        phase=told.get("phase", ""),
+        disk_id=told.get("diskId", ""),
+        ak_name=told.get("akName", ""),
+        tpm=_tpm_record(status.get("tpm")) if isinstance(status, dict) else None,
+    )
+
+
+def _tpm_record(found: object) -> TpmRecord | None:
+    """Return what was remembered of a TPM, None where nothing was; the API lets nothing but whole numbers in."""
+    if not isinstance(found, dict):
+        return None
+    clock, resets, restarts = (int(found.get(name, 0)) for name in ("clock", "resetCount", "restartCount"))
+    return TpmRecord(clock=clock, reset_count=resets, restart_count=restarts)
 
 
 def _profile(spec: Fields, name: str) -> MeasurementProfile:

@@ -26,6 +26,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identit
     IdentityStatus,
     NodeIdentity,
     Role,
+    TpmRecord,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from cryptography import x509
@@ -58,7 +59,7 @@ def key_sha256(der: bytes) -> str:
     return kubelet.check_kubelet_request(der, node_name="w-1").spki_sha256
 
 
-def registration(role: Role = Role.WORKER, issued: int = 0, superseded: int = 0, **status: str) -> Registration:
+def registration(role: Role = Role.WORKER, issued: int = 0, superseded: int = 0, **status: Any) -> Registration:
     identity = NodeIdentity(
         ek_sha256="ab" * 32,
         node_name="w-1",
@@ -134,6 +135,20 @@ def test_a_ticket_that_ended_is_neither_repeated_nor_superseded(key_number: int)
     assert (decision.repeats, decision.supersedes) == (None, False)
 
 
+REBOOTED = dataclasses.replace(PROVEN, reset_count=3, restart_count=0, clock=1)
+LAST = TpmRecord(clock=7, reset_count=2, restart_count=1)
+
+
+@pytest.mark.parametrize("phase", [pytest.param("Joined", id="a node"), pytest.param("Admitted", id="not yet a node")])
+def test_a_rebooted_machine_gets_a_new_ticket_even_for_its_old_key(phase: str) -> None:
+    """Its key lay in memory: an answer of the last boot is never given again."""
+    known = registration(issued=1, phase=phase, disk_id=ASSIGNED, tpm=LAST)
+    decision = decide(proven=REBOOTED, held=held(certificate_request()), registration=known)
+    assert (decision.repeats, decision.supersedes, decision.assigns) == (None, True, False)
+    assert decision.expires == NOW + timedelta(minutes=15)
+    assert plan_status(decision, proven=REBOOTED, now=NOW).to_document()["tpm"]["resetCount"] == 3
+
+
 def test_a_joined_machine_stays_joined() -> None:
     decision = decide(registration=registration(phase="Joined", disk_id=ASSIGNED))
     assert decision.joined_before is True
@@ -182,6 +197,18 @@ FOREIGN_DISK = "33333333-3333-4333-8333-333333333333"
             id="another spelling of a disk id",
         ),
         pytest.param(request(csr=b"x"), {}, "CSR_MALFORMED", id="a request that is none"),
+        pytest.param(
+            request(),
+            {"registration": registration(tpm=LAST), "proven": dataclasses.replace(PROVEN, clock=6)},
+            "TPM_ROLLED_BACK",
+            id="a TPM whose time went back",
+        ),
+        pytest.param(
+            request(),
+            {"registration": registration(tpm=LAST), "proven": dataclasses.replace(REBOOTED, locked=True)},
+            "NODELOCK_NO_TICKET",
+            id="a machine that locked itself after its reboot",
+        ),
     ],
 )
 def test_refused(asked: JoinRequest, changes: dict[str, Any], code: str) -> None:

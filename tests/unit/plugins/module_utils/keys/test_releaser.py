@@ -239,6 +239,23 @@ def test_a_reset_within_the_connection_is_refused(bed: Bed) -> None:
     assert refused(bed, channel, request, binding) == "TPM_RESET_BETWEEN"
 
 
+def test_a_rebooted_machine_gets_a_new_ticket(bed: Bed) -> None:
+    bed.release()
+    bed.tpm.reset()
+    released = bed.release()
+    assert (released.repeated, released.superseded) == (False, True)
+    assert bed.status()["tpm"]["resetCount"] == bed.tpm.clock_info.reset_count
+
+
+def test_a_tpm_that_was_put_back_is_refused_until_an_admin_forgets_its_counters(bed: Bed) -> None:
+    bed.tpm.reset()
+    bed.release()
+    bed.tpm.clock_info = replace(bed.tpm.clock_info, reset_count=0)
+    assert refused(bed) == "TPM_ROLLED_BACK"
+    bed.gateway.forget_tpm(bed.identity.name)
+    assert bed.release().node_name == "w-1"
+
+
 @pytest.fixture
 def service(bed: Bed) -> KeyService:
     return KeyService(bed.releaser, bundle=bed.bundle, clock=bed.clock, log=open_log())

@@ -18,6 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     StatusChange,
     StatusWriter,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import TpmRecord
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 
 EK = "ab" * 32
@@ -108,6 +109,7 @@ def test_a_status_is_written_in_the_apis_words(gateway: FakeGateway) -> None:
     }
     again = live.snapshot().registration_for(EK)
     assert (again.issued, again.identity.status.disk_id) == (1, "00000000-0000-4000-8000-000000000000")
+    assert again.identity.status.tpm == TpmRecord(clock=5, reset_count=2, restart_count=1)
 
 
 def test_a_change_in_between_is_a_conflict(gateway: FakeGateway) -> None:
