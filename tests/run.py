@@ -168,6 +168,11 @@ def api_bed() -> Counts:
     return _pytest("tests/api_bed")
 
 
+def attacks() -> Counts:
+    """Every known attack whose target exists, each in the cheapest bed that is real for it; the table in the docs."""
+    return _pytest("tests/attacks")
+
+
 def machines() -> Counts:
     """Machines of a lab: real boots, reboots, guests, and a host that is as before."""
     return _pytest("tests/system/lab_machines")
@@ -194,6 +199,7 @@ def _molecule(*words: str) -> bool:
 
 STAGES: dict[str, Callable[[], Counts]] = {
     "api_bed": api_bed,
+    "attacks": attacks,
     "bundle": bundle,
     "component": component,
     "e2e": e2e,
@@ -206,8 +212,8 @@ STAGES: dict[str, Callable[[], Counts]] = {
 }
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
-    "nightly": ("lint", "unit", "sanity", "component", "bundle", "api_bed", "molecule", "machines", "e2e"),
-    "test": ("lint", "unit", "sanity", "component", "bundle", "api_bed"),
+    "nightly": ("lint", "unit", "sanity", "component", "bundle", "api_bed", "attacks", "molecule", "machines", "e2e"),
+    "test": ("lint", "unit", "sanity", "component", "bundle", "api_bed", "attacks"),
 }
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write `docs/reason-codes.md` and `docs/variables.md` from what the code says.
+"""Write `docs/reason-codes.md`, `docs/variables.md` and the attacks in `docs/threat-model.md` from what the code says.
 
 Usage: python tests/support/build_docs.py [--check]
 """
@@ -13,9 +13,11 @@ from typing import Any
 
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
+from ansible_collections.attested.kubernetes.tests.support import threats
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 
 NOTICE = "<!-- made by tests/support/build_docs.py: change the source and run it again -->\n"
+BEGIN, END = "<!-- attacks: made by tests/support/build_docs.py from tests/attacks -->", "<!-- end of attacks -->"
 
 
 def reason_codes() -> str:
@@ -54,6 +56,14 @@ def variables() -> str:
     return "\n".join(rows) + "\n"
 
 
+def threat_model() -> str:
+    """Return the page with the table of attacks in its place, from `tests/attacks/`; the prose stays."""
+    text = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    before, _old, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n\n{threats.table()}\n\n{END}{after}"
+
+
 def _table(options: dict[str, Any]) -> list[str]:
     if not options:
         return ["No variables."]
@@ -74,7 +84,11 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-PAGES = {"docs/reason-codes.md": reason_codes, "docs/variables.md": variables}
+PAGES = {
+    "docs/reason-codes.md": reason_codes,
+    "docs/threat-model.md": threat_model,
+    "docs/variables.md": variables,
+}
 
 
 def stale() -> list[str]:

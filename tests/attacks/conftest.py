@@ -1,0 +1,61 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fixtures of all attacks: those of the component tests (real TPMs) and of the API bed, each started when asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.api_bed.conftest import api, bed, machines
+from ansible_collections.attested.kubernetes.tests.component.conftest import manufactured, opened, swtpm, swtpms
+from ansible_collections.attested.kubernetes.tests.support import threats
+from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
+from ansible_collections.attested.kubernetes.tests.support.tpm_machine import Boots, TpmMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+    from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
+
+__all__ = ["api", "bed", "machines", "manufactured", "opened", "swtpm", "swtpms"]
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    """A machine with a test attester, its policy, and a verifier that agree."""
+    return Exchange()
+
+
+@pytest.fixture
+def booted(swtpms: Callable[..., Swtpm], opened: Opened) -> Iterator[Boots]:
+    """Boot machines with real TPMs."""
+    made = Boots(swtpms, opened)
+    with made.stack:
+        yield made
+
+
+@pytest.fixture
+def machine(booted: Boots) -> TpmMachine:
+    """A machine with a real TPM and a good boot."""
+    return booted()
+
+
+@pytest.fixture
+def policy(machine: TpmMachine) -> SitePolicy:
+    """A site that enrolled the machine and learned its boot."""
+    return machine.policy()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many attacks were tried, and by how many tests each."""
+    reports = [
+        one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, []) if one.when == "call"
+    ]
+    tried = {one.nodeid.rpartition("/")[2][5:8].upper() for one in reports if "/attacks/test_s" in one.nodeid}
+    terminalreporter.write_line(
+        f"attacks: {len(tried)} tried by {len(reports)} tests in this run; "
+        f"{len(threats.OPEN)} open; {len(threats.OWNED)} owned by other issues"
+    )

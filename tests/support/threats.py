@@ -1,0 +1,187 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The attacks that a node-join system must withstand: which are tried, by which test, and who owns the others.
+
+A file ``tests/attacks/test_sNN_*.py`` holds one ``THREAT = Threat(...)`` of literals, which is read without running it.
+`docs/threat-model.md` shows the table that `table` renders.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.tests.support.house import ROOT, UTILS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOLDER = ROOT / "tests" / "attacks"
+FIRST, LAST = 1, 42
+
+CLOSED_ISSUES = frozenset({3})
+"""Issues that are done: a row that such a one still owns, or leaves open, fails `tests/unit/docs/test_threats.py`."""
+
+BEDS = {
+    "api": "real etcd and kube-apiserver, both services as processes",
+    "bytes": "our own code, bytes in",
+    "sockets": "TLS over loopback, real peers",
+    "swtpm": "real TPMs (swtpm) with recorded boots",
+    "tree": "the files that we ship, and what they render",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threat:
+    """One attack that is tried.
+
+    ``case``: where it happened. ``bed``: one of `BEDS`, the cheapest that is real for it. ``stops``: pairs of a check,
+    ``FILE`` below module_utils (or below the root) with `` step N`` where it is numbered, and the reason code that it
+    refuses with ("" where the attack finds nothing to refuse).
+    """
+
+    id: str
+    title: str
+    case: str
+    bed: str
+    stops: tuple[tuple[str, str], ...]
+    owner: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """An attack that is not tried here: ``owner`` is the issue that will, ``why`` what is missing."""
+
+    id: str
+    title: str
+    owner: int
+    why: str
+
+
+OPEN: tuple[Row, ...] = (
+    Row(id="S12", title="Policy downgrade", owner=4, why="no signed policy generation is in force yet"),
+    Row(id="S2", title="Relay", owner=4, why="its file is not written yet"),
+    Row(id="S13", title="Permissive defaults", owner=4, why="its file is not written yet"),
+    Row(id="S14", title="Token theft and reuse", owner=4, why="its file is not written yet"),
+    Row(id="S15", title="CSR for another node", owner=4, why="its file is not written yet"),
+    Row(id="S17", title="Malicious join service", owner=4, why="its file is not written yet"),
+    Row(id="S18", title="Key service impersonated", owner=4, why="its file is not written yet"),
+    Row(id="S19", title="Key of another node", owner=4, why="its file is not written yet"),
+    Row(id="S24", title="Stale revocation", owner=4, why="its file is not written yet"),
+    Row(id="S25", title="Verifier fails open", owner=4, why="its file is not written yet"),
+    Row(id="S26", title="Admin API without client authentication", owner=4, why="its file is not written yet"),
+    Row(id="S27", title="Half-open handshakes", owner=4, why="its file is not written yet"),
+    Row(id="S28", title="Oversized evidence", owner=4, why="its file is not written yet"),
+    Row(id="S29", title="Malformed structures", owner=4, why="its file is not written yet"),
+    Row(id="S30", title="Log injection", owner=4, why="its file is not written yet"),
+    Row(id="S35", title="Secrets in Ansible's output", owner=4, why="its file is not written yet"),
+    Row(id="S36", title="World-readable files", owner=4, why="its file is not written yet"),
+    Row(id="S39", title="Discovery without CA pin", owner=4, why="its file is not written yet"),
+    Row(id="S40", title="Path tricks in identifiers", owner=4, why="its file is not written yet"),
+    Row(id="S31", title="TEE quote half-verified", owner=4, why="no SNP or TDX verification yet"),
+    Row(id="S32", title="Stale collateral", owner=4, why="no SNP or TDX verification yet"),
+    Row(id="S33", title="vTPM not tied to the CVM", owner=4, why="no SNP or TDX verification yet"),
+)
+"""Attacks of issue 4 whose target does not exist yet."""
+
+OWNED: tuple[Row, ...] = (
+    Row(id="S10", title="Extend after the quote", owner=6, why="the second quote comes with the state disk"),
+    Row(id="S16", title="Node object deleted and made anew", owner=5, why="labels come with the bootstrapper"),
+    Row(id="S20", title="Disk cloned, UUID reused", owner=6, why="state disk"),
+    Row(id="S21", title="LUKS2 header rewritten", owner=6, why="state disk"),
+    Row(id="S22", title="Disk tampering", owner=6, why="state disk"),
+    Row(id="S23", title="Disk rollback", owner=6, why="state disk"),
+    Row(id="S34", title="ansible-pull repository tampering", owner=5, why="bootstrapper"),
+    Row(id="S37", title="Memory disclosure", owner=6, why="holder of the disk key, state disk"),
+    Row(id="S38", title="ssh host key not checked", owner=5, why="bootstrapper"),
+    Row(id="S42", title="Configuration not measured", owner=5, why="bootstrapper"),
+)
+"""Attacks that other issues try; nothing stands in for them."""
+
+RESIDUAL = "S43 (hardware attacks on TEEs) is not a row: it cannot be tried here and stays a residual risk."
+
+
+def threats() -> dict[str, tuple[Threat, Path]]:
+    """Return the attacks that have a file, by id."""
+    found: dict[str, tuple[Threat, Path]] = {}
+    for path in sorted(FOLDER.glob("test_s[0-9][0-9]_*.py")):
+        threat = _threat_of(path)
+        if threat.id in found:
+            raise ValueError(f"{threat.id}: expected one file, got {found[threat.id][1].name} and {path.name}")
+        found[threat.id] = (threat, path)
+    return found
+
+
+def problems() -> list[str]:
+    """Return what is wrong with the table as a whole."""
+    tried = threats()
+    wanted = [f"S{number}" for number in range(FIRST, LAST + 1)]
+    listed = [*tried, *(row.id for row in (*OPEN, *OWNED))]
+    wrong = [f"{one}: expected one row, got {listed.count(one)}" for one in wanted if listed.count(one) != 1]
+    wrong += [f"{one}: expected S{FIRST} to S{LAST}" for one in listed if one not in wanted]
+    late = [row for row in (*OPEN, *OWNED) if row.owner in CLOSED_ISSUES]
+    wrong += [f"{row.id}: still open ({row.why}), and issue {row.owner} is closed" for row in late]
+    for threat, path in tried.values():
+        wrong += _problems_of(threat, path)
+    return wrong
+
+
+def table() -> str:
+    """Return the table as Markdown, one row an attack, with the sum above it."""
+    tried = threats()
+    here = len(tried) + len(OPEN)
+    sums = f"{len(tried)} of {here} are tried here; {len(OPEN)} are open; {len(OWNED)} belong to other issues."
+    rows = [sums, "", "| # | attack (real case) | bed | what stops it | reason code |", "|---|---|---|---|---|"]
+    cells = {one: _cells(threat, path) for one, (threat, path) in tried.items()}
+    cells |= {row.id: ("open", f"{row.title} | - | open: {row.why} | -") for row in OPEN}
+    cells |= {row.id: ("owned", f"{row.title} | - | owned by issue {row.owner}: {row.why} | -") for row in OWNED}
+    rows += [f"| {one} | {cells[one][1]} |" for one in sorted(cells, key=_number)]
+    rows += ["", f"Beds: {'; '.join(f'{name}: {what}' for name, what in BEDS.items())}.", RESIDUAL]
+    return "\n".join(rows)
+
+
+def _cells(threat: Threat, path: Path) -> tuple[str, str]:
+    title = f"[{threat.title}](../tests/attacks/{path.name})" + (f" ({threat.case})" if threat.case else "")
+    checks = "<br>".join(f"`{check}`" for check, _code in threat.stops)
+    codes = "<br>".join(f"`{code}`" if code else "-" for _check, code in threat.stops)
+    return "tried", f"{title} | {threat.bed} | {checks} | {codes}"
+
+
+def _number(identifier: str) -> int:
+    return int(identifier[1:])
+
+
+def _threat_of(path: Path) -> Threat:
+    for node in ast.parse(path.read_text(encoding="utf-8"), filename=str(path)).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "THREAT":
+            call = node.value
+            if isinstance(call, ast.Call):
+                return Threat(**{str(word.arg): ast.literal_eval(word.value) for word in call.keywords})
+    raise ValueError(f"{path.name}: expected one THREAT = Threat(...) of literals, found none")
+
+
+def _problems_of(threat: Threat, path: Path) -> list[str]:
+    wrong = []
+    if path.name[5:8].upper() != f"S{_number(threat.id):02}":
+        wrong.append(f"{path.name}: expected the file's name to begin with its id {threat.id}")
+    if threat.bed not in BEDS:
+        wrong.append(f"{path.name}: expected a bed of {sorted(BEDS)}, got {threat.bed}")
+    text = path.read_text(encoding="utf-8")
+    for check, code in threat.stops:
+        wrong += [f"{path.name}: {problem}" for problem in (_problem_of_check(check),) if problem]
+        if code and text.count(f'"{code}"') < 2:
+            wrong.append(f"{path.name}: expected a test that asserts {code}")
+    return wrong
+
+
+def _problem_of_check(check: str) -> str:
+    name, _step, number = check.partition(" step ")
+    path = next((base / name for base in (UTILS, ROOT) if (base / name).is_file()), None)
+    if path is None:
+        return f"{check}: expected a file that is there"
+    if number and not re.search(rf"^\s+{number}\. ", path.read_text(encoding="utf-8"), re.MULTILINE):
+        return f"{check}: expected a step of that number in the docstrings of {name}"
+    return ""

@@ -1,0 +1,42 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every attack has one row; a row that stays open after its owner is closed fails."""
+
+from __future__ import annotations
+
+from ansible_collections.attested.kubernetes.tests.support import threats
+from ansible_collections.attested.kubernetes.tests.support.threats import Row
+
+
+def test_every_attack_has_one_row_and_every_row_its_check() -> None:
+    assert threats.problems() == []
+
+
+def test_what_is_tried_open_and_owned_is_42() -> None:
+    tried = len(threats.threats())
+    print(f"{tried} tried, {len(threats.OPEN)} open, {len(threats.OWNED)} owned by other issues")
+    assert tried + len(threats.OPEN) == 32
+    assert len(threats.OWNED) == 10
+
+
+def test_a_row_that_is_open_after_its_owner_closed_is_noticed(monkeypatch) -> None:
+    monkeypatch.setattr(threats, "CLOSED_ISSUES", frozenset({3, 6}))
+    assert "S22: still open (state disk), and issue 6 is closed" in threats.problems()
+
+
+def test_a_row_that_nobody_has_is_noticed(monkeypatch) -> None:
+    monkeypatch.setattr(threats, "OWNED", threats.OWNED[1:])
+    assert "S10: expected one row, got 0" in threats.problems()
+
+
+def test_an_attack_that_is_tried_is_not_open(monkeypatch) -> None:
+    again = Row(id="S1", title="x", owner=4, why="x")
+    monkeypatch.setattr(threats, "OPEN", (*threats.OPEN, again))
+    assert "S1: expected one row, got 2" in threats.problems()
+
+
+def test_a_check_that_is_gone_is_noticed() -> None:
+    assert threats._problem_of_check("attestation/verify.py step 4") == ""
+    assert "a step of that number" in threats._problem_of_check("attestation/verify.py step 99")
+    assert "a file that is there" in threats._problem_of_check("attestation/nothing.py")
