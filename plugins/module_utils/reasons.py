@@ -197,6 +197,12 @@ class Reason(Enum):
         "A call reached the service without passing the attested relay.",
         "Call the service at its network port; its unix socket is only for the relay.",
     )
+    CHANNEL_NOT_BOUND = _row(
+        Coarse.REFUSED,
+        "The evidence is genuine, but for another connection than the one that it came over.",
+        "Somebody ends TLS between here and the machine: go around balancers and proxies, and find out who answers at that address.",
+        "ansible-playbook attested.kubernetes.verify -e attested_verify_over=ssh",
+    )
     CLIENT_HELLO_MALFORMED = _row(
         Coarse.INVALID,
         "The first bytes of a connection are no TLS ClientHello.",
@@ -1005,4 +1011,40 @@ class Reason(Enum):
         Coarse.REFUSED,
         "The evidence is of a kind that this release does not verify.",
         "Use a machine with a TPM 2.0.",
+    )
+    VERIFICATION_BUSY = _row(
+        Coarse.UNAVAILABLE,
+        "Too many callers wait for evidence of this machine's TPM.",
+        "Ask again later; find out who asks so often, the log names each address.",
+        "journalctl -u attested-verification-service",
+    )
+    VERIFICATION_RATE = _row(
+        Coarse.UNAVAILABLE,
+        "One address, or all of them together, ask this machine for evidence more often than is allowed.",
+        "Ask again later; find out who floods, or raise questions_per_second of the verification service.",
+        "journalctl -u attested-verification-service",
+    )
+    VERIFICATION_UNANSWERED = _row(
+        Coarse.LOCAL,
+        "The machine at this address does not answer a verification as our service does.",
+        "Look at the log of the verification service there, under the correlation id; compare the releases of both sides.",
+        "journalctl -u attested-verification-service",
+    )
+    VERIFICATION_UNAVAILABLE = _row(
+        Coarse.LOCAL,
+        "The verification service of a node has no time, or its witness has no TPM.",
+        "Ask again in a minute, or over ssh; if it stays so, look at the services attested-verification-service and attested-witness there.",
+        "ansible-playbook attested.kubernetes.verify -e attested_verify_over=ssh",
+    )
+    WITNESS_CALLER_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "A user other than root or the verification service's called the witness.",
+        "Only the verification service of the same machine speaks to the witness; look at which program runs as that user.",
+        "journalctl -u attested-witness",
+    )
+    WITNESS_UNREACHABLE = _row(
+        Coarse.UNAVAILABLE,
+        "The verification service cannot reach the witness beside it, which alone has the TPM.",
+        "Look at the service attested-witness on this machine.",
+        "journalctl -u attested-witness",
     )

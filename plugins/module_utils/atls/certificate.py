@@ -27,6 +27,9 @@ _LIFE = timedelta(hours=24)
 """Wide on purpose: the nonce makes a certificate fresh, and the clock of a machine at its first boot is often
 hours wrong. (Constellation: 2 h.)"""
 
+_BARE_LIFE = timedelta(days=3650)
+"""Until the service starts anew; nobody looks at it."""
+
 _CURVE = "secp256r1"
 
 
@@ -65,6 +68,26 @@ def make_certificate(key: ec.EllipticCurvePrivateKey, *, oid: str, evidence: byt
         .add_extension(x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), evidence), critical=False)
         .sign(key, hashes.SHA256())
     )
+
+
+def make_bare_certificate(key: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.Certificate:
+    """Return a self-signed certificate over ``key`` that says nothing: what binds it is evidence asked for later."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "attested.kubernetes")])
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _LIFE)
+        .not_valid_after(now + _BARE_LIFE)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def server_spki_sha256(leaf: x509.Certificate) -> bytes:
+    """Return the 32 bytes that name the key of a server that nothing is known of; PEER_CERTIFICATE_MALFORMED."""
+    return spki_sha256(_self_signing_key(leaf))
 
 
 def open_certificate(chain: Sequence[x509.Certificate], *, oid: str, now: datetime) -> AttestedCertificate:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from .certificate import open_certificate
+from .certificate import open_certificate, server_spki_sha256
 from .nonce import encode_nonce
 from .pins import JoinCaPins, verify_service_certificate
 
@@ -65,3 +65,23 @@ class AttestedServer:
         """Judge the evidence in the leaf."""
         opened = open_certificate((leaf,), oid=self._validator.oid, now=self._clock.now())
         self._validator.validate(opened.evidence, user_data=opened.spki_sha256, nonce=self._nonce)
+
+
+class UnknownServer:
+    """Nothing is known of the server: evidence that it gives later must bind this channel, or it was nobody.
+
+    The dates of its certificate say nothing; ``spki_sha256`` (32 bytes) is there after the handshake.
+    """
+
+    def __init__(self) -> None:
+        """Wait for the handshake."""
+        self.spki_sha256 = b""
+
+    @property
+    def server_name(self) -> bytes | None:
+        """No SNI: there is no name to prove."""
+        return None
+
+    def check(self, leaf: x509.Certificate) -> None:
+        """Refuse what is not a P-256 certificate signed by its own key; note the key."""
+        self.spki_sha256 = server_spki_sha256(leaf)

@@ -15,6 +15,7 @@ from .challenge import (
     ChallengeStore,
     agreed_version,
     answer,
+    exchange_digest,
     new_challenge,
 )
 from .constellation import (
@@ -59,6 +60,7 @@ __all__ = [
     "agreed_version",
     "answer",
     "describe",
+    "exchange_digest",
     "issue",
     "issue_constellation_document",
     "issue_doorkeeper",

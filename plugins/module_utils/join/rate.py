@@ -24,15 +24,16 @@ class TokenBuckets:
     point), so it is bounded before it goes further. Sources behind one load balancer share a bucket.
     """
 
-    def __init__(self, *, rate: float, burst: int, clock: Clock) -> None:
-        """Begin with full buckets."""
+    def __init__(self, *, rate: float, burst: int, clock: Clock, reason: Reason = Reason.CHALLENGE_RATE) -> None:
+        """Begin with full buckets; ``reason`` is what one that asks too often is refused with."""
         self._rate = rate
         self._burst = float(burst)
         self._clock = clock
+        self._reason = reason
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, source: str) -> None:
-        """Take one token of ``source``; raises CHALLENGE_RATE when there is none."""
+        """Take one token of ``source``; raises CHALLENGE_RATE, or the reason given, when there is none."""
         now = self._clock.monotonic()
         tokens, then = self._buckets.pop(source, (self._burst, now))
         tokens = min(self._burst, tokens + (now - then) * self._rate)
@@ -43,5 +44,5 @@ class TokenBuckets:
         if not allowed:
             raise Refusal(
                 f"expected at most {self._rate:g} challenges a second from one address, got more from {source}",
-                reason=Reason.CHALLENGE_RATE,
+                reason=self._reason,
             )

@@ -35,14 +35,25 @@ class SocketServer:
     """Serves framed messages at ``path`` to the users in ``allowed``."""
 
     def __init__(
-        self, path: Path, *, handler: Handler, allowed: frozenset[int], group: int = 0, refused: Callable[[int], None]
+        self,
+        path: Path,
+        *,
+        handler: Handler,
+        allowed: frozenset[int],
+        group: int = 0,
+        refused: Callable[[int], None],
+        stranger: Reason = Reason.KEY_SERVICE_CALLER_UNKNOWN,
     ) -> None:
-        """Answer each message by ``handler``; ``refused`` hears the user id of a caller that was sent away."""
+        """Answer each message by ``handler``.
+
+        ``refused`` hears the user id of a caller that was sent away, which is told ``stranger``.
+        """
         self._path = path
         self._handler = handler
         self._allowed = allowed
         self._group = group
         self._refused = refused
+        self._stranger = stranger
         self._places = asyncio.Semaphore(_MAX_CONNECTIONS)
         self._server: asyncio.Server | None = None
 
@@ -78,7 +89,7 @@ class SocketServer:
         user = peer_user(writer.get_extra_info("socket"))
         if user not in self._allowed:
             self._refused(user)
-            await _send(writer, refusal_answer(_stranger(user)))
+            await _send(writer, refusal_answer(_unknown_caller(user, self._stranger)))
             return
         with suppress(asyncio.IncompleteReadError, TimeoutError, ConnectionError):
             while True:
@@ -102,7 +113,5 @@ async def _send(writer: asyncio.StreamWriter, message: bytes) -> None:
     await writer.drain()
 
 
-def _stranger(user: int) -> KeyServiceError:
-    return KeyServiceError(
-        f"expected root or the join service's user, got user {user}", reason=Reason.KEY_SERVICE_CALLER_UNKNOWN
-    )
+def _unknown_caller(user: int, reason: Reason) -> KeyServiceError:
+    return KeyServiceError(f"expected root or the user of the service beside this one, got user {user}", reason=reason)

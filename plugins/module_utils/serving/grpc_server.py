@@ -37,6 +37,8 @@ class ServerLimits:
 
     message_bytes: int = 1 << 20
     """Event logs of a real boot have up to 200 KB."""
+    answer_bytes: int = 1 << 20
+    """The largest message that goes out."""
     metadata_bytes: int = 1 << 15
     """Room for a bound quote (3 KB)."""
     calls: int = 64
@@ -178,7 +180,7 @@ def _options(limits: ServerLimits) -> tuple[tuple[str, int], ...]:
         ("grpc.max_connection_idle_ms", int(limits.idle_seconds * 1000)),
         ("grpc.max_metadata_size", limits.metadata_bytes),
         ("grpc.max_receive_message_length", limits.message_bytes),
-        ("grpc.max_send_message_length", limits.message_bytes),
+        ("grpc.max_send_message_length", limits.answer_bytes),
         ("grpc.server_handshake_timeout_ms", 5000),
         ("grpc.so_reuseport", 0),
     )

@@ -1,0 +1,126 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's word about itself: who it is, and evidence over somebody's challenge, for the purpose `verify` alone.
+
+Whoever may ask the TPM for any quote may pass for the machine. So the process that speaks to the network has no TPM: it
+asks the witness, which answers these two questions and no others (docs/adr/0012).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..attestation import BindingContext, Challenge, ChallengeRequest, Purpose, answer
+from ..errors import Refusal
+from ..proto import message_class
+from ..reasons import Reason
+from .exchange import Testimony, exchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from ..attestation import EventLogs
+    from ..join import Attester
+    from ..system import Clock
+
+WITNESS_REQUEST = "attested.v1.WitnessRequest"
+WITNESS_RESPONSE = "attested.v1.WitnessResponse"
+
+MAX_QUESTION_BYTES = 8192
+
+_CHANNEL_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the node knows of itself now: the cluster that it belongs to (32 bytes), and the logs of its boot."""
+
+    cluster_id: bytes
+    logs: EventLogs
+
+
+class Witness:
+    """Answers the two questions with this machine's TPM, one at a time and at most half of the time.
+
+    After each quote the TPM rests for as long as it took, so that strangers cannot keep the machine's own business
+    (joining, unlocking) from it. Identity is read from the TPM once.
+    """
+
+    def __init__(
+        self,
+        *,
+        attester: Callable[[], AbstractContextManager[Attester]],
+        facts: Callable[[], Facts],
+        clock: Clock,
+    ) -> None:
+        """Open the TPM by ``attester`` for each answer, and take ``facts`` as they are then."""
+        self._attester = attester
+        self._facts = facts
+        self._clock = clock
+        self._turn = threading.Lock()
+        self._identity = b""
+        self._rested_at = 0.0
+
+    def answer(self, request: Any) -> Any:
+        """Return the `WitnessResponse` to a parsed `WitnessRequest`; raises what refuses it."""
+        response = message_class(WITNESS_RESPONSE)()
+        kind = request.WhichOneof("question")
+        if kind == "identify":
+            response.identity = self.identity()
+        elif kind == "testify":
+            call = request.testify
+            response.testimony = self.testimony(call.challenge, exporter=call.exporter, spki_sha256=call.spki_sha256)
+        else:
+            raise Refusal("expected one of the two questions, got another", reason=Reason.MESSAGE_MALFORMED)
+        return response
+
+    def identity(self) -> bytes:
+        """Return the serialised `ChallengeRequest` of this machine; raises `TpmError`."""
+        with self._turn:
+            if not self._identity:
+                with self._attester() as one:
+                    request = ChallengeRequest(
+                        ek_public=one.ek.public, ek_certificates=one.ek.certificates, ak_public=one.ak.public
+                    )
+                self._identity = request.to_bytes()
+            return self._identity
+
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes) -> bytes:
+        """Return the serialised `Testimony` for a challenge as it came, bound to one channel (32 bytes each).
+
+        Raises `Refusal` BINDING_MALFORMED without a channel, PROTOCOL_VERSION, EVIDENCE_MALFORMED, and `TpmError`.
+        """
+        if (len(exporter), len(spki_sha256)) != (_CHANNEL_BYTES, _CHANNEL_BYTES):
+            raise Refusal(
+                f"expected exporter and key hash of {_CHANNEL_BYTES} bytes, got {len(exporter)} and {len(spki_sha256)}",
+                reason=Reason.BINDING_MALFORMED,
+            )
+        parsed = Challenge.parse(challenge)
+        facts = self._facts()
+        logs = facts.logs.to_bytes()
+        context = BindingContext(
+            purpose=Purpose.VERIFY,
+            cluster_id=facts.cluster_id,
+            request=exchanged(challenge, logs),
+            exporter=exporter,
+            spki_sha256=spki_sha256,
+        )
+        with self._turn:
+            self._rest()
+            begun = self._clock.monotonic()
+            try:
+                with self._attester() as one:
+                    given = answer(one.tpm, parsed, context, ek=one.ek, ak=one.ak, logs=facts.logs)
+            finally:
+                ended = self._clock.monotonic()
+                self._rested_at = 2 * ended - begun
+        return Testimony(bound=given.bound, event_logs=logs, exporter=exporter, spki_sha256=spki_sha256).to_bytes()
+
+    def _rest(self) -> None:
+        pause = self._rested_at - self._clock.monotonic()
+        if pause > 0:
+            self._clock.sleep(pause)
