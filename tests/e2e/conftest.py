@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.tests.support import find_needles
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
-from ansible_collections.attested.kubernetes.tests.support.lab import Lab, host_state, obstacles
+from ansible_collections.attested.kubernetes.tests.support.lab import Lab, host_state, obstacles, other_labs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +141,13 @@ def host_before() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def road(host_before: dict[str, Any]) -> Iterator[Road]:  # looks first
+def labs_before() -> set[str]:
+    """Which other labs were up before the lab."""
+    return other_labs(_lab())
+
+
+@pytest.fixture(scope="session")
+def road(host_before: dict[str, Any], labs_before: set[str]) -> Iterator[Road]:  # looks first
     """A lab with a cluster, made by the playbooks that an admin runs."""
     if found := obstacles():
         pytest.skip(found)

@@ -18,6 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles" / "lab_machines"
 BOOTS = ROOT / "tests" / "vectors" / "boots"
+REGISTER = Path("/run/attested-labs")  # the role's: a file for each lab of this host
 IMA_REGISTER = 10  # the kernel's own log, which no lab machine replays
 
 # counters and random numbers: they differ between any two looks
@@ -115,6 +116,11 @@ def host_state(lab: Lab) -> dict[str, Any]:
         "processes": _processes(str(lab.directory)),
         "left": [str(path) for path in (lab.directory, Path("/run") / lab.name) if path.exists()],
     }
+
+
+def other_labs(lab: Lab) -> set[str]:
+    """Return the other labs that are up on this host: what labs share on it is put back by the last one."""
+    return {path.name for path in REGISTER.glob("*")} - {lab.name}
 
 
 def _is_ours(mount: str) -> bool:
