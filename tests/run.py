@@ -210,10 +210,21 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "sanity_quick": sanity_quick,
     "unit": unit,
 }
+TEST = (
+    "lint",
+    "unit",
+    "sanity",
+    "component",
+    "bundle",
+    "api_bed",
+    "attacks",
+    "molecule",
+    "e2e",
+)
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
-    "nightly": ("lint", "unit", "sanity", "component", "bundle", "api_bed", "attacks", "molecule", "machines", "e2e"),
-    "test": ("lint", "unit", "sanity", "component", "bundle", "api_bed", "attacks"),
+    "nightly": (*TEST, "machines"),
+    "test": TEST,
 }
 
 
