@@ -173,6 +173,16 @@ def attacks() -> Counts:
     return _pytest("tests/attacks")
 
 
+def model() -> Counts:
+    """The join protocol and its weakened copies in Maude; prints states and attacks."""
+    return _pytest("-s", "-m", "not slow", "tests/model")
+
+
+def model_deep() -> Counts:
+    """The same with two runs and two sessions at once."""
+    return _pytest("-s", "-m", "slow", "tests/model")
+
+
 def machines() -> Counts:
     """Machines of a lab: real boots, reboots, guests, and a host that is as before."""
     return _pytest("tests/system/lab_machines")
@@ -205,6 +215,8 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "e2e": e2e,
     "lint": lint,
     "machines": machines,
+    "model": model,
+    "model_deep": model_deep,
     "molecule": molecule,
     "sanity": sanity,
     "sanity_quick": sanity_quick,
@@ -214,6 +226,7 @@ TEST = (
     "lint",
     "unit",
     "sanity",
+    "model",
     "component",
     "bundle",
     "api_bed",
@@ -223,7 +236,7 @@ TEST = (
 )
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
-    "nightly": (*TEST, "machines"),
+    "nightly": (*TEST, "model_deep", "machines"),
     "test": TEST,
 }
 
