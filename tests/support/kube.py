@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import queue
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
@@ -26,6 +27,7 @@ class FakeGateway:
         self.before_write: Callable[[], None] | None = None
         self.nodes: list[str] = []
         self.writes = 0
+        self.events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._revision = 100
         self._objects: dict[str, dict[str, dict[str, Any]]] = {IDENTITIES: {}, PROFILES: {}}
         for document in documents:
@@ -60,8 +62,28 @@ class FakeGateway:
         ]
         return tuple({name: value for name, value in item.items() if name not in left_out} for item in items)
 
-    def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> None:
-        """Merge a status, or raise API_CONFLICT."""
+    def object(self, plural: str, name: str) -> Mapping[str, Any] | None:
+        """Return one object, or None."""
+        self._require_up()
+        return copy.deepcopy(self._objects[plural].get(name))
+
+    def listing(self, plural: str) -> tuple[tuple[Mapping[str, Any], ...], str]:
+        """Return all objects of a kind and the revision of now."""
+        return self.objects(plural), str(self._revision)
+
+    def changes(self, plural: str, *, revision: str, seconds: int) -> Iterator[Mapping[str, Any]]:
+        """Yield what was put into ``events``, whatever the kind, and break when they are at an end."""
+        del plural, revision, seconds
+        while (event := self.events.get()) is not None:
+            yield event
+        raise ApiError("the watch broke", reason=Reason.API_UNAVAILABLE)
+
+    def told(self, plural: str, name: str, kind: str = "MODIFIED") -> None:
+        """Let `changes` deliver an object as it is now."""
+        self.events.put({"type": kind, "object": copy.deepcopy(self._objects[plural][name])})
+
+    def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
+        """Merge a status and return the new revision, or raise API_CONFLICT."""
         self._require_up()
         if self.before_write is not None:
             change, self.before_write = self.before_write, None
@@ -72,6 +94,7 @@ class FakeGateway:
         found["status"] = _merged(found["status"], dict(status))
         self.writes += 1
         self._touch(found)
+        return str(found["metadata"]["resourceVersion"])
 
     def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
         """Yield the Nodes that are there, then nothing."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _CREDENTIALS = struct.Struct("3i")
 _MAX_CONNECTIONS = 128
 _READ_SECONDS = 10.0
+_STRANGER_SECONDS = 1.0
 
 
 class SocketServer:
@@ -90,6 +91,9 @@ class SocketServer:
         if user not in self._allowed:
             self._refused(user)
             await _send(writer, refusal_answer(_unknown_caller(user, self._stranger)))
+            with suppress(TimeoutError, ConnectionError):  # who is still writing when we close would not hear it
+                async with asyncio.timeout(_STRANGER_SECONDS):
+                    await reader.read(1)
             return
         with suppress(asyncio.IncompleteReadError, TimeoutError, ConnectionError):
             while True:

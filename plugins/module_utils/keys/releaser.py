@@ -4,16 +4,19 @@
 """One challenge and one release: the order of a release is the order of the lines here (design 6.6, 9.6).
 
 1. The challenge is taken, once, whatever becomes of the rest.
-2. The policy is read, linearizably; one snapshot feeds every check of this try.
+2. The policy is taken, as the watches have brought it (`kube.near`) or read linearizably; one snapshot feeds every
+   check of this try. What speaks against a machine is always read anew: memory admits or refuses nobody by itself.
 3. The bound quote is verified against it (`attestation.verify_node`, ten steps).
 4. What the machine gets is decided (`release.decide_release`, seven steps).
-5. The identity's status is written by compare-and-set; a change in between begins again at 2.
+5. The profile is confirmed, the identity's status is written by compare-and-set, and the watch has come to that write;
+   a change in between begins again at 2.
 6. Only now something is derived, signed and sealed (`issue.issue_ticket`).
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,7 +32,7 @@ from ..attestation import (
     verify_doorkeeper,
     verify_node,
 )
-from ..errors import ApiError
+from ..errors import ApiError, AttestedError
 from ..reasons import Reason
 from .derive import DiskId
 from .issue import Exchange, issue_ticket
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ..attestation import ChallengeRecord, Demands, VerifiedNode
-    from ..kube import LivePolicy, Snapshot, StatusWriter
+    from ..kube import LivePolicy, NearPolicy, Snapshot, StatusWriter
     from ..system import Clock, Random
     from .client import Channel
     from .issue import ClusterFacts, Issued
@@ -95,12 +98,17 @@ class Releaser:
         demands: Demands,
         clock: Clock,
         random: Random,
+        near: NearPolicy | None = None,
     ) -> None:
-        """Release for the cluster of ``bundle``, with certificates of ``ca``, what ``policy`` allows."""
+        """Release for the cluster of ``bundle``, with certificates of ``ca``, what ``policy`` allows.
+
+        ``near`` is asked first, where there is one.
+        """
         self._bundle = bundle
         self._facts = facts
         self._ca = ca
         self._policy = policy
+        self._near = near
         self._writer = writer
         self._demands = demands
         self._clock = clock
@@ -113,7 +121,7 @@ class Releaser:
         """Return a `ChallengeResponse`; its only effect is a record that lives for 60 s."""
         parsed = ChallengeRequest.parse(request)
         now = self._clock.now()
-        made, record = new_challenge(parsed, selection=self._policy.selection(), random=self._random, now=now)
+        made, record = new_challenge(parsed, selection=self._selection(), random=self._random, now=now)
         self._challenges.add(record, now=now)
         return made.to_bytes()
 
@@ -139,20 +147,33 @@ class Releaser:
             channel=channel,
         )
         with self._stripe(record):
-            return self._release(call)
+            return self._release_near(call) or self._release(call)
+
+    def _selection(self) -> tuple[int, ...]:
+        if self._near is not None:
+            with suppress(ApiError):
+                return self._near.selection()
+        return self._policy.selection()
+
+    def _release_near(self, call: _Call) -> Released | None:
+        """Return what the near view grants, None for whatever it does not: that is asked of the API itself."""
+        if self._near is None:
+            return None
+        with suppress(AttestedError):
+            return self._try(call, self._near.snapshot_for(call.record.ek_public.spki_sha256()), near=self._near)
+        return None
 
     def _release(self, call: _Call, attempts: int = _ATTEMPTS) -> Released:
         """Try until nobody changed the identity meanwhile; the caller holds this machine's stripe."""
         try:
-            return self._try(call)
+            return self._try(call, self._policy.snapshot_for(call.record.ek_public.spki_sha256()))
         except ApiError as error:
             if error.reason is not Reason.API_CONFLICT or attempts == 1:
                 raise
         return self._release(call, attempts - 1)
 
-    def _try(self, call: _Call) -> Released:
+    def _try(self, call: _Call, snapshot: Snapshot, *, near: NearPolicy | None = None) -> Released:
         now = self._clock.now()
-        snapshot = self._policy.snapshot_for(call.record.ek_public.spki_sha256())  # 2
         node = _verify(call, snapshot, demands=self._demands, now=now)  # 3
         proven = _proven(node)
         ek = node.machine.ek_sha256
@@ -164,7 +185,11 @@ class Releaser:
             fresh_disk=DiskId.from_random(self._random.token(_UUID_BYTES)),
             now=now,
         )
-        self._writer.write(decision.registration, plan_status(decision, proven=proven, now=now))  # 5
+        if near is not None:
+            near.confirm(snapshot, node.verdict.profile)  # 5
+        revision = self._writer.write(decision.registration, plan_status(decision, proven=proven, now=now))
+        if near is not None:
+            near.settle(ek, revision)
         issued = self._issue(decision, node, now)  # 6
         self._held[ek] = issued.held
         return Released(

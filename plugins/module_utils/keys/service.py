@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .._deps.crypto import x509
 from ..attestation import Demands
 from ..errors import AttestedError, KeyServiceError
-from ..kube import ApiGateway, LivePolicy, NodeWatcher, StatusWriter
+from ..kube import ApiGateway, LivePolicy, NearPolicy, NodeWatcher, StatusWriter
 from ..proto import message_class, parse
 from ..reasons import Reason
 from ..serving import Notifier, load_config, open_log, wait_for_stop
@@ -37,7 +37,7 @@ from .releaser import Releaser
 from .wrap import KeyPaths, KeyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..serving import Line, Log
     from ..system import Clock
@@ -156,7 +156,8 @@ async def serve(config: KeyServiceConfig, *, log: Log) -> None:
         ca_file=config.cluster_ca_certificate,
         credential=MintedCredential(ca, config.runtime_directory, clock=SystemClock()),
     )
-    service = KeyService(_releaser(config, bundle, ca, gateway), bundle=bundle, clock=SystemClock(), log=log)
+    near = NearPolicy(gateway, lock_register=config.lock_register)
+    service = KeyService(_releaser(config, bundle, ca, gateway, near), bundle=bundle, clock=SystemClock(), log=log)
     user = _join_user(config.join_user)
     server = SocketServer(
         config.socket,
@@ -166,7 +167,7 @@ async def serve(config: KeyServiceConfig, *, log: Log) -> None:
         refused=lambda uid: log.event("caller_refused", user=uid),
     )
     await server.start()
-    threading.Thread(target=_watch_nodes, args=(config, gateway, log), name="nodes", daemon=True).start()
+    _follow(config, gateway, near, log)
     Notifier().ready(f"{release()}, serving cluster {bundle.cluster_id.hex()[:16]}")
     log.event("serving", cluster=bundle.cluster_id.hex(), socket=str(config.socket))
     log.event("stopping", signal=await wait_for_stop())
@@ -174,7 +175,9 @@ async def serve(config: KeyServiceConfig, *, log: Log) -> None:
     service.close()
 
 
-def _releaser(config: KeyServiceConfig, bundle: KeyBundle, ca: ClusterCa, gateway: ApiGateway) -> Releaser:
+def _releaser(
+    config: KeyServiceConfig, bundle: KeyBundle, ca: ClusterCa, gateway: ApiGateway, near: NearPolicy
+) -> Releaser:
     return Releaser(
         bundle=bundle,
         facts=ClusterFacts(kubernetes_version=config.kubernetes_version, api_endpoint=config.api_endpoint),
@@ -184,6 +187,7 @@ def _releaser(config: KeyServiceConfig, bundle: KeyBundle, ca: ClusterCa, gatewa
         demands=_demands(config),
         clock=SystemClock(),
         random=SystemRandom(),
+        near=near,
     )
 
 
@@ -212,8 +216,8 @@ def _join_user(name: str) -> pwd.struct_passwd:
         ) from error
 
 
-def _watch_nodes(config: KeyServiceConfig, gateway: ApiGateway, log: Log) -> None:
-    """Set identities to `Joined` as their Nodes appear; while the API is away, look again every few seconds."""
+def _follow(config: KeyServiceConfig, gateway: ApiGateway, near: NearPolicy, log: Log) -> None:
+    """Keep the near view, and set identities to `Joined` as their Nodes appear; each watch in a thread of its own."""
     watcher = NodeWatcher(
         gateway,
         LivePolicy(gateway, lock_register=config.lock_register),
@@ -221,14 +225,21 @@ def _watch_nodes(config: KeyServiceConfig, gateway: ApiGateway, log: Log) -> Non
         own_name=config.node_name,
         joined=lambda name: log.event("joined", node=name),
     )
+    watches = {"nodes": watcher.run_once, **{plural: cache.follow for plural, cache in near.caches.items()}}
+    for name, run_once in watches.items():
+        threading.Thread(target=_repeat, args=(name, run_once, log), name=name, daemon=True).start()
+
+
+def _repeat(name: str, run_once: Callable[[], None], log: Log) -> None:
+    """Run a watch for ever; while the API is away, look again every few seconds, and say so once."""
     clock, told = SystemClock(), ""
     while True:
         try:
-            watcher.run_once()
+            run_once()
             told = ""
         except AttestedError as error:
             if error.code != told:
-                log.event("watch_interrupted", reason=error.code, detail=error.message)
+                log.event("watch_interrupted", what=name, reason=error.code, detail=error.message)
             told = error.code
             clock.sleep(_WATCH_PAUSE_SECONDS)
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from .gateway import IDENTITIES, PROFILES, ApiGateway, Credential, CredentialFiles, Gateway
+from .gateway import IDENTITIES, PROFILES, ApiGateway, Gateway, ObjectWriter, Reader
+from .http import Credential, CredentialFiles
 from .live import LivePolicy, Registration, Snapshot, StatusChange, StatusWriter
+from .near import NearPolicy, ObjectCache
 from .nodes import ADMITTED, JOINED, NodeWatcher, newly_joined
 
 __all__ = [
@@ -19,7 +21,11 @@ __all__ = [
     "CredentialFiles",
     "Gateway",
     "LivePolicy",
+    "NearPolicy",
     "NodeWatcher",
+    "ObjectCache",
+    "ObjectWriter",
+    "Reader",
     "Registration",
     "Snapshot",
     "StatusChange",

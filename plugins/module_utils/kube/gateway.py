@@ -1,66 +1,78 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one door to the Kubernetes API: linearizable reads, compare-and-set writes, a watch on Nodes.
+"""The one door to the Kubernetes API: linearizable reads, compare-and-set writes, watches.
 
-A list without resourceVersion is answered from etcd's quorum ("most recent"), never from a stale cache. Whatever goes
+A read without resourceVersion is answered from etcd's quorum ("most recent"), never from a stale cache. Whatever goes
 wrong becomes an `ApiError`; the caller's decision is then no (design 5).
 """
 
 from __future__ import annotations
 
-import json
-import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from .._deps.kube import client, http_exceptions
-from ..errors import ApiError
-from ..reasons import Reason
+from .http import ApiHttp, ApiRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from .http import Credential
 
 GROUP = "attested-kubernetes.dev"
 VERSION = "v1alpha1"
 IDENTITIES = "nodeidentities"
 PROFILES = "measurementprofiles"
 
-READ_TIMEOUT_SECONDS = 5
 _PAGE = 500
 _MERGE_PATCH = "application/merge-patch+json"
-_CONFLICT = 409
-_DENIED = frozenset({401, 403})
+_OURS = f"/apis/{GROUP}/{VERSION}"
+_NODES = "/api/v1/nodes"
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialFiles:
-    """A client certificate for the API, as PEM files; ``serial`` changes whenever their content does."""
-
-    certificate: Path
-    private_key: Path
-    serial: int = 0
-
-
-class Credential(Protocol):
-    """Gives the credential that is good now; a short-lived one renews itself here."""
-
-    def current(self) -> CredentialFiles:
-        """Return the files to use for the next call."""
-
-
-class Gateway(Protocol):
-    """What the rest of the collection asks of the API; objects are dictionaries as in YAML."""
+class Reader(Protocol):
+    """Where objects are read from; objects are dictionaries as in YAML."""
 
     def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
         """Return the objects of a kind as they are now; ``where`` maps selectable fields to the wanted values."""
 
-    def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> None:
-        """Merge ``status`` into an object that is still at ``revision``, else raise API_CONFLICT."""
+
+class Gateway(Reader, Protocol):
+    """What the rest of the collection asks of the API."""
+
+    def object(self, plural: str, name: str) -> Mapping[str, Any] | None:
+        """Return one object as it is now, or None."""
+
+    def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
+        """Merge ``status`` into an object that is still at ``revision``, else raise API_CONFLICT.
+
+        Returns the revision that the object has from now on.
+        """
+
+    def listing(self, plural: str) -> tuple[tuple[Mapping[str, Any], ...], str]:
+        """Return the objects of a kind, and the revision from which `changes` go on."""
+
+    def changes(self, plural: str, *, revision: str, seconds: int) -> Iterator[Mapping[str, Any]]:
+        """Yield what happens to a kind after ``revision``, in order, for ``seconds``: ``type`` and ``object``."""
 
     def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
         """Yield the names of all Nodes as they are now, then of each that appears within ``seconds``."""
+
+
+class ObjectWriter(Protocol):
+    """What the key service writes of its own; objects are dictionaries as in YAML."""
+
+    def create(self, plural: str, document: Mapping[str, Any]) -> str:
+        """Create an object and return its uid; raises API_CONFLICT where one of this name is there."""
+
+    def merge(self, plural: str, name: str, document: Mapping[str, Any], *, revision: str) -> None:
+        """Merge ``document`` into an object that is still at ``revision``, else raise API_CONFLICT."""
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete an object, if it is there."""
+
+    def record_event(self, event: Mapping[str, Any]) -> None:
+        """Write a core Event in its namespace, or bring the one of this name up to date."""
 
 
 class ApiGateway:
@@ -68,120 +80,86 @@ class ApiGateway:
 
     def __init__(self, *, server: str, ca_file: Path, credential: Credential) -> None:
         """Keep where the API is; the first call connects."""
-        self._server = server
-        self._ca_file = ca_file
-        self._credential = credential
-        self._lock = threading.Lock()
-        self._current: tuple[int, Any] | None = None
+        self._http = ApiHttp(server=server, ca_file=ca_file, credential=credential)
 
     def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
         """Return objects of a kind, read linearizably; raises API_UNAVAILABLE or API_FORBIDDEN."""
-        api = client.CustomObjectsApi(self._client())
-        found: list[Mapping[str, Any]] = []
-        page, selector = "", ",".join(f"{name}={value}" for name, value in (where or {}).items())
-        while True:
-            try:
-                answer = api.list_cluster_custom_object(
-                    GROUP,
-                    VERSION,
-                    plural,
-                    limit=_PAGE,
-                    _continue=page,
-                    field_selector=selector,
-                    _request_timeout=READ_TIMEOUT_SECONDS,
-                    _preload_content=False,  # the library's own reading costs several times as much
-                )
-                document = json.loads(answer.data)
-            except (client.ApiException, http_exceptions.HTTPError) as error:
-                _translate(error, f"list {plural}")
-            found += document["items"]
-            page = document["metadata"].get("continue", "")
-            if not page:
-                return tuple(found)
+        return self._list(plural, where or {})[0]
 
-    def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> None:
-        """Write the status of an object that nobody changed since ``revision`` (its resourceVersion)."""
+    def listing(self, plural: str) -> tuple[tuple[Mapping[str, Any], ...], str]:
+        """Return all objects of a kind and the list's revision; raises as `objects` does."""
+        return self._list(plural, {})
+
+    def object(self, plural: str, name: str) -> Mapping[str, Any] | None:
+        """Return one object, read linearizably, or None; the cheapest reading there is."""
+        return self._http.find(ApiRequest(what=f"get {plural}/{name}", path=f"{_OURS}/{plural}/{name}"))
+
+    def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
+        """Merge ``status`` into the object and return its new revision; raises API_CONFLICT when it changed since."""
         body = {"metadata": {"resourceVersion": revision}, "status": dict(status)}
-        try:
-            answer = client.CustomObjectsApi(self._client()).patch_cluster_custom_object_status(
-                GROUP,
-                VERSION,
-                plural,
-                name,
-                body,
-                _content_type=_MERGE_PATCH,
-                _request_timeout=READ_TIMEOUT_SECONDS,
-                _preload_content=False,
-            )
-            answer.read()  # an answer that nobody reads keeps its connection from the pool
-        except (client.ApiException, http_exceptions.HTTPError) as error:
-            _translate(error, f"write the status of {plural}/{name}")
+        what = f"write the status of {plural}/{name}"
+        written = self._http.call(_patch(what, f"{_OURS}/{plural}/{name}/status", body))
+        return str(written["metadata"]["resourceVersion"])
+
+    def create(self, plural: str, document: Mapping[str, Any]) -> str:
+        """Create an object and return its uid; raises API_CONFLICT, API_UNAVAILABLE or API_FORBIDDEN."""
+        what = f"create {plural}/{document['metadata']['name']}"
+        made = self._http.call(ApiRequest(what=what, path=f"{_OURS}/{plural}", method="POST", body=document))
+        return str(made["metadata"]["uid"])
+
+    def merge(self, plural: str, name: str, document: Mapping[str, Any], *, revision: str) -> None:
+        """Change an object that nobody changed since ``revision``; raises as `patch_status`."""
+        body = {**document, "metadata": {**document.get("metadata", {}), "resourceVersion": revision}}
+        self._http.call(_patch(f"write {plural}/{name}", f"{_OURS}/{plural}/{name}", body))
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete an object; one that is gone already is no error."""
+        self._http.find(ApiRequest(what=f"delete {plural}/{name}", path=f"{_OURS}/{plural}/{name}", method="DELETE"))
+
+    def record_event(self, event: Mapping[str, Any]) -> None:
+        """Write an Event; the API forgets each after a while, so the one to change may be gone."""
+        name, path = event["metadata"]["name"], f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
+        what = f"write the event {name}"
+        if self._http.find(_patch(what, f"{path}/{name}", event)) is None:
+            self._http.call(ApiRequest(what=what, path=path, method="POST", body=event))
+
+    def changes(self, plural: str, *, revision: str, seconds: int) -> Iterator[Mapping[str, Any]]:
+        """Yield the changes of a kind; raises API_UNAVAILABLE or API_FORBIDDEN."""
+        yield from self._http.events(
+            ApiRequest(what=f"watch {plural}", path=f"{_OURS}/{plural}", query=_watch(revision, seconds)),
+            seconds=seconds,
+        )
 
     def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
         """Yield the names of all Nodes, then of each new one; raises API_UNAVAILABLE or API_FORBIDDEN."""
-        names, revision = self._nodes()
-        yield frozenset(names)
-        try:
-            stream = client.CoreV1Api(self._client()).list_node(
-                watch=True,
-                resource_version=revision,
-                timeout_seconds=seconds,
-                _request_timeout=(READ_TIMEOUT_SECONDS, seconds + READ_TIMEOUT_SECONDS),
-                _preload_content=False,
-            )
-            yield from _added(stream)
-        except (client.ApiException, http_exceptions.HTTPError) as error:
-            _translate(error, "watch nodes")
+        document = self._http.call(ApiRequest(what="list nodes", path=_NODES))
+        yield frozenset(item["metadata"]["name"] for item in document["items"])
+        query = _watch(document["metadata"]["resourceVersion"], seconds)
+        for event in self._http.events(ApiRequest(what="watch nodes", path=_NODES, query=query), seconds=seconds):
+            if event["type"] == "ADDED":
+                yield frozenset({event["object"]["metadata"]["name"]})
 
-    def _nodes(self) -> tuple[list[str], str]:
-        try:
-            answer = client.CoreV1Api(self._client()).list_node(
-                _preload_content=False, _request_timeout=READ_TIMEOUT_SECONDS
-            )
-            document = json.loads(answer.data)
-        except (client.ApiException, http_exceptions.HTTPError) as error:
-            _translate(error, "list nodes")
-        names = [item["metadata"]["name"] for item in document["items"]]
-        return names, document["metadata"]["resourceVersion"]
-
-    def _client(self) -> Any:
-        files = self._credential.current()
-        with self._lock:
-            if self._current is None or self._current[0] != files.serial:
-                self._current = (files.serial, self._connect(files))
-            return self._current[1]
-
-    def _connect(self, files: CredentialFiles) -> Any:
-        settings = client.Configuration(host=self._server)
-        settings.ssl_ca_cert = str(self._ca_file)
-        settings.cert_file = str(files.certificate)
-        settings.key_file = str(files.private_key)
-        settings.retries = False
-        settings.proxy = None  # the API of this control plane is never behind a proxy, whatever the environment says
-        return client.ApiClient(settings)
+    def _list(self, plural: str, where: Mapping[str, str]) -> tuple[tuple[Mapping[str, Any], ...], str]:
+        found: list[Mapping[str, Any]] = []
+        query = {"limit": str(_PAGE)}
+        if where:
+            query["fieldSelector"] = ",".join(f"{name}={value}" for name, value in where.items())
+        while True:
+            document = self._http.call(ApiRequest(what=f"list {plural}", path=f"{_OURS}/{plural}", query=query))
+            found += document["items"]
+            query["continue"] = document["metadata"].get("continue", "")
+            if not query["continue"]:
+                return tuple(found), document["metadata"]["resourceVersion"]
 
 
-def _added(stream: Any) -> Iterator[frozenset[str]]:
-    buffer = b""
-    try:
-        for chunk in stream.stream(decode_content=False):
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            events = [json.loads(line) for line in lines if line.strip()]
-            yield from (
-                frozenset({event["object"]["metadata"]["name"]}) for event in events if event["type"] == "ADDED"
-            )
-    finally:
-        stream.close()
+def _patch(what: str, path: str, body: Mapping[str, Any]) -> ApiRequest:
+    return ApiRequest(what=what, path=path, method="PATCH", body=body, content_type=_MERGE_PATCH)
 
 
-def _translate(error: Any, what: str) -> NoReturn:
-    """Turn what the library raises into the three causes that a caller can tell apart."""
-    status = getattr(error, "status", None)
-    said = f"{status} {error.reason}" if status else type(error).__name__
-    if status == _CONFLICT:
-        reason = Reason.API_CONFLICT
-    elif status in _DENIED:
-        reason = Reason.API_FORBIDDEN
-    else:
-        reason = Reason.API_UNAVAILABLE
-    raise ApiError(f"could not {what}: {said}", reason=reason) from error
+def _watch(revision: str, seconds: int) -> dict[str, str]:
+    return {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": revision,
+        "timeoutSeconds": str(seconds),
+    }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ..policy import Manifests, MeasurementProfile, NodeIdentity
-    from .gateway import Gateway
+    from .gateway import Gateway, Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Snapshot(SitePolicy):
 class LivePolicy:
     """The policy in force, asked of the API each time."""
 
-    def __init__(self, gateway: Gateway, *, lock_register: int = 15) -> None:
+    def __init__(self, gateway: Reader, *, lock_register: int = 15) -> None:
         """Ask through ``gateway``; ``lock_register`` is quoted beside the profiles' registers."""
         self._gateway = gateway
         self._lock_register = lock_register
@@ -92,8 +92,11 @@ class LivePolicy:
 
     def profiles(self) -> tuple[MeasurementProfile, ...]:
         """Return every profile, as of now."""
-        objects = self._gateway.objects(PROFILES)
-        return tuple(self._parse(document, PROFILE_KIND).profiles[0] for document in objects)
+        return tuple(self.parse_profile(document) for document in self._gateway.objects(PROFILES))
+
+    def parse_profile(self, document: Mapping[str, Any]) -> MeasurementProfile:
+        """Return the profile that an object says; raises MANIFEST_INVALID."""
+        return self._parse(document, PROFILE_KIND).profiles[0]
 
     def selection(self) -> tuple[int, ...]:
         """Return the registers to quote, as of now."""
@@ -166,9 +169,9 @@ class StatusWriter:
         """Write through ``gateway``."""
         self._gateway = gateway
 
-    def write(self, registration: Registration, change: StatusChange) -> None:
-        """Write ``change`` if the object is still as it was read; raises API_CONFLICT otherwise."""
-        self._gateway.patch_status(
+    def write(self, registration: Registration, change: StatusChange) -> str:
+        """Write ``change`` if the object is still as it was read, and return its new revision; else API_CONFLICT."""
+        return self._gateway.patch_status(
             IDENTITIES, registration.identity.name, status=change.to_document(), revision=registration.revision
         )
 
