@@ -10,8 +10,11 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ansible_collections.attested.kubernetes.tests.e2e.conftest import Road
 
 NODES = ("cp-1", "w-1", "w-2")
@@ -103,6 +106,34 @@ def test_a_rebooted_control_plane_comes_back_alone(road: Road) -> None:
     road.wait_until_ready("cp-1", boot_id=boot)
     assert_one_lock_event(road, "cp-1")
     road.play("verify")
+
+
+def test_a_cluster_that_was_reset_is_made_anew(road: Road) -> None:
+    """From the same site and with the same machines, the control plane among them; the cluster keeps its id."""
+    before = cluster_id(road)
+    for node in reversed(NODES):
+        road.play("reset", "-e", f"confirm={node}")
+    for playbook in ("init", "node", "verify"):
+        road.play(playbook)
+    for node in NODES:
+        assert_one_lock_event(road, node)
+    assert cluster_id(road) == before
+
+
+def test_the_network_that_a_site_chose_is_applied_once(road: Road, tmp_path: Path) -> None:
+    """The playbook node applies `attested_cni_manifest`; here the manifest is a mere ConfigMap."""
+    manifest = tmp_path / "network.yml"
+    name = {"name": "chosen-network", "namespace": "kube-system"}
+    manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": {"a": "b"}}))
+    words = ("-e", json.dumps({"attested_cni_manifest": str(manifest)}))
+    assert road.play("node", *words).changes()["cp-1"] == 1
+    assert road.kubectl("get", "configmap", "chosen-network", "--namespace=kube-system", "--output=name").strip()
+    assert set(road.play("node", *words).changes().values()) == {0}
+
+
+def cluster_id(road: Road) -> str:
+    """Return what the site and its cluster are known by."""
+    return str(yaml.safe_load((road.site / "cluster.yml").read_text())["cluster_id"])
 
 
 def run_and_kill(road: Road, sign: str) -> None:
