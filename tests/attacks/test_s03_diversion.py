@@ -30,7 +30,7 @@ THREAT = Threat(
     bed="swtpm",
     stops=(
         ("attestation/verify.py step 7", "IDENTITY_UNKNOWN"),
-        ("atls/server_check.py", "JOIN_CA_MISMATCH"),
+        ("atls/pins.py step 1", "JOIN_CA_MISMATCH"),
     ),
 )
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
-from ansible_collections.attested.kubernetes.tests.support import threats
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+from ansible_collections.attested.kubernetes.tests.support.threats import table as attacks
 
 NOTICE = "<!-- made by tests/support/build_docs.py: change the source and run it again -->\n"
 BEGIN, END = "<!-- attacks: made by tests/support/build_docs.py from tests/attacks -->", "<!-- end of attacks -->"
@@ -61,7 +61,7 @@ def threat_model() -> str:
     text = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
     before, _old, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n\n{threats.table()}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{attacks()}\n\n{END}{after}"
 
 
 def _table(options: dict[str, Any]) -> list[str]:

@@ -63,14 +63,6 @@ class Row:
 
 OPEN: tuple[Row, ...] = (
     Row(id="S12", title="Policy downgrade", owner=4, why="no signed policy generation is in force yet"),
-    Row(id="S2", title="Relay", owner=4, why="its file is not written yet"),
-    Row(id="S13", title="Permissive defaults", owner=4, why="its file is not written yet"),
-    Row(id="S14", title="Token theft and reuse", owner=4, why="its file is not written yet"),
-    Row(id="S15", title="CSR for another node", owner=4, why="its file is not written yet"),
-    Row(id="S17", title="Malicious join service", owner=4, why="its file is not written yet"),
-    Row(id="S18", title="Key service impersonated", owner=4, why="its file is not written yet"),
-    Row(id="S19", title="Key of another node", owner=4, why="its file is not written yet"),
-    Row(id="S24", title="Stale revocation", owner=4, why="its file is not written yet"),
     Row(id="S25", title="Verifier fails open", owner=4, why="its file is not written yet"),
     Row(id="S26", title="Admin API without client authentication", owner=4, why="its file is not written yet"),
     Row(id="S27", title="Half-open handshakes", owner=4, why="its file is not written yet"),
