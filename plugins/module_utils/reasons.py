@@ -322,6 +322,12 @@ class Reason(Enum):
         "Give PEM files with the roots and issuers of your TPM makers.",
         "ansible-playbook attested.kubernetes.enroll",
     )
+    EK_CERTIFICATE_EXPIRED = _row(
+        Coarse.REFUSED,
+        "The endorsement certificate is not valid at this time.",
+        "Compare the clock of the verifier with the certificate's dates; if it has ended, enroll the machine by its key.",
+        "ansible-playbook attested.kubernetes.enroll",
+    )
     EK_CERTIFICATE_MALFORMED = _row(
         Coarse.REFUSED,
         "A certificate of the endorsement key cannot be read.",
@@ -337,6 +343,12 @@ class Reason(Enum):
         Coarse.REFUSED,
         "Roots for endorsement certificates are configured, and the machine sent no certificate.",
         "Supply the certificate of the TPM, or take the roots out of the policy if these TPMs have none.",
+    )
+    EK_CERTIFICATE_PROFILE = _row(
+        Coarse.REFUSED,
+        "The certificate of the endorsement key was not made for an endorsement key.",
+        "Read the endorsement certificate itself from the TPM; where its maker made it without what the TCG demands, enroll by the key.",
+        "ansible-playbook attested.kubernetes.enroll",
     )
     EK_CERTIFICATE_UNTRUSTED = _row(
         Coarse.REFUSED,

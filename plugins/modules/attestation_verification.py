@@ -35,7 +35,7 @@ options:
     elements: str
     default: []
   endorsement_authorities:
-    description: PEM files with the roots and issuers of the TPM makers; with none, chains are not checked.
+    description: Files or directories with the roots and issuers of the TPM makers; with none, chains are not checked.
     type: list
     elements: path
     default: []
@@ -103,7 +103,7 @@ known_by:
   description: Who vouches for the TPM.
   returned: for enroll
   type: str
-  sample: certificate chain
+  sample: "certificate chain: Infineon (IFX) SLB9670, root CN=Infineon OPTIGA(TM) RSA Root CA"
 profile_manifest:
   description: The learned profile as YAML.
   returned: with learn_profile

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..module_utils.adapter import ArgumentSpec
-from ..module_utils.attestation import Demands
+from ..module_utils.attestation import Demands, load_ek_store
 from ..module_utils.site import Site, cluster_file
 from ..module_utils.site.attest import Verifier
 from ..module_utils.site.identities import read_nodes
-from ..module_utils.site.policy_files import load_authorities, load_profiles
+from ..module_utils.site.policy_files import load_profiles
 from ..module_utils.system import SystemClock, SystemRandom, read_bytes
 from .action import AttestedAction
 from .node_port import AnsibleNodePort
@@ -42,10 +42,11 @@ class SiteAction(AttestedAction):
 
     def verifier(self, params: Mapping[str, Any]) -> Verifier:
         """Return this side of the exchanges with the site's nodes."""
+        store = load_ek_store(params["endorsement_authorities"])
         facts = cluster_file.parse(read_bytes(Site.at(params["site"]).cluster_file))
         return Verifier(
             cluster_id=facts.cluster_id,
-            demands=Demands(ek_roots=load_authorities(params["endorsement_authorities"])),
+            demands=Demands(ek_roots=store.roots, ek_intermediates=store.intermediates),
             clock=SystemClock(),
             random=SystemRandom(),
         )

@@ -25,6 +25,8 @@ from .constellation import (
     verify_constellation_document,
 )
 from .doorkeeper import issue_doorkeeper, verify_doorkeeper
+from .ek_certificate import CertifiedKey
+from .ek_store import EkStore, load_ek_store
 from .eventlog import DEFAULT_REGISTER, LockReading, LockState, describe, parse_firmware_log, parse_records
 from .evidence import BoundEvidence, EventLogs, Evidence
 from .registry import VARIANTS, Standing, Variant, admission, variant, verify_evidence
@@ -38,12 +40,14 @@ __all__ = [
     "Answer",
     "BindingContext",
     "BoundEvidence",
+    "CertifiedKey",
     "Challenge",
     "ChallengeRecord",
     "ChallengeRequest",
     "ChallengeStore",
     "ConstellationPolicy",
     "Demands",
+    "EkStore",
     "EventLogs",
     "Evidence",
     "LockReading",
@@ -64,6 +68,7 @@ __all__ = [
     "issue",
     "issue_constellation_document",
     "issue_doorkeeper",
+    "load_ek_store",
     "new_challenge",
     "parse_firmware_log",
     "parse_records",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..atls import Purpose
     from ..policy import MeasuredEvent, NodeIdentity, Verdict
     from ..system import Random
+    from .ek_certificate import CertifiedKey
     from .eventlog import FirmwareLog, LockReading, UserspaceRecord
     from .tpm2 import VerifiedQuote
 
@@ -39,7 +40,8 @@ class VerifiedMachine:
     """A TPM that answered a challenge, and what it booted; not yet a node, and judged by no profile.
 
     ``ek_sha256``: 64 hex digits, the machine's name. ``binding``: B, 32 bytes. ``hpke_public``: the one-time key that
-    the quote names. ``ek_certified``: whether a chain to a configured root was checked.
+    the quote names. ``certified``: the chip and the root of its certificate, None where no
+    roots are configured.
     """
 
     proof: Proof = field(repr=False)
@@ -48,7 +50,7 @@ class VerifiedMachine:
     quote: VerifiedQuote
     boot: BootLogs
     lock: LockReading
-    ek_certified: bool
+    certified: CertifiedKey | None
     binding: bytes
     hpke_public: bytes
     secret: bytes = field(repr=False)
@@ -56,6 +58,11 @@ class VerifiedMachine:
     def __post_init__(self) -> None:
         """Refuse to be made by hand."""
         _require_proof(self.proof)
+
+    @property
+    def ek_certified(self) -> bool:
+        """Whether a chain to a configured root was checked."""
+        return self.certified is not None
 
     @property
     def events(self) -> tuple[MeasuredEvent, ...]:

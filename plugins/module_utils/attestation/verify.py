@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .._deps.crypto import x509
     from ..policy import MeasuredEvent, MeasurementProfile, PolicyInForce
     from .challenge import BindingContext, ChallengeRecord
+    from .ek_certificate import CertifiedKey
     from .evidence import BoundEvidence, EventLogs
     from .tpm2 import VerifiedQuote
 
@@ -80,10 +81,14 @@ class _Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """What a verifier is configured to ask for: the node lock's register, and roots of EK certificates if any."""
+    """What a verifier is configured to ask for: the node lock's register, and roots of EK certificates if any.
+
+    ``ek_intermediates``: issuers that the machine need not send and that are trusted for nothing (`load_ek_store`).
+    """
 
     lock_register: int = DEFAULT_REGISTER
     ek_roots: tuple[x509.Certificate, ...] = ()
+    ek_intermediates: tuple[x509.Certificate, ...] = ()
 
 
 def verify_machine(
@@ -104,8 +109,8 @@ def verify_machine(
     exchange = _Exchange(bound=bound, record=record, context=context, logs=logs, now=now, earlier=earlier)
     chosen = demands or Demands()
     quote = _verify_quote(exchange)
-    _verify_certificate(exchange, chosen)
-    return _verify_boot(exchange, chosen, quote)
+    certified = _verify_certificate(exchange, chosen)
+    return _verify_boot(exchange, chosen, quote, certified)
 
 
 def verify_node(
@@ -127,8 +132,8 @@ def verify_node(
     chosen = demands or Demands()
     quote = _verify_quote(exchange)
     identity = policy.identity_for(record.ek_public.spki_sha256())  # 7
-    _verify_certificate(exchange, chosen)
-    machine = _verify_boot(exchange, chosen, quote)
+    certified = _verify_certificate(exchange, chosen)
+    machine = _verify_boot(exchange, chosen, quote, certified)
     verdict = decide(_usable(policy, chosen), machine.quote.pcrs, _explanations(machine))  # 10
     return VerifiedNode(proof=Proof(), machine=machine, identity=identity, verdict=verdict)
 
@@ -203,12 +208,19 @@ def _verify_continuity(earlier: VerifiedQuote, later: VerifiedQuote) -> None:
         )
 
 
-def _verify_certificate(exchange: _Exchange, demands: Demands) -> None:
-    record = exchange.record
-    verify_ek_certificate(record.ek_public, record.ek_certificates, roots=demands.ek_roots, now=exchange.now)  # 7
+def _verify_certificate(exchange: _Exchange, demands: Demands) -> CertifiedKey | None:
+    return verify_ek_certificate(
+        exchange.record.ek_public,
+        exchange.record.ek_certificates,
+        roots=demands.ek_roots,
+        intermediates=demands.ek_intermediates,
+        now=exchange.now,
+    )  # 7
 
 
-def _verify_boot(exchange: _Exchange, demands: Demands, quote: VerifiedQuote) -> VerifiedMachine:
+def _verify_boot(
+    exchange: _Exchange, demands: Demands, quote: VerifiedQuote, certified: CertifiedKey | None
+) -> VerifiedMachine:
     boot, lock = _verify_logs(exchange.logs, exchange.bound, quote, register=demands.lock_register)  # 8
     _verify_lock(lock, exchange.context)  # 9
     return VerifiedMachine(
@@ -218,7 +230,7 @@ def _verify_boot(exchange: _Exchange, demands: Demands, quote: VerifiedQuote) ->
         quote=quote,
         boot=boot,
         lock=lock,
-        ek_certified=bool(demands.ek_roots),
+        certified=certified,
         binding=exchange_digest(
             exchange.record.challenge,
             exchange.context,

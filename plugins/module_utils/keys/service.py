@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import x509
-from ..attestation import Demands
+from ..attestation import Demands, load_ek_store
 from ..errors import AttestedError, KeyServiceError
 from ..kube import ApiGateway, LivePolicy, NearPolicy, NodeWatcher, StatusWriter
 from ..proto import message_class, parse
@@ -55,7 +54,8 @@ class KeyServiceConfig:
     """The configuration file; paths have their places on a node as defaults.
 
     ``api_server`` is the URL of this control plane's own API, ``api_endpoint`` (host:port) what tickets say.
-    ``ek_roots``: PEM file of TPM makers' roots; with it every EK must also be certified.
+    ``ek_roots``: file with roots of TPM makers, or directory with roots and intermediates (`load_ek_store`); with it
+    every EK must also be certified.
     """
 
     node_name: str
@@ -192,8 +192,8 @@ def _releaser(
 
 
 def _demands(config: KeyServiceConfig) -> Demands:
-    roots = x509.load_pem_x509_certificates(read_bytes(config.ek_roots)) if config.ek_roots else []
-    return Demands(lock_register=config.lock_register, ek_roots=tuple(roots))
+    store = load_ek_store([config.ek_roots] if config.ek_roots else [])
+    return Demands(lock_register=config.lock_register, ek_roots=store.roots, ek_intermediates=store.intermediates)
 
 
 def _opened_bundle(config: KeyServiceConfig) -> KeyBundle:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._deps.crypto import x509
-from ..errors import PolicyError, SiteError
+from ..errors import PolicyError
 from ..policy import SitePolicy, parse_documents, render_document, render_identity, render_profile
 from ..reasons import Reason
 from ..system import read_bytes
@@ -51,19 +50,6 @@ def render_objects(profiles: Iterable[MeasurementProfile], identities: Iterable[
     """Return the site's objects as one YAML stream, in the very form that is applied to the cluster."""
     documents = [*map(render_profile, profiles), *map(render_identity, identities)]
     return "".join(map(render_document, documents))
-
-
-def load_authorities(files: Iterable[str | Path]) -> tuple[x509.Certificate, ...]:
-    """Return the roots (and issuers) of EK certificates in PEM ``files``; raises EK_AUTHORITIES_UNUSABLE."""
-    found: list[x509.Certificate] = []
-    for path in files:
-        try:
-            found += x509.load_pem_x509_certificates(read_bytes(path, limit=_LIMIT))
-        except ValueError as error:
-            raise SiteError(
-                f"expected certificates in PEM in {path}, found none", reason=Reason.EK_AUTHORITIES_UNUSABLE
-            ) from error
-    return tuple(found)
 
 
 def _text(path: Path) -> str:

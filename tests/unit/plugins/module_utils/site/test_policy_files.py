@@ -16,7 +16,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.identities import enrolled_identities, read_nodes
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.policy_files import (
-    load_authorities,
     load_profiles,
     render_objects,
 )
@@ -64,10 +63,3 @@ def test_rendered_objects_read_back(tmp_path: Path) -> None:
     found = parse_documents([("site", render_objects([PROFILE], identities))])
     assert [render_profile(profile) for profile in found.profiles] == [render_profile(PROFILE)]
     assert found.identities == identities
-
-
-def test_file_without_certificates_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "roots.pem").write_text("no certificate", encoding="utf-8")
-    with pytest.raises(AttestedError) as refused:
-        load_authorities([tmp_path / "roots.pem"])
-    assert refused.value.code == "EK_AUTHORITIES_UNUSABLE"
