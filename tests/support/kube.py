@@ -10,13 +10,13 @@ import queue
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES, PROFILES
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import ATTEMPTS, IDENTITIES, PROFILES
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-_PLURALS = {"NodeIdentity": IDENTITIES, "MeasurementProfile": PROFILES}
+_PLURALS = {"NodeIdentity": IDENTITIES, "MeasurementProfile": PROFILES, "JoinAttempt": ATTEMPTS}
 
 
 class FakeGateway:
@@ -29,7 +29,8 @@ class FakeGateway:
         self.writes = 0
         self.events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._revision = 100
-        self._objects: dict[str, dict[str, dict[str, Any]]] = {IDENTITIES: {}, PROFILES: {}}
+        self._objects: dict[str, dict[str, dict[str, Any]]] = {IDENTITIES: {}, PROFILES: {}, ATTEMPTS: {}}
+        self.recorded: dict[str, dict[str, Any]] = {}
         for document in documents:
             self.apply(document)
 
@@ -58,7 +59,7 @@ class FakeGateway:
         items = [
             copy.deepcopy(item)
             for item in self._objects[plural].values()
-            if all(item["spec"].get(field) == value for field, value in wanted.items())
+            if all(item.get("spec", {}).get(field) == value for field, value in wanted.items())
         ]
         return tuple({name: value for name, value in item.items() if name not in left_out} for item in items)
 
@@ -84,17 +85,39 @@ class FakeGateway:
 
     def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
         """Merge a status and return the new revision, or raise API_CONFLICT."""
-        self._require_up()
-        if self.before_write is not None:
-            change, self.before_write = self.before_write, None
-            change()
+        self.merge(plural, name, {"status": status}, revision=revision)
+        return str(self._objects[plural][name]["metadata"]["resourceVersion"])
+
+    def create(self, plural: str, document: Mapping[str, Any]) -> str:
+        """Create an object, or raise API_CONFLICT."""
+        self._prepare_write()
+        name = document["metadata"]["name"]
+        if name in self._objects[plural]:
+            raise ApiError("expected no such object", reason=Reason.API_CONFLICT)
+        self._objects[plural][name] = {"status": {}, **copy.deepcopy(dict(document))}
+        self.writes += 1
+        self._touch(self._objects[plural][name])
+        return f"uid-{name}"
+
+    def merge(self, plural: str, name: str, document: Mapping[str, Any], *, revision: str) -> None:
+        """Merge into an object, or raise API_CONFLICT."""
+        self._prepare_write()
         found = self._objects[plural][name]
         if found["metadata"]["resourceVersion"] != revision:
             raise ApiError("expected another revision", reason=Reason.API_CONFLICT)
-        found["status"] = _merged(found["status"], dict(status))
+        found.update(_merged(found, dict(document)))
         self.writes += 1
         self._touch(found)
-        return str(found["metadata"]["resourceVersion"])
+
+    def delete(self, plural: str, name: str) -> None:
+        """Forget an object."""
+        self._require_up()
+        self._objects[plural].pop(name, None)
+
+    def record_event(self, event: Mapping[str, Any]) -> None:
+        """Keep the last event of each name."""
+        self._require_up()
+        self.recorded[event["metadata"]["name"]] = dict(event)
 
     def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
         """Yield the Nodes that are there, then nothing."""
@@ -104,6 +127,12 @@ class FakeGateway:
     def _touch(self, document: dict[str, Any]) -> None:
         self._revision += 1
         document["metadata"]["resourceVersion"] = str(self._revision)
+
+    def _prepare_write(self) -> None:
+        self._require_up()
+        if self.before_write is not None:
+            change, self.before_write = self.before_write, None
+            change()
 
     def _require_up(self) -> None:
         if self.down:

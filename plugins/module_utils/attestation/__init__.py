@@ -32,7 +32,7 @@ from .evidence import BoundEvidence, EventLogs, Evidence
 from .registry import VARIANTS, Standing, Variant, admission, variant, verify_evidence
 from .tpm2 import QuotingTpm, VerifiedQuote, issue
 from .verified import VerifiedMachine, VerifiedNode
-from .verify import Demands, verify_machine, verify_node
+from .verify import Demands, shows_activation, verify_machine, verify_node
 
 __all__ = [
     "DEFAULT_REGISTER",
@@ -72,6 +72,7 @@ __all__ = [
     "new_challenge",
     "parse_firmware_log",
     "parse_records",
+    "shows_activation",
     "variant",
     "verify_constellation_document",
     "verify_doorkeeper",

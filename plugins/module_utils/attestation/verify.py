@@ -173,6 +173,12 @@ def _verify_quote(exchange: _Exchange) -> VerifiedQuote:
     return quote
 
 
+def shows_activation(bound: BoundEvidence, *, record: ChallengeRecord) -> bool:
+    """Say whether step 2 holds of an answer: it tells a refused machine from a stranger, and admits nobody."""
+    proof = challenge_proof(record.secret, record.challenge.nonce)
+    return hmac.compare_digest(bound.proof, proof) and bound.challenge_id == record.challenge.id
+
+
 def _verify_challenge(exchange: _Exchange) -> None:
     record = exchange.record
     if exchange.bound.challenge_id != record.challenge.id:

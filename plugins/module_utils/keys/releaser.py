@@ -29,6 +29,7 @@ from ..attestation import (
     LockState,
     Purpose,
     new_challenge,
+    shows_activation,
     verify_doorkeeper,
     verify_node,
 )
@@ -82,6 +83,7 @@ class _Call:
     record: ChallengeRecord
     context: BindingContext
     channel: Channel
+    note: Note
 
 
 class Releaser:
@@ -133,6 +135,8 @@ class Releaser:
         bound = BoundEvidence.parse(binding)
         record = self._challenges.take(bound.challenge_id)  # 1
         note(ek=record.ek_public.spki_sha256())
+        if shows_activation(bound, record=record):
+            note(proven="yes")
         call = _Call(
             request=JoinRequest.parse(request),
             bound=bound,
@@ -145,6 +149,7 @@ class Releaser:
                 spki_sha256=channel.spki_sha256,
             ),
             channel=channel,
+            note=note,
         )
         with self._stripe(record):
             return self._release_near(call) or self._release(call)
@@ -174,6 +179,7 @@ class Releaser:
 
     def _try(self, call: _Call, snapshot: Snapshot, *, near: NearPolicy | None = None) -> Released:
         now = self._clock.now()
+        _note_node(call, snapshot)
         node = _verify(call, snapshot, demands=self._demands, now=now)  # 3
         proven = _proven(node)
         ek = node.machine.ek_sha256
@@ -207,6 +213,14 @@ class Releaser:
 
     def _stripe(self, record: ChallengeRecord) -> threading.Lock:
         return self._stripes[int(record.ek_public.spki_sha256()[:8], 16) % _STRIPES]
+
+
+def _note_node(call: _Call, policy: Snapshot) -> None:
+    """Tell the log which node the proven key is registered as, also where it will be refused."""
+    ek = call.record.ek_public.spki_sha256()
+    names = sorted({one.identity.node_name for one in policy.registrations if one.identity.ek_sha256 == ek})
+    if names:
+        call.note(node=",".join(names))
 
 
 def _verify(call: _Call, policy: Snapshot, *, demands: Demands, now: datetime) -> VerifiedNode:

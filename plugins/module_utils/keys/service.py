@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..attestation import Demands, load_ek_store
 from ..errors import AttestedError, KeyServiceError
-from ..kube import ApiGateway, LivePolicy, NearPolicy, NodeWatcher, StatusWriter
+from ..kube import ApiGateway, Attempt, AttemptWriter, LivePolicy, NearPolicy, NodeWatcher, StatusWriter
 from ..proto import message_class, parse
-from ..reasons import Reason
+from ..reasons import Coarse, Reason
 from ..serving import Notifier, load_config, open_log, wait_for_stop
 from ..system import SystemClock, SystemRandom, read_bytes, release
 from .ca import JoinCa, sign_server_certificate
@@ -37,7 +37,9 @@ from .wrap import KeyPaths, KeyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
+    from ..kube import AttemptSink
     from ..serving import Line, Log
     from ..system import Clock
     from .kubelet import ClusterCa
@@ -47,6 +49,7 @@ CONFIG = "/etc/attested/key-service.yml"
 
 _WORKERS = 8
 _WATCH_PAUSE_SECONDS = 5.0
+_ATTEMPTED = frozenset({Coarse.INVALID, Coarse.REFUSED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +78,18 @@ class KeyServiceConfig:
 class KeyService:
     """Answers the calls of the socket; deciding is in `releaser` and below, this is the plumbing."""
 
-    def __init__(self, releaser: Releaser, *, bundle: KeyBundle, clock: Clock, log: Log) -> None:
-        """Answer with ``releaser`` and the join CA of ``bundle``; each call is one line of ``log``."""
+    def __init__(
+        self, releaser: Releaser, *, bundle: KeyBundle, clock: Clock, log: Log, attempts: AttemptSink | None = None
+    ) -> None:
+        """Answer with ``releaser`` and the join CA of ``bundle``; each call is one line of ``log``.
+
+        A refusal is told to ``attempts`` once it is decided.
+        """
         self._releaser = releaser
         self._bundle = bundle
         self._clock = clock
         self._log = log
+        self._attempts = attempts
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="release")
 
     async def handle(self, data: bytes) -> bytes:
@@ -95,7 +104,7 @@ class KeyService:
             if kind == "health":
                 return self._health()
             with self._log.request(f"key_{kind}", correlation_id=request.correlation_id) as line:
-                return bytes(self._call(kind, request, line).SerializeToString())
+                return self._answer(kind, request, line)
         except AttestedError as error:
             return refusal_answer(error)
         except Exception as error:  # noqa: BLE001 - the decision is no; Log.request has written the story
@@ -104,6 +113,14 @@ class KeyService:
     def close(self) -> None:
         """End the workers."""
         self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, kind: str | None, request: Any, line: Line) -> bytes:
+        try:
+            return bytes(self._call(kind, request, line).SerializeToString())
+        except AttestedError as error:
+            if self._attempts is not None and error.reason.value.coarse in _ATTEMPTED:
+                self._attempts.note(_attempt(error, line, now=self._clock.now()))
+            raise
 
     def _call(self, kind: str | None, request: Any, line: Line) -> Any:
         response = message_class(RESPONSE)()
@@ -147,6 +164,20 @@ class KeyService:
         return bytes(response.SerializeToString())
 
 
+def _attempt(error: AttestedError, line: Line, *, now: datetime) -> Attempt:
+    """Return what is told of a refusal; without proof of its key a machine is a stranger, whatever it claims."""
+    fields = {name: str(value) for name, value in line.fields.items()}
+    proven = "proven" in fields
+    return Attempt(
+        reason=error.code,
+        message=error.message,
+        at=now,
+        correlation_id=fields.get("correlation_id", ""),
+        ek_sha256=fields.get("ek", "") if proven else "",
+        node_name=fields.get("node", "") if proven else "",
+    )
+
+
 async def serve(config: KeyServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises KEYS_ABSENT, CLUSTER_CA_UNUSABLE, FILE_UNUSABLE before it listens."""
     bundle = _opened_bundle(config)
@@ -157,7 +188,9 @@ async def serve(config: KeyServiceConfig, *, log: Log) -> None:
         credential=MintedCredential(ca, config.runtime_directory, clock=SystemClock()),
     )
     near = NearPolicy(gateway, lock_register=config.lock_register)
-    service = KeyService(_releaser(config, bundle, ca, gateway, near), bundle=bundle, clock=SystemClock(), log=log)
+    attempts = AttemptWriter(gateway, gateway, clock=SystemClock())
+    releaser = _releaser(config, bundle, ca, gateway, near)
+    service = KeyService(releaser, bundle=bundle, clock=SystemClock(), log=log, attempts=attempts)
     user = _join_user(config.join_user)
     server = SocketServer(
         config.socket,
@@ -168,6 +201,7 @@ async def serve(config: KeyServiceConfig, *, log: Log) -> None:
     )
     await server.start()
     _follow(config, gateway, near, log)
+    _start("attempts", attempts.run_once, log)
     Notifier().ready(f"{release()}, serving cluster {bundle.cluster_id.hex()[:16]}")
     log.event("serving", cluster=bundle.cluster_id.hex(), socket=str(config.socket))
     log.event("stopping", signal=await wait_for_stop())
@@ -227,11 +261,15 @@ def _follow(config: KeyServiceConfig, gateway: ApiGateway, near: NearPolicy, log
     )
     watches = {"nodes": watcher.run_once, **{plural: cache.follow for plural, cache in near.caches.items()}}
     for name, run_once in watches.items():
-        threading.Thread(target=_repeat, args=(name, run_once, log), name=name, daemon=True).start()
+        _start(name, run_once, log)
+
+
+def _start(name: str, run_once: Callable[[], None], log: Log) -> None:
+    threading.Thread(target=_repeat, args=(name, run_once, log), name=name, daemon=True).start()
 
 
 def _repeat(name: str, run_once: Callable[[], None], log: Log) -> None:
-    """Run a watch for ever; while the API is away, look again every few seconds, and say so once."""
+    """Run it for ever; while the API is away, try again every few seconds, and say so once."""
     clock, told = SystemClock(), ""
     while True:
         try:

@@ -5,7 +5,17 @@
 
 from __future__ import annotations
 
-from .gateway import IDENTITIES, PROFILES, ApiGateway, Gateway, ObjectWriter, Reader
+from .attempts import (
+    ATTEMPT_KIND,
+    STRANGER,
+    Attempt,
+    AttemptPlan,
+    AttemptSink,
+    AttemptWriter,
+    plan_attempts,
+    render_event,
+)
+from .gateway import ATTEMPTS, IDENTITIES, PROFILES, ApiGateway, Gateway, ObjectWriter, Reader
 from .http import Credential, CredentialFiles
 from .live import LivePolicy, Registration, Snapshot, StatusChange, StatusWriter
 from .near import NearPolicy, ObjectCache
@@ -13,10 +23,17 @@ from .nodes import ADMITTED, JOINED, NodeWatcher, newly_joined
 
 __all__ = [
     "ADMITTED",
+    "ATTEMPTS",
+    "ATTEMPT_KIND",
     "IDENTITIES",
     "JOINED",
     "PROFILES",
+    "STRANGER",
     "ApiGateway",
+    "Attempt",
+    "AttemptPlan",
+    "AttemptSink",
+    "AttemptWriter",
     "Credential",
     "CredentialFiles",
     "Gateway",
@@ -31,4 +48,6 @@ __all__ = [
     "StatusChange",
     "StatusWriter",
     "newly_joined",
+    "plan_attempts",
+    "render_event",
 ]

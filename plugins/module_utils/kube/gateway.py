@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 GROUP = "attested-kubernetes.dev"
 VERSION = "v1alpha1"
+ATTEMPTS = "joinattempts"
 IDENTITIES = "nodeidentities"
 PROFILES = "measurementprofiles"
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from .api import KubeconfigNodeReader, NodeReader, NodeView
+from .attempts import list_attempts, run_attempts
 from .cluster import ControlPlane, InitOutcome
 from .credential import KubeletCredential, remaining_seconds
 from .form import node_spec, run_cluster, run_info, run_objects
@@ -44,9 +45,11 @@ __all__ = [
     "Worker",
     "is_node_name",
     "join_identities",
+    "list_attempts",
     "node_spec",
     "read_cluster",
     "remaining_seconds",
+    "run_attempts",
     "run_cluster",
     "run_info",
     "run_objects",

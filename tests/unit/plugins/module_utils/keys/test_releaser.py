@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls import Purpose
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
     BindingContext,
+    BoundEvidence,
     Challenge,
     ChallengeRequest,
     Demands,
@@ -33,7 +34,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue imp
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.releaser import Released, Releaser
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import KeyService, main
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import LivePolicy, StatusWriter
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import Attempt, LivePolicy, StatusWriter
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
@@ -165,7 +166,62 @@ def test_a_release_writes_before_it_gives(bed: Bed) -> None:
     released = bed.release()
     assert (released.node_name, released.profile, released.repeated) == ("w-1", "deb13-base", False)
     assert bed.status()["phase"] == "Admitted"
-    assert bed.notes == {"ek": bed.identity.ek_sha256}
+    assert bed.notes == {"ek": bed.identity.ek_sha256, "proven": "yes", "node": "w-1"}
+
+
+def test_a_guessed_proof_leaves_a_machine_a_stranger(bed: Bed) -> None:
+    channel, request, binding = bed.exchange()
+    guessed = replace(BoundEvidence.parse(binding), proof=b"?" * 32).to_bytes()
+    assert refused(bed, channel, request, guessed) == "ACTIVATION_NOT_PROVEN"
+    assert "proven" not in bed.notes
+
+
+class Attempts:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.noted: list[Attempt] = []
+
+    def note(self, attempt: Attempt) -> None:
+        self.noted.append(attempt)
+
+
+def asked_of_the_service(bed: Bed, channel: Channel, request: bytes, binding: bytes) -> tuple[str, list[Attempt]]:
+    """Return the code that the service answers a Release with, and what it told of it."""
+    attempts = Attempts()
+    service = KeyService(bed.releaser, bundle=bed.bundle, clock=bed.clock, log=open_log(), attempts=attempts)
+    message = message_class(REQUEST)(correlation_id="c-1")
+    message.release.request, message.release.binding = request, binding
+    for name in ("exporter", "spki_sha256", "peer_nonce", "evidence"):
+        setattr(message.release.channel, name, getattr(channel, name))
+    with pytest.raises(AttestedError) as caught:
+        answer_of(service.answer(message.SerializeToString()))
+    return caught.value.code, attempts.noted
+
+
+def test_a_refused_machine_is_told_by_its_key_and_its_node(bed: Bed) -> None:
+    channel, request, binding = bed.exchange()
+    document = render_identity(bed.identity)
+    document["spec"]["admission"] = "Refused"
+    bed.gateway.apply(document)
+    code, noted = asked_of_the_service(bed, channel, request, binding)
+    (one,) = noted
+    assert code == one.reason == "IDENTITY_REFUSED"
+    assert (one.ek_sha256, one.node_name, one.correlation_id) == (bed.identity.ek_sha256, "w-1", "c-1")
+
+
+def test_a_refused_stranger_is_told_without_what_it_claims(bed: Bed) -> None:
+    channel, request, binding = bed.exchange()
+    guessed = replace(BoundEvidence.parse(binding), proof=b"?" * 32).to_bytes()
+    code, noted = asked_of_the_service(bed, channel, request, guessed)
+    assert code == "ACTIVATION_NOT_PROVEN"
+    assert [(one.machine, one.node_name) for one in noted] == [("stranger", "")]
+
+
+def test_trouble_of_our_own_is_nobodys_attempt(bed: Bed) -> None:
+    call = bed.exchange()
+    bed.gateway.down = True
+    assert asked_of_the_service(bed, *call) == ("API_UNAVAILABLE", [])
 
 
 def test_a_challenge_is_good_once(bed: Bed) -> None:
