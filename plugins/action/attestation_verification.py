@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Result
 from ..module_utils.attestation import Purpose
-from ..module_utils.policy import learn_profile, render_document, render_profile
+from ..module_utils.policy import (
+    DEFAULT_REGISTERS,
+    Preset,
+    learn_preset,
+    preset_registers,
+    render_document,
+    render_profile,
+)
 from ..module_utils.site.enrolment import vouch
 from ..module_utils.site.policy_files import site_policy
 from ..plugin_utils.site_action import SITE_SPEC, SiteAction
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..module_utils.attestation import VerifiedMachine
+    from ..module_utils.attestation.eventlog import BootLine
 
 
 class ActionModule(SiteAction):
@@ -28,6 +36,8 @@ class ActionModule(SiteAction):
             options={
                 "purpose": {"type": "str", "choices": ["enroll", "verify"], "default": "verify"},
                 "learn_profile": {"type": "str"},
+                "preset": {"type": "str", "choices": [one.value for one in Preset], "default": Preset.AUTO.value},
+                "read_boot": {"type": "bool", "default": False},
                 "insecure_first_use": {"type": "bool", "default": False},
             }
         )
@@ -40,16 +50,28 @@ class ActionModule(SiteAction):
         return self._verify(params)
 
     def _enroll(self, params: Mapping[str, Any]) -> Result:
-        machine = self.verifier(params).enroll(self.port(params))
+        whole = params["learn_profile"] or params["read_boot"]
+        registers = preset_registers(Preset(params["preset"])) if whole else DEFAULT_REGISTERS
+        machine = self.verifier(params).enroll(self.port(params), registers=registers)
         before = next((node for node in self.nodes() if node.name == self.node_name), None)
         known_by, warning = vouch(machine, before=before, insecure_first_use=params["insecure_first_use"])
         values = {**_machine(machine), "known_by": known_by}
+        if params["read_boot"]:
+            values["boot"] = [_line(line) for line in machine.read()]
         if params["learn_profile"]:
-            profile = learn_profile(
-                params["learn_profile"], pcrs=machine.quote.pcrs, events=machine.events, label=self.node_name
-            )
-            values["profile_manifest"] = render_document(render_profile(profile))
+            values["profile_manifest"] = self._learned(machine, params)
         return Result(values=values, warnings=(warning,) if warning else ())
+
+    def _learned(self, machine: VerifiedMachine, params: Mapping[str, Any]) -> str:
+        profile = learn_preset(
+            params["learn_profile"],
+            Preset(params["preset"]),
+            pcrs=machine.quote.pcrs,
+            events=machine.events,
+            facts=machine.facts,
+            label=self.node_name,
+        )
+        return render_document(render_profile(profile))
 
     def _verify(self, params: Mapping[str, Any]) -> Result:
         policy = site_policy(self.profiles(params), self.nodes())
@@ -59,6 +81,10 @@ class ActionModule(SiteAction):
         verdict = verified.verdict
         values = {"profile": verdict.profile, "posture": verdict.posture.value, "role": verified.identity.role.value}
         return Result(values={**_machine(verified.machine), **values})
+
+
+def _line(line: BootLine) -> dict[str, Any]:
+    return {"topic": line.topic, "text": line.text, "pcr": line.pcr, "event": line.index, "proven": line.proven}
 
 
 def _machine(machine: VerifiedMachine) -> dict[str, Any]:

@@ -141,6 +141,12 @@ class Reason(Enum):
         "A request for a ticket came without its bound quote.",
         "Unmodified clients of other systems cannot ask here: use the join client of this collection.",
     )
+    BOOT_OPTION_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "The kernel was started with an option that the profile does not list, or its command line is not proven.",
+        "Look for who changed the boot loader's configuration; if the option is yours, add it to bootOptions of the profile.",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
+    )
     BUNDLE_ARCH_MISMATCH = _row(
         Coarse.LOCAL,
         "The bundle has nothing for this machine's architecture.",
@@ -413,6 +419,12 @@ class Reason(Enum):
         "A file cannot be read or written.",
         "Check that the path exists and who may use it.",
     )
+    FIRMWARE_TOO_OLD = _row(
+        Coarse.REFUSED,
+        "The firmware is older than the profile demands, or its version is not proven.",
+        "Update the firmware, or lower firmwareMinimum of the profile on purpose.",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
+    )
     GO_TOOLCHAIN_UNUSABLE = _row(
         Coarse.LOCAL,
         "The Go toolchain is missing or too old.",
@@ -502,6 +514,12 @@ class Reason(Enum):
         "The join service answered that it cannot serve now.",
         "It is tried again; look at both services of the control plane if it lasts.",
         "systemctl status attested-join-service attested-key-service",
+    )
+    KERNEL_NOT_ACCEPTED = _row(
+        Coarse.REFUSED,
+        "The kernel is none of the releases that the profile lists.",
+        "Start the kernel that you meant, or add the release to kernels of the profile.",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     KEYS_ABSENT = _row(
         Coarse.UNAVAILABLE,
@@ -607,6 +625,12 @@ class Reason(Enum):
         "The playbook lab does not run in the site of the lab.",
         "Run it in the directory that the message names, or let make lab do so.",
         "make lab",
+    )
+    LOCKDOWN_NOT_PROVEN = _row(
+        Coarse.REFUSED,
+        "The kernel was not told on its command line to lock down as far as the profile demands.",
+        "Add lockdown=integrity (or confidentiality) to the kernel's command line; what a kernel does by itself is in no log.",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     MANIFEST_INVALID = _row(
         Coarse.LOCAL,
@@ -767,11 +791,29 @@ class Reason(Enum):
         "Find who holds the port (ss -ltnp) and end it, or set another port.",
         "ss -ltnp",
     )
+    PRESET_UNMET = _row(
+        Coarse.LOCAL,
+        "The machine is not what the preset is for, so nothing was learned from it.",
+        "Turn Secure Boot on (secure-boot), boot a unified kernel image (image), or choose another preset.",
+        "ansible-doc attested.kubernetes.attestation_verification",
+    )
+    PROFILES_UNLIKE = _row(
+        Coarse.LOCAL,
+        "Profiles that hold different registers, or accept nobody, cannot become one.",
+        "Learn them with the same preset, or keep them side by side: several profiles may be active at once.",
+        "ansible-doc attested.kubernetes.measurement_profile",
+    )
     PROFILE_EXISTS = _row(
         Coarse.LOCAL,
         "The site has another profile of this name.",
         "Choose another name, compare the two, or replace it on purpose.",
         "ansible-playbook attested.kubernetes.enroll -e profile=NAME -e replace_profile=true",
+    )
+    PROFILE_EXPIRED = _row(
+        Coarse.REFUSED,
+        "The only profile that the machine fits was an exception and has expired.",
+        "Bring the machine to a boot that a lasting profile allows, or extend the exception on purpose.",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     PROFILE_UNKNOWN = _row(
         Coarse.LOCAL,
@@ -827,6 +869,12 @@ class Reason(Enum):
         "Read pip's message; make the bundle again for the Python version of this machine.",
         "ansible-playbook attested.kubernetes.bundle",
     )
+    SBAT_TOO_OLD = _row(
+        Coarse.REFUSED,
+        "Shim enforced an older revocation level than the profile demands, or the log does not prove which.",
+        "Update shim and its SbatLevel, or lower sbatMinimum of the profile on purpose.",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
+    )
     SEAL_UNOPENABLE = _row(
         Coarse.LOCAL,
         "A sealed answer does not open on this machine, in this boot, for this exchange.",
@@ -836,6 +884,12 @@ class Reason(Enum):
         Coarse.INVALID,
         "A sealed answer has a version that this release does not know.",
         "Run the same release on both sides.",
+    )
+    SECURE_BOOT_OFF = _row(
+        Coarse.REFUSED,
+        "The profile demands Secure Boot, and the log does not prove that it was on.",
+        "Turn Secure Boot on in the firmware, with the keys that you trust.",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     SERVER_CREDENTIALS_UNUSABLE = _row(
         Coarse.UNAVAILABLE,

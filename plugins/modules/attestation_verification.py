@@ -51,6 +51,20 @@ options:
   learn_profile:
     description: Return a profile of this name that allows what the machine booted; only with O(purpose=enroll).
     type: str
+  preset:
+    description:
+      - What the learned profile holds on to.
+      - V(secure-boot) is Secure Boot's state and keys with the boot options, and lives through kernel updates;
+        V(image) is one unified kernel image; V(strict) is every register with a reference value.
+      - V(auto) is V(secure-boot) where Secure Boot is proven to be on, else firmware, programs, keys, kernel, initrd.
+      - Fails with C(PRESET_UNMET) where the machine is not what the preset is for.
+    type: str
+    choices: [auto, image, secure-boot, strict]
+    default: auto
+  read_boot:
+    description: Return what the machine booted, in words; only with O(purpose=enroll).
+    type: bool
+    default: false
   insecure_first_use:
     description: Believe a TPM for which nobody vouches; only with O(purpose=enroll). Warns at each use.
     type: bool
@@ -76,6 +90,13 @@ EXAMPLES = r"""
     purpose: enroll
     endorsement_authorities: [/etc/tpm-makers/roots.pem]
     learn_profile: r650-debian13
+
+- name: Read what a machine booted, and say what of it is proven
+  attested.kubernetes.attestation_verification:
+    site: "{{ inventory_dir }}"
+    purpose: enroll
+    endorsement_authorities: [/etc/tpm-makers/roots.pem]
+    read_boot: true
 """
 
 RETURN = r"""
@@ -104,6 +125,12 @@ known_by:
   returned: for enroll
   type: str
   sample: "certificate chain: Infineon (IFX) SLB9670, root CN=Infineon OPTIGA(TM) RSA Root CA"
+boot:
+  description: The boot line by line; a line that is not proven is a hint of the log.
+  returned: with read_boot
+  type: list
+  elements: dict
+  sample: [{"topic": "secure boot", "text": "on", "pcr": 7, "event": 4, "proven": true}]
 profile_manifest:
   description: The learned profile as YAML.
   returned: with learn_profile

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..sealing import seal
-from .eventlog import describe
+from .eventlog import boot_facts, describe, read_boot
 
 if TYPE_CHECKING:
     from ..atls import Purpose
-    from ..policy import MeasuredEvent, NodeIdentity, Verdict
+    from ..policy import BootFacts, MeasuredEvent, NodeIdentity, Verdict
     from ..system import Random
     from .ek_certificate import CertifiedKey
-    from .eventlog import FirmwareLog, LockReading, UserspaceRecord
+    from .eventlog import BootLine, FirmwareLog, LockReading, UserspaceRecord
     from .tpm2 import VerifiedQuote
 
 
@@ -68,6 +68,16 @@ class VerifiedMachine:
     def events(self) -> tuple[MeasuredEvent, ...]:
         """What was measured, in words: made anew at each call, since most machines need no explanation."""
         return describe(self.boot.firmware, self.boot.userspace, command_line=self.boot.command_line)
+
+    def read(self) -> tuple[BootLine, ...]:
+        """Return the boot as a person reads it; what stands in registers that were not quoted is left out."""
+        lines = read_boot(self.boot.firmware, self.boot.userspace, command_line=self.boot.command_line)
+        return tuple(line for line in lines if line.pcr in self.quote.pcrs)
+
+    @property
+    def facts(self) -> BootFacts:
+        """What the logs prove, of the quoted registers alone."""
+        return boot_facts(self.boot.firmware, quoted=self.quote.pcrs.keys(), command_line=self.boot.command_line)
 
     def seal(self, plaintext: bytes, *, random: Random | None = None) -> bytes:
         """Return ``plaintext`` sealed to this machine, in the state that was judged, for this exchange."""

@@ -17,7 +17,9 @@
        chains to one (EK_CERTIFICATE_...), which is a further check and never a substitute.
     8. The event logs are those that the machine bound, and lead to the quoted registers (EVENT_LOG_...).
     9. The node lock's register reads what the purpose permits (NODELOCK_...).
-    10. A profile allows the values (PCR_MISMATCH, POLICY_EMPTY).
+    10. A profile in force allows the values, and what it asserts follows from the logs of step 8 (PCR_MISMATCH,
+       POLICY_EMPTY, PROFILE_EXPIRED, SECURE_BOOT_OFF, LOCKDOWN_NOT_PROVEN, BOOT_OPTION_UNKNOWN, FIRMWARE_TOO_OLD,
+       KERNEL_NOT_ACCEPTED, SBAT_TOO_OLD).
 
 Who comes before what: a stranger's logs are not even parsed. The values compared are those of the very quote that was
 verified, and every check is fed from the one record. Any error on the way is a refusal.
@@ -134,7 +136,9 @@ def verify_node(
     identity = policy.identity_for(record.ek_public.spki_sha256())  # 7
     certified = _verify_certificate(exchange, chosen)
     machine = _verify_boot(exchange, chosen, quote, certified)
-    verdict = decide(_usable(policy, chosen), machine.quote.pcrs, _explanations(machine))  # 10
+    verdict = decide(
+        _usable(policy, chosen), machine.quote.pcrs, _explanations(machine), facts=machine.facts, now=now
+    )  # 10
     return VerifiedNode(proof=Proof(), machine=machine, identity=identity, verdict=verdict)
 
 

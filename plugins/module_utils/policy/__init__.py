@@ -5,8 +5,20 @@
 
 from __future__ import annotations
 
-from .decision import EventDeviation, MeasurementMismatch, RegisterDeviation, Verdict, decide
+from .assertions import (
+    FIRMWARE_REGISTER,
+    GRUB_REGISTER,
+    IMAGE_REGISTER,
+    KERNEL_REGISTER,
+    SECURE_BOOT_REGISTER,
+    Assertions,
+    FailedAssertion,
+    Lockdown,
+    failed_assertions,
+)
+from .decision import EventDeviation, MeasurementMismatch, RegisterDeviation, Verdict, decide, event_deviations
 from .documents import parse_documents, render_document
+from .facts import BootFacts, boot_options, given_options
 from .identity import Admission, IdentityStatus, NodeIdentity, Role, TpmRecord, find_identity, identity_name
 from .in_force import PolicyInForce, SitePolicy, register_selection
 from .learn import DEFAULT_REGISTERS, learn_profile
@@ -19,18 +31,31 @@ from .manifest import (
     render_identity,
     render_profile,
 )
+from .merge import Difference, differences, merge_profiles
+from .presets import STRICT_REGISTERS, Preset, learn_preset, preset_registers
 from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
 
 __all__ = [
     "API_VERSION",
     "DEFAULT_REGISTERS",
+    "FIRMWARE_REGISTER",
     "FIRST_RESETTABLE_REGISTER",
+    "GRUB_REGISTER",
     "IDENTITY_KIND",
+    "IMAGE_REGISTER",
+    "KERNEL_REGISTER",
     "PROFILE_KIND",
+    "SECURE_BOOT_REGISTER",
+    "STRICT_REGISTERS",
     "Admission",
     "AllowedValue",
+    "Assertions",
+    "BootFacts",
+    "Difference",
     "EventDeviation",
+    "FailedAssertion",
     "IdentityStatus",
+    "Lockdown",
     "Manifests",
     "MeasuredEvent",
     "MeasurementMismatch",
@@ -38,17 +63,26 @@ __all__ = [
     "NodeIdentity",
     "PolicyInForce",
     "Posture",
+    "Preset",
     "RegisterDeviation",
     "Role",
     "SitePolicy",
     "TpmRecord",
     "Verdict",
+    "boot_options",
     "decide",
+    "differences",
+    "event_deviations",
+    "failed_assertions",
     "find_identity",
+    "given_options",
     "identity_name",
+    "learn_preset",
     "learn_profile",
+    "merge_profiles",
     "parse_documents",
     "parse_objects",
+    "preset_registers",
     "register_selection",
     "render_document",
     "render_identity",

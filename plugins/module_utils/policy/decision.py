@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The decision: do the quoted values satisfy a profile, and if not, what exactly deviates. Values alone decide."""
+"""The decision: do the quoted values satisfy a profile, and if not, what exactly deviates.
+
+Values and proven facts decide; events in words only explain.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,26 @@ from typing import TYPE_CHECKING
 
 from ..errors import PolicyError
 from ..reasons import Reason
+from .assertions import GRUB_REGISTER, IMAGE_REGISTER, KERNEL_REGISTER, FailedAssertion, failed_assertions
+from .facts import BootFacts, boot_options
+from .profile import Posture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
-    from .profile import MeasuredEvent, MeasurementProfile, Posture
+    from .profile import AllowedValue, MeasuredEvent, MeasurementProfile
 
 _UNNAMED_RANK = 99
+_ROOT_HASH = "roothash="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Which profile accepted the machine; ``labels`` says by which value, register by register."""
+    """Which profile accepted the machine; ``labels`` says by which value, register by register.
+
+    ``posture`` is the profile's, or less where the evidence does not reach that far.
+    """
 
     profile: str
     posture: Posture
@@ -35,13 +46,19 @@ class RegisterDeviation:
     """A register with another value than any allowed one; ``got`` is None where it was not quoted."""
 
     pcr: int
-    expected: tuple[bytes, ...]
+    allowed: tuple[AllowedValue, ...]
     got: bytes | None
+
+    @property
+    def expected(self) -> tuple[bytes, ...]:
+        """The accepted values without their labels."""
+        return tuple(value.digest for value in self.allowed)
 
     def __str__(self) -> str:
         """Return the deviation as a clause."""
         got = "not quoted" if self.got is None else f"got {self.got.hex()}"
-        return f"PCR {self.pcr}: expected {' or '.join(value.hex() for value in self.expected)}, {got}"
+        wanted = " or ".join(f"{value.digest.hex()} ({value.label})" for value in self.allowed)
+        return f"PCR {self.pcr}: expected {wanted}, {got}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,41 +78,89 @@ class EventDeviation:
         """What sorts a list of deviations: the better a person understands it, the smaller."""
         return min(event.rank if event else _UNNAMED_RANK for event in (self.expected, self.got))
 
+    @property
+    def place(self) -> str:
+        """Where it is: register, number in the log and type, as far as they are known."""
+        told = self.got or self.expected
+        number = "" if self.got is None or self.got.index is None else f" {self.got.index}"
+        kind = f" ({told.kind})" if told is not None and told.kind else ""
+        return f"PCR {self.pcr} event{number}{kind}"
+
     def __str__(self) -> str:
         """Return the deviation as a clause, with digests where the words are the same."""
-        if self.expected is None:
-            return f"PCR {self.pcr} event: expected none, got {_told(self.got)}"
         if self.got is None:
-            return f"PCR {self.pcr} event: expected {_told(self.expected)}, got none"
+            return f"{self.place}: expected {self.expected.text!r}, got none" if self.expected else self.place
+        if self.expected is None:
+            return f"{self.place}: expected none, got {_told(self.got)}"
         if self.expected.text == self.got.text:
             change = f"expected {self.expected.digest.hex()}, got {self.got.digest.hex()}"
-            return f"PCR {self.pcr} event {_told(self.got)}: {change}"
-        return f"PCR {self.pcr} event: expected {_told(self.expected)}, got {_told(self.got)}"
+            return f"{self.place} {_told(self.got)}: {change}"
+        return f"{self.place}: expected {self.expected.text!r}, got {_told(self.got)}"
 
 
 class MeasurementMismatch(PolicyError):
-    """PCR_MISMATCH with what deviates from the nearest profile, as objects beside the sentence."""
+    """A boot that no profile allows, with what deviates from the nearest one, as objects beside the sentence.
+
+    The reason is PCR_MISMATCH where a register deviates, PROFILE_EXPIRED where nothing does but the date, and else
+    that of the first assertion that failed.
+    """
 
     def __init__(
-        self, *, nearest: str, registers: tuple[RegisterDeviation, ...], events: tuple[EventDeviation, ...]
+        self,
+        *,
+        nearest: str,
+        registers: tuple[RegisterDeviation, ...] = (),
+        events: tuple[EventDeviation, ...] = (),
+        assertions: tuple[FailedAssertion, ...] = (),
+        expired: str = "",
     ) -> None:
-        """Make the sentence: registers in order, then events, the most readable first."""
-        lines = [str(deviation) for deviation in (*registers, *events)]
-        message = f"expected a boot that a profile allows (nearest: {nearest}), got {'; '.join(lines)}"
-        super().__init__(message, reason=Reason.PCR_MISMATCH)
+        """Make the sentence: registers in order, assertions, then events, the most readable first, and the date."""
+        lines = [str(deviation) for deviation in (*registers, *assertions, *events)]
+        lines += [f"profile {nearest}: expected one in force, it expired at {expired}"] if expired else []
+        reason = _reason(registers, assertions)
+        told = "; ".join([*lines, f"next: {reason.value.command}"])
+        super().__init__(f"expected a boot that a profile allows (nearest: {nearest}), got {told}", reason=reason)
         self.nearest = nearest
         self.registers = registers
         self.events = events
+        self.assertions = assertions
+
+
+def _reason(registers: tuple[RegisterDeviation, ...], assertions: tuple[FailedAssertion, ...]) -> Reason:
+    if registers:
+        return Reason.PCR_MISMATCH
+    return assertions[0].reason if assertions else Reason.PROFILE_EXPIRED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """One profile held against one boot."""
+
+    profile: MeasurementProfile
+    registers: tuple[RegisterDeviation, ...]
+    assertions: tuple[FailedAssertion, ...]
+    expired: str
+
+    @property
+    def distance(self) -> tuple[int, int, bool]:
+        """How far the boot is from being accepted; zeros mean that it is."""
+        return len(self.registers), len(self.assertions), bool(self.expired)
 
 
 def decide(
-    profiles: Sequence[MeasurementProfile], pcrs: Mapping[int, bytes], events: Iterable[MeasuredEvent]
+    profiles: Sequence[MeasurementProfile],
+    pcrs: Mapping[int, bytes],
+    events: Iterable[MeasuredEvent],
+    *,
+    facts: BootFacts | None = None,
+    now: datetime | None = None,
 ) -> Verdict:
-    """Return the first profile, by name, that allows every value; ``pcrs`` are the values of the verified quote.
+    """Return the first profile, by name, that allows every value and asserts nothing that does not hold.
 
-    ``events`` explain a refusal and are looked at only then. Raises `PolicyError` POLICY_EMPTY, or PCR_MISMATCH as
-    `MeasurementMismatch` with every deviating register and event against the nearest profile (fewest deviating
-    registers).
+    ``pcrs`` are the values of the verified quote, ``facts`` what logs that lead to them prove (without them no
+    assertion holds), ``now`` the time (without it a profile that expires has expired). ``events`` explain a refusal and
+    are looked at only then. Raises `PolicyError` POLICY_EMPTY, or `MeasurementMismatch` with everything that deviates
+    from the nearest profile: fewest registers, then fewest assertions, then not expired.
     """
     usable = sorted((one for one in profiles if not one.accepts_nobody), key=lambda one: one.name)
     if not usable:
@@ -103,24 +168,51 @@ def decide(
         raise PolicyError(
             f"expected a profile with values for at least one register, got {empty}", reason=Reason.POLICY_EMPTY
         )
-    compared = [(profile, _deviations(profile, pcrs)) for profile in usable]
-    nearest, deviations = min(compared, key=lambda pair: len(pair[1]))
-    if deviations:
-        deviating = {deviation.pcr for deviation in deviations}
+    proven = facts or BootFacts()
+    best = min((_compared(profile, pcrs, proven, now) for profile in usable), key=lambda one: one.distance)
+    if any(best.distance):
+        deviating = {deviation.pcr for deviation in best.registers}
         raise MeasurementMismatch(
-            nearest=nearest.name,
-            registers=deviations,
-            events=_event_deviations(nearest.reference_events, tuple(events), deviating),
+            nearest=best.profile.name,
+            registers=best.registers,
+            events=event_deviations(best.profile.reference_events, tuple(events), deviating),
+            assertions=best.assertions,
+            expired=best.expired,
         )
-    return Verdict(profile=nearest.name, posture=nearest.posture, labels=_labels(nearest, pcrs))
+    nearest = best.profile
+    return Verdict(profile=nearest.name, posture=_reached(nearest, proven), labels=_labels(nearest, pcrs))
+
+
+def _compared(
+    profile: MeasurementProfile, pcrs: Mapping[int, bytes], facts: BootFacts, now: datetime | None
+) -> _Comparison:
+    expired = profile.expires is not None and (now is None or now >= profile.expires)
+    return _Comparison(
+        profile=profile,
+        registers=_deviations(profile, pcrs),
+        assertions=failed_assertions(profile.assertions, facts),
+        expired=profile.expires.isoformat() if expired and profile.expires else "",
+    )
+
+
+def _reached(profile: MeasurementProfile, facts: BootFacts) -> Posture:
+    """Return the profile's posture or less: *root* takes a held root hash, *runtime* is not judged yet."""
+    if profile.posture is Posture.BOOT or not facts.command_lines:
+        return Posture.BOOT
+    held = bool({GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER} & set(profile.registers))
+    allowed = profile.assertions.boot_options or ()
+    for line in facts.command_lines:
+        hashes = [word for word in boot_options(line) if word.startswith(_ROOT_HASH)]
+        if not hashes or not (held or set(hashes) <= set(allowed)):
+            return Posture.BOOT
+    return Posture.ROOT
 
 
 def _deviations(profile: MeasurementProfile, pcrs: Mapping[int, bytes]) -> tuple[RegisterDeviation, ...]:
     found = []
     for pcr, allowed in sorted(profile.registers.items()):
-        expected = tuple(value.digest for value in allowed)
-        if pcrs.get(pcr) not in expected:
-            found.append(RegisterDeviation(pcr=pcr, expected=expected, got=pcrs.get(pcr)))
+        if pcrs.get(pcr) not in {value.digest for value in allowed}:
+            found.append(RegisterDeviation(pcr=pcr, allowed=allowed, got=pcrs.get(pcr)))
     return tuple(found)
 
 
@@ -131,7 +223,7 @@ def _labels(profile: MeasurementProfile, pcrs: Mapping[int, bytes]) -> dict[int,
     }
 
 
-def _event_deviations(
+def event_deviations(
     reference: Sequence[MeasuredEvent], events: Sequence[MeasuredEvent], pcrs: Iterable[int]
 ) -> tuple[EventDeviation, ...]:
     """Return what differs in the registers ``pcrs``; without reference events there is nothing to compare with."""
@@ -156,5 +248,5 @@ def _aligned(expected: list[MeasuredEvent], got: list[MeasuredEvent]) -> list[Ev
     ]
 
 
-def _told(event: MeasuredEvent | None) -> str:
-    return repr(event.text) if event else "none"
+def _told(event: MeasuredEvent) -> str:
+    return repr(event.text) if event.proven else f"{event.text!r} (told, not proven)"

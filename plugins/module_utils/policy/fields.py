@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,6 +88,44 @@ class Fields:
             self.note(f"{name}: expected a number from 0 to {below - 1}, got {_kind(value)}")
             return 0
         return value
+
+    def flag(self, name: str) -> bool:
+        """Return a yes or no; false where it is not there."""
+        value = self.take(name, default=False)
+        if not isinstance(value, bool):
+            self.note(f"{name}: expected true or false, got {_kind(value)}")
+            return False
+        return value
+
+    def moment(self, name: str) -> datetime | None:
+        """Return a time with its zone (RFC 3339), as UTC; None where it is not there."""
+        value = self.take(name)
+        if value is None:
+            return None
+        try:
+            read = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        except ValueError:
+            read = None
+        if read is None or read.tzinfo is None:
+            self.note(f"{name}: expected a time such as 2027-01-31T12:00:00Z, got {_kind(value)}")
+            return datetime.min.replace(tzinfo=UTC)
+        return read.astimezone(UTC)
+
+    def texts(self, name: str, *, limit: int, each: int) -> tuple[str, ...] | None:
+        """Return a list of at most ``limit`` texts of at most ``each`` characters; None where it is not there."""
+        value = self.take(name)
+        if value is None:
+            return None
+        listed = value if isinstance(value, list) else [value]
+        wrong = [one for one in listed if not isinstance(one, str) or not one.isprintable() or not 0 < len(one) <= each]
+        if wrong or listed is not value or len(listed) > limit:
+            self.note(f"{name}: expected a list of at most {limit} texts of at most {each} characters")
+            return ()
+        return tuple(listed)
+
+    def has(self, name: str) -> bool:
+        """Whether the member is there and not yet asked for."""
+        return self._members.get(name) is not None
 
     def mapping(self, name: str) -> Fields:
         """Return the mapping ``name`` for reading."""

@@ -58,5 +58,5 @@ class SitePolicy:
 
 
 def register_selection(profiles: Iterable[MeasurementProfile], *, lock_register: int) -> tuple[int, ...]:
-    """Return the registers of ``profiles`` and the node lock's, ascending, each once."""
-    return tuple(sorted({lock_register, *(pcr for profile in profiles for pcr in profile.registers)}))
+    """Return the registers that ``profiles`` demand and the node lock's, ascending, each once."""
+    return tuple(sorted({lock_register, *(pcr for profile in profiles for pcr in profile.demanded_registers)}))

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import PolicyError
 from ..reasons import Reason
+from .assertions import Assertions, Lockdown
 from .fields import Fields
 from .identity import Admission, IdentityStatus, NodeIdentity, Role, TpmRecord
 from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
 API_VERSION = "attested-kubernetes.dev/v1alpha1"
 IDENTITY_KIND = "NodeIdentity"
@@ -31,8 +33,15 @@ MAX_VALUES = 64
 MAX_REFERENCE_EVENTS = 1024
 MAX_LABEL = 128
 MAX_EVENT_TEXT = 1025
+MAX_EVENT_KIND = 64
 MAX_KNOWN_BY = 256
+MAX_BOOT_OPTIONS = 128
+MAX_KERNELS = 64
+MAX_COMPONENTS = 16
+MAX_WORD = 256
+MAX_GENERATION = 1 << 40
 
+_VERSION = re.compile(r"[!-~]{0,64}[0-9][!-~]{0,64}")
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
 
@@ -143,13 +152,42 @@ def _profile(spec: Fields, name: str) -> MeasurementProfile:
                 pcr=event.number("pcr", below=FIRST_RESETTABLE_REGISTER),
                 digest=event.sha256("sha256"),
                 text=event.text("text", limit=MAX_EVENT_TEXT),
+                kind=event.text("type", limit=MAX_EVENT_KIND, default=""),
                 proven=True,
             )
             for event in spec.sequence("referenceEvents", limit=MAX_REFERENCE_EVENTS, optional=True)
         ),
+        assertions=_assertions(spec.mapping("assertions")) if spec.has("assertions") else Assertions(),
+        expires=spec.moment("expires"),
+        retired=spec.flag("retired"),
     )
     spec.finish()
     return profile
+
+
+def _assertions(told: Fields) -> Assertions:
+    found = Assertions(
+        secure_boot=told.flag("secureBoot"),
+        lockdown=told.choice("lockdown", Lockdown) if told.has("lockdown") else None,
+        boot_options=told.texts("bootOptions", limit=MAX_BOOT_OPTIONS, each=MAX_WORD),
+        firmware_minimum=told.matching("firmwareMinimum", _VERSION, "a version with a number in it")
+        if told.has("firmwareMinimum")
+        else "",
+        kernels=told.texts("kernels", limit=MAX_KERNELS, each=MAX_WORD) or (),
+        sbat_minimum=_sbat_minimum(told),
+    )
+    told.finish()
+    return found
+
+
+def _sbat_minimum(told: Fields) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in told.sequence("sbatMinimum", limit=MAX_COMPONENTS, optional=True):
+        component = one.text("component", limit=MAX_WORD)
+        if component in found:
+            one.note(f"component: {component} is listed twice")
+        found[component] = one.number("generation", below=MAX_GENERATION)
+    return found
 
 
 def render_profile(profile: MeasurementProfile) -> dict[str, Any]:
@@ -162,10 +200,41 @@ def render_profile(profile: MeasurementProfile) -> dict[str, Any]:
         ],
     }
     if profile.reference_events:
-        spec["referenceEvents"] = [
-            {"pcr": event.pcr, "sha256": event.digest.hex(), "text": event.text} for event in profile.reference_events
-        ]
+        spec["referenceEvents"] = [_event(event) for event in profile.reference_events]
+    rendered = _rendered_assertions(profile.assertions)
+    if rendered:
+        spec["assertions"] = rendered
+    if profile.expires is not None:
+        spec["expires"] = _moment(profile.expires)
+    if profile.retired:
+        spec["retired"] = True
     return _manifest(PROFILE_KIND, profile.name, spec)
+
+
+def _event(event: MeasuredEvent) -> dict[str, Any]:
+    told = {"type": event.kind} if event.kind else {}
+    return {"pcr": event.pcr, "sha256": event.digest.hex(), "text": event.text, **told}
+
+
+def _rendered_assertions(assertions: Assertions) -> dict[str, Any]:
+    """Return what is asserted; what is not is left out, except that no option at all is a demand too."""
+    told: dict[str, Any] = {
+        "secureBoot": assertions.secure_boot,
+        "lockdown": assertions.lockdown.value if assertions.lockdown else "",
+        "firmwareMinimum": assertions.firmware_minimum,
+        "kernels": list(assertions.kernels),
+        "sbatMinimum": [
+            {"component": name, "generation": least} for name, least in sorted(assertions.sbat_minimum.items())
+        ],
+    }
+    kept = {name: value for name, value in told.items() if value}
+    if assertions.boot_options is not None:
+        kept["bootOptions"] = list(assertions.boot_options)
+    return kept
+
+
+def _moment(time: datetime) -> str:
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def render_identity(identity: NodeIdentity) -> dict[str, Any]:

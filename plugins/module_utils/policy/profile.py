@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from .assertions import Assertions
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 FIRST_RESETTABLE_REGISTER = 16
 """Registers from here on can be reset by software or belong to D-RTM; no profile and no node lock may use them."""
@@ -40,7 +43,8 @@ class MeasuredEvent:
     """One event of a log, for explanation only.
 
     ``text`` describes it; ``proven`` says that the text's own hash is the digest, so nobody invented it; ``rank``
-    orders a list of findings: what a person understands best comes first (0).
+    orders a list of findings: what a person understands best comes first (0). ``index`` is its place in its log (None
+    where no log is at hand), ``kind`` the name of its type, which no digest covers.
     """
 
     pcr: int
@@ -48,22 +52,33 @@ class MeasuredEvent:
     text: str
     proven: bool = False
     rank: int = 9
+    index: int | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementProfile:
-    """A named set of accepted register values; a profile without registers accepts nobody.
+    """A named set of accepted register values with assertions; a profile without registers accepts nobody.
 
     ``registers``: PCR index to its accepted values; ``reference_events``: the events of the machine that it was learned
-    from, used to explain a deviation and never to accept anything.
+    from, used to explain a deviation and never to accept anything. ``expires``: from then on it accepts nobody;
+    ``retired``: it accepts nobody and is kept to be named.
     """
 
     name: str
     posture: Posture
     registers: Mapping[int, tuple[AllowedValue, ...]]
     reference_events: tuple[MeasuredEvent, ...] = ()
+    assertions: Assertions = field(default_factory=Assertions)
+    expires: datetime | None = None
+    retired: bool = False
 
     @property
     def accepts_nobody(self) -> bool:
-        """Whether the profile has no register, or a register without a value."""
-        return not self.registers or not all(self.registers.values())
+        """Whether the profile is retired, has no register, or a register without a value."""
+        return self.retired or not self.registers or not all(self.registers.values())
+
+    @property
+    def demanded_registers(self) -> tuple[int, ...]:
+        """The registers to quote: those with values, and those that assertions are read from; none once retired."""
+        return () if self.retired else tuple(sorted({*self.registers, *self.assertions.registers}))

@@ -29,6 +29,7 @@ from ..policy import DEFAULT_REGISTERS, register_selection
 from ..reasons import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from ..attestation import Challenge, ChallengeRecord
@@ -78,10 +79,12 @@ class Verifier:
     clock: Clock
     random: Random
 
-    def enroll(self, port: NodePort) -> VerifiedMachine:
-        """Return the machine behind ``port``: which TPM, what it booted; no policy is asked."""
-        selection = (*DEFAULT_REGISTERS, _LOCK_REGISTER)
-        asked = self._ask(port, Purpose.ENROLL, selection)
+    def enroll(self, port: NodePort, *, registers: Iterable[int] = DEFAULT_REGISTERS) -> VerifiedMachine:
+        """Return the machine behind ``port``: which TPM, what it booted; no policy is asked.
+
+        ``registers`` are quoted beside the node lock's: all that is to be learned from, or read.
+        """
+        asked = self._ask(port, Purpose.ENROLL, tuple(sorted({*registers, _LOCK_REGISTER})))
         return verify_machine(
             asked.bound,
             record=asked.record,

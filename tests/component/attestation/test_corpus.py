@@ -107,15 +107,15 @@ def test_tpm2_eventlog_replays_each_log_to_our_values(name: str) -> None:
 
 @pytest.mark.parametrize("name", boots.names())
 def test_tpm2_eventlog_reads_each_event_as_we_do(name: str) -> None:
-    """Register, type and digest of every event, in order; EV_NO_ACTION extends nothing and is not among ours."""
+    """Number, register, type and digest of every event; EV_NO_ACTION extends nothing and is not among ours."""
     told = read_log(boots.BOOTS / name / "eventlog.bin")
     theirs = [
-        (int(one["pcr"]), one["kind"], _DIGEST.findall(one["rest"])[0])
+        (int(one["number"]), int(one["pcr"]), one["kind"], _DIGEST.findall(one["rest"])[0])
         for one in _EVENT.finditer(told)
         if one["kind"] != "EV_NO_ACTION"
     ]
     log = parse_firmware_log(boots.load(name).firmware)
-    assert [(one.pcr, kinds.name(one.kind), one.digests[ALG_SHA256].hex()) for one in log.events] == theirs
+    assert [(one.number, one.pcr, kinds.name(one.kind), one.digests[ALG_SHA256].hex()) for one in log.events] == theirs
     assert len(theirs) > 35
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from . import kinds
 from .describe import describe, printable
+from .facts import boot_facts
 from .nodelock import (
     DEFAULT_REGISTER,
     LOCK_KIND,
@@ -15,6 +16,7 @@ from .nodelock import (
     read_lock,
     require_lock_register,
 )
+from .reading import TOPICS, BootLine, read_boot
 from .replay import extend, initial_value, replay, verify_replay
 from .tcg import parse_firmware_log
 from .types import FirmwareEvent, FirmwareLog, UserspaceRecord
@@ -23,11 +25,14 @@ from .userspace import parse_records
 __all__ = [
     "DEFAULT_REGISTER",
     "LOCK_KIND",
+    "TOPICS",
+    "BootLine",
     "FirmwareEvent",
     "FirmwareLog",
     "LockReading",
     "LockState",
     "UserspaceRecord",
+    "boot_facts",
     "describe",
     "extend",
     "initial_value",
@@ -35,6 +40,7 @@ __all__ = [
     "parse_firmware_log",
     "parse_records",
     "printable",
+    "read_boot",
     "read_lock",
     "replay",
     "require_lock_register",

@@ -43,7 +43,7 @@ def describe(
     """Return every event of both logs in words; ``command_line`` (/proc/cmdline) is believed by its hash only."""
     hint = command_line.rstrip(b"\n\x00").decode(errors="replace")
     told = [_firmware_event(event, hint) for event in firmware.events]
-    return (*told, *(_userspace_event(record) for record in userspace))
+    return (*told, *(_userspace_event(record, index) for index, record in enumerate(userspace)))
 
 
 def printable(text: str) -> str:
@@ -55,22 +55,27 @@ def printable(text: str) -> str:
 
 
 def _firmware_event(event: FirmwareEvent, hint: str) -> MeasuredEvent:
-    digest = event.digests.get(ALG_SHA256, b"")
     words = _DESCRIBERS.get(event.kind, _other)(event, hint)
-    return _measured(event.pcr, digest, words)
+    return _measured(event, words, index=event.number, kind=kinds.name(event.kind))
 
 
-def _userspace_event(record: UserspaceRecord) -> MeasuredEvent:
-    digest = record.digests.get(ALG_SHA256, b"")
-    return _measured(
-        record.pcr, digest, _Words(f"{record.kind}: {record.text}", (record.text.encode(errors="replace"),))
-    )
+def _userspace_event(record: UserspaceRecord, index: int) -> MeasuredEvent:
+    words = _Words(f"{record.kind}: {record.text}", (record.text.encode(errors="replace"),))
+    return _measured(record, words, index=index, kind="systemd")
 
 
-def _measured(pcr: int, digest: bytes, words: _Words) -> MeasuredEvent:
+def _measured(event: FirmwareEvent | UserspaceRecord, words: _Words, *, index: int, kind: str) -> MeasuredEvent:
+    digest = event.digests.get(ALG_SHA256, b"")
     proven = any(hashlib.sha256(candidate).digest() == digest for candidate in words.hashed)
-    rank = words.rank if proven else _RANK_TOLD
-    return MeasuredEvent(pcr=pcr, digest=digest, text=printable(words.text), proven=proven, rank=rank)
+    return MeasuredEvent(
+        pcr=event.pcr,
+        digest=digest,
+        text=printable(words.text),
+        proven=proven,
+        rank=words.rank if proven else _RANK_TOLD,
+        index=index,
+        kind=kind,
+    )
 
 
 def _other(event: FirmwareEvent, _hint: str) -> _Words:
@@ -115,7 +120,7 @@ def _partitions(event: FirmwareEvent, _hint: str) -> _Words:
 def _tagged(event: FirmwareEvent, hint: str) -> _Words:
     tag = kinds.tag(event.data)
     if tag == kinds.TAG_LOAD_OPTIONS:
-        return _command_line(event, hint, f"{hint}\x00".encode("utf-16-le"))
+        return _command_line(event, hint, *load_options(hint))
     return _Words("initrd" if tag == kinds.TAG_INITRD else f"tagged event {tag:#x}")
 
 
@@ -139,11 +144,17 @@ def _section(event: FirmwareEvent, section: str, hint: str) -> _Words:
     return _Words(f"contents of the kernel image's section {section}")
 
 
-def _command_line(event: FirmwareEvent, hint: str, hashed: bytes) -> _Words:
+def _command_line(event: FirmwareEvent, hint: str, *hashed: bytes) -> _Words:
     where = "section .cmdline" if event.kind == kinds.EV_IPL else "load options"
-    if hashlib.sha256(hashed).digest() != event.digests.get(ALG_SHA256):
+    if event.digests.get(ALG_SHA256) not in {hashlib.sha256(one).digest() for one in hashed}:
         return _Words(f"kernel command line ({where}), text not known")
-    return _Words(f"kernel command line ({where}): {hint}", (hashed,), _RANK_COMMAND_LINE)
+    return _Words(f"kernel command line ({where}): {hint}", hashed, _RANK_COMMAND_LINE)
+
+
+def load_options(command_line: str) -> tuple[bytes, bytes]:
+    """Return what the kernel's EFI stub hashes for a command line: systemd-stub ends it with a zero, GRUB does not."""
+    plain = command_line.encode("utf-16-le", errors="replace")
+    return f"{command_line}\x00".encode("utf-16-le", errors="replace"), plain
 
 
 _DESCRIBERS: dict[int, Callable[[FirmwareEvent, str], _Words]] = {

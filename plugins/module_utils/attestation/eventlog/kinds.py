@@ -27,6 +27,24 @@ EV_EFI_PLATFORM_FIRMWARE_BLOB = 0x80000008
 EV_EFI_VARIABLE_BOOT2 = 0x8000000C
 EV_EFI_VARIABLE_AUTHORITY = 0x800000E0
 
+SECTIONS = (
+    ".linux",
+    ".osrel",
+    ".cmdline",
+    ".initrd",
+    ".ucode",
+    ".splash",
+    ".dtb",
+    ".uname",
+    ".sbat",
+    ".pcrpkey",
+    ".profile",
+    ".dtbauto",
+    ".hwids",
+    ".efifw",
+)
+"""Sections of a unified kernel image in the order in which systemd-stub measures them (UAPI.5; systemd-stub(7))."""
+
 TAG_LOAD_OPTIONS = 0x8F3B22ED
 TAG_INITRD = 0x8F3B22EC
 
@@ -72,6 +90,12 @@ _NAMES = {
     0x800000E2: "EV_EFI_SPDM_FIRMWARE_CONFIG",
 }
 
+GLOBAL_VARIABLE = bytes.fromhex("61dfe48bca93d211aa0d00e098032b8c")
+"""EFI_GLOBAL_VARIABLE, the vendor of SecureBoot, PK and KEK (UEFI 2.10, 3.3)."""
+
+SHIM_LOCK = bytes.fromhex("50ab5d6046e00043abb63dd810dd8b23")
+"""The vendor of shim's variables (SbatLevel, MokListRT)."""
+
 _GUID_BYTES = 16
 _VARIABLE_HEAD = _GUID_BYTES + 8 + 8
 _IMAGE_HEAD = 32
@@ -86,10 +110,11 @@ _MAX_SECTION_NAME = 8
 
 
 class EfiVariable(NamedTuple):
-    """UEFI_VARIABLE_DATA: its name and its value."""
+    """UEFI_VARIABLE_DATA: its name, its value and its vendor's GUID as it is stored (little-endian fields)."""
 
     name: str
     value: bytes
+    vendor: bytes
 
 
 def name(kind: int) -> str:
@@ -112,7 +137,7 @@ def efi_variable(data: bytes) -> EfiVariable | None:
     if len(data) != _VARIABLE_HEAD + name_bytes + value_bytes:
         return None
     value_at = _VARIABLE_HEAD + name_bytes
-    return EfiVariable(utf16(data[_VARIABLE_HEAD:value_at]), data[value_at:])
+    return EfiVariable(utf16(data[_VARIABLE_HEAD:value_at]), data[value_at:], data[:_GUID_BYTES])
 
 
 def image_path(data: bytes) -> str:

@@ -83,7 +83,7 @@ def _all_events(cursor: _Cursor) -> Iterator[FirmwareEvent]:
         count += 1
         if count > MAX_EVENTS:
             raise malformed(_LOG, f"at most {MAX_EVENTS} events", "more")
-        yield _event(cursor, sizes)
+        yield _event(cursor, sizes, count)
 
 
 def _header(cursor: _Cursor) -> dict[int, int]:
@@ -112,7 +112,7 @@ def _algorithm(body: _Cursor) -> tuple[int, int]:
     return alg, size
 
 
-def _event(cursor: _Cursor, sizes: dict[int, int]) -> FirmwareEvent:
+def _event(cursor: _Cursor, sizes: dict[int, int], number: int) -> FirmwareEvent:
     pcr, kind, count = cursor.number(4), cursor.number(4), cursor.number(4)
     if count != len(sizes):
         raise malformed(_LOG, f"{len(sizes)} digests an event", f"{count}")
@@ -122,7 +122,7 @@ def _event(cursor: _Cursor, sizes: dict[int, int]) -> FirmwareEvent:
         if alg not in sizes or alg in digests:
             raise malformed(_LOG, "one digest of each algorithm of the header", f"algorithm {alg:#06x}")
         digests[alg] = cursor.take(sizes[alg])
-    return FirmwareEvent(pcr=pcr, kind=kind, digests=digests, data=cursor.take(cursor.number(4)))
+    return FirmwareEvent(pcr=pcr, kind=kind, digests=digests, data=cursor.take(cursor.number(4)), number=number)
 
 
 def _in_range(event: FirmwareEvent) -> FirmwareEvent:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...errors import Refusal
@@ -20,12 +20,16 @@ REGISTERS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirmwareEvent:
-    """One event of the firmware's log (TCG_PCR_EVENT2); ``digests`` maps TPM algorithm numbers to digests."""
+    """One event of the firmware's log (TCG_PCR_EVENT2); ``digests`` maps TPM algorithm numbers to digests.
+
+    ``number``: its place in the log, as tpm2_eventlog counts (the header is 0); two events are the same without it.
+    """
 
     pcr: int
     kind: int
     digests: Mapping[int, bytes]
     data: bytes
+    number: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ def profile(
 
 
 def event(digest: bytes, text: str, *, pcr: int = 4, rank: int = 9) -> MeasuredEvent:
-    return MeasuredEvent(pcr=pcr, digest=digest, text=text, rank=rank)
+    return MeasuredEvent(pcr=pcr, digest=digest, text=text, rank=rank, proven=True)
 
 
 def mismatch(
@@ -99,8 +99,8 @@ def test_an_empty_profile_beside_a_good_one_accepts_nobody() -> None:
 def test_every_deviating_register_is_named() -> None:
     error = mismatch([profile(registers={4: (A, B), 7: (B,), 9: (C,)})], {4: C, 9: C})
     assert [str(one) for one in error.registers] == [
-        f"PCR 4: expected {A.hex()} or {B.hex()}, got {C.hex()}",
-        f"PCR 7: expected {B.hex()}, not quoted",
+        f"PCR 4: expected {A.hex()} (label-a) or {B.hex()} (label-b), got {C.hex()}",
+        f"PCR 7: expected {B.hex()} (label-b), not quoted",
     ]
 
 
@@ -158,9 +158,12 @@ def test_a_changed_command_line_is_named_with_both_texts() -> None:
     tampered = f"{plain} systemd.unit=multi-user.target attested.tampered=1"
     assert [one.pcr for one in error.registers] == [4, 9, 11]
     assert [str(one) for one in error.events[:2]] == [
-        f"PCR {pcr} event: expected 'kernel command line ({where}): {plain}', "
+        f"PCR {pcr} event {index} ({kind}): expected 'kernel command line ({where}): {plain}', "
         f"got 'kernel command line ({where}): {tampered}'"
-        for pcr, where in ((9, "load options"), (11, "section .cmdline"))
+        for pcr, index, kind, where in (
+            (9, 41, "EV_EVENT_TAG", "load options"),
+            (11, 33, "EV_IPL", "section .cmdline"),
+        )
     ]
     assert len(error.events) == 3
     assert error.message.startswith(

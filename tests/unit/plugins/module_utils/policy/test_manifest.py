@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     Admission,
     AllowedValue,
+    Assertions,
     IdentityStatus,
+    Lockdown,
     Manifests,
     MeasuredEvent,
     MeasurementProfile,
@@ -104,6 +108,38 @@ def test_a_status_is_never_a_problem(status: object) -> None:
     assert parse_objects([("api", live)]).identities == (IDENTITY,)
 
 
+def test_assertions_expiry_and_retirement_are_written_and_read_back() -> None:
+    whole = dataclasses.replace(
+        PROFILE,
+        assertions=Assertions(
+            secure_boot=True,
+            lockdown=Lockdown.CONFIDENTIALITY,
+            boot_options=("root=*", "quiet"),
+            firmware_minimum="2025.02",
+            kernels=("6.12.117+deb13-cloud-amd64",),
+            sbat_minimum={"sbat": 2025021800, "shim": 4},
+        ),
+        expires=datetime(2027, 1, 31, 12, tzinfo=UTC),
+        retired=True,
+    )
+    text = render_document(render_profile(whole))
+    assert parse_documents([("p.yml", text)]).profiles == (whole,)
+    assert "expires: '2027-01-31T12:00:00Z'" in text
+
+
+def test_an_expiry_without_quotes_is_read_as_the_same_time() -> None:
+    """YAML has times of its own."""
+    text = render_document(render_profile(PROFILE)) + "  expires: 2027-01-31T13:00:00+01:00\n"
+    assert parse_documents([("p.yml", text)]).profiles[0].expires == datetime(2027, 1, 31, 12, tzinfo=UTC)
+
+
+def test_no_option_at_all_is_a_demand_that_is_kept() -> None:
+    """An empty list is another profile than no list."""
+    strict = dataclasses.replace(PROFILE, assertions=Assertions(boot_options=()))
+    assert parse_objects([("p", render_profile(strict))]).profiles == (strict,)
+    assert "assertions" not in render_profile(PROFILE)["spec"]
+
+
 def test_an_empty_profile_can_be_read_and_accepts_nobody() -> None:
     hollow = changed(render_profile(PROFILE), "spec/registers", [])
     assert parse_objects([("p.yml", hollow)]).profiles[0].accepts_nobody
@@ -122,7 +158,7 @@ def test_an_empty_profile_can_be_read_and_accepts_nobody() -> None:
         ("metadata/name", "x" * 254, "name: expected a DNS name"),
         ("spec", ..., "site.yml.spec: expected a mapping, got nothing"),
         ("spec", {7: 8}, "site.yml.spec: expected a mapping, got a dict"),
-        ("spec/assertions", [], "site.yml.spec: 'assertions': unknown field"),
+        ("spec/assertion", [], "site.yml.spec: 'assertion': unknown field"),
         ("spec/posture", "all", "posture: expected one of boot, root, runtime, got 'all'"),
         ("spec/posture", ..., "posture: expected one of boot, root, runtime, got nothing"),
         ("spec/registers", ..., "registers: expected a list of at most 16 entries, got nothing"),
@@ -151,6 +187,24 @@ def test_an_empty_profile_can_be_read_and_accepts_nobody() -> None:
         ("spec/registers/0/values/0/note", "x", "values[0]: 'note': unknown field"),
         ("spec/referenceEvents", "x", "referenceEvents: expected a list of at most 1024 entries, got 'x'"),
         ("spec/referenceEvents/0/rank", 0, "referenceEvents[0]: 'rank': unknown field"),
+        ("spec/referenceEvents/0/type", 4, "referenceEvents[0]: type: expected a text"),
+        ("spec/assertions", [], "site.yml.spec.assertions: expected a mapping, got a list"),
+        ("spec/assertions", {"secureboot": True}, "assertions: 'secureboot': unknown field"),
+        ("spec/assertions", {"secureBoot": "yes"}, "assertions: secureBoot: expected true or false, got 'yes'"),
+        ("spec/assertions", {"lockdown": "none"}, "lockdown: expected one of integrity, confidentiality, got 'none'"),
+        ("spec/assertions", {"bootOptions": "quiet"}, "bootOptions: expected a list of at most 128 texts"),
+        ("spec/assertions", {"bootOptions": ["a"] * 129}, "bootOptions: expected a list of at most 128 texts"),
+        ("spec/assertions", {"bootOptions": [""]}, "bootOptions: expected a list of at most 128 texts"),
+        ("spec/assertions", {"kernels": [6.12]}, "kernels: expected a list of at most 64 texts"),
+        ("spec/assertions", {"firmwareMinimum": "new"}, "firmwareMinimum: expected a version with a number in it"),
+        (
+            "spec/assertions",
+            {"sbatMinimum": [{"component": "shim", "generation": 4}, {"component": "shim", "generation": 1}]},
+            "sbatMinimum[1]: component: shim is listed twice",
+        ),
+        ("spec/expires", "tomorrow", "expires: expected a time such as 2027-01-31T12:00:00Z, got 'tomorrow'"),
+        ("spec/expires", "2027-01-31T12:00:00", "expires: expected a time such as"),
+        ("spec/retired", 1, "retired: expected true or false, got 1"),
     ],
 )
 def test_a_malformed_profile_is_refused(path: str, value: object, problem: str) -> None:

@@ -1,0 +1,155 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Assertions: rules beyond digests, held against what the logs of a boot prove.
+
+What is not proven does not hold. An assertion is as strong as the code that measured: it needs a register that says
+which code that was, so a profile without registers accepts nobody, whatever it asserts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ..reasons import Reason
+from .facts import boot_options, given_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from .facts import BootFacts
+
+FIRMWARE_REGISTER, SECURE_BOOT_REGISTER, GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER = 0, 7, 8, 9, 11
+"""Which registers a fact of each kind is read from."""
+
+_NUMBER = re.compile(r"\d+")
+
+
+class Lockdown(Enum):
+    """What the kernel is told to keep root from (``lockdown=`` on its command line)."""
+
+    INTEGRITY = "integrity"
+    CONFIDENTIALITY = "confidentiality"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assertions:
+    """What a profile demands beside its registers' values; an empty member demands nothing.
+
+    ``boot_options``: the only options that a command line may have, each as it is or as ``name=*``; None: any.
+    ``firmware_minimum``: the least firmware version, number by number. ``kernels``: the accepted releases
+    (``uname -r``). ``sbat_minimum``: component to the least generation of shim's revocation level.
+    """
+
+    secure_boot: bool = False
+    lockdown: Lockdown | None = None
+    boot_options: tuple[str, ...] | None = None
+    firmware_minimum: str = ""
+    kernels: tuple[str, ...] = ()
+    sbat_minimum: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def registers(self) -> tuple[int, ...]:
+        """The registers that must be quoted for the facts that are demanded, ascending."""
+        wanted = set()
+        if self.secure_boot or self.sbat_minimum:
+            wanted.add(SECURE_BOOT_REGISTER)
+        if self.lockdown or self.boot_options is not None:
+            wanted |= {GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER}
+        if self.firmware_minimum:
+            wanted.add(FIRMWARE_REGISTER)
+        if self.kernels:
+            wanted.add(IMAGE_REGISTER)
+        return tuple(sorted(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAssertion:
+    """An assertion that does not hold: its code, and what was expected and came."""
+
+    reason: Reason
+    expected: str
+    got: str
+
+    def __str__(self) -> str:
+        """Return it as a clause."""
+        return f"assertion: expected {self.expected}, got {self.got}"
+
+
+def failed_assertions(assertions: Assertions, facts: BootFacts) -> tuple[FailedAssertion, ...]:
+    """Return every assertion that does not hold, in a fixed order; none means that all hold."""
+    checks = (_secure_boot, _lockdown, _boot_options, _firmware, _kernel, _sbat)
+    return tuple(failed for check in checks for failed in check(assertions, facts))
+
+
+def _secure_boot(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+    if assertions.secure_boot and facts.secure_boot is not True:
+        got = "a log that does not prove it" if facts.secure_boot is None else "it off"
+        yield FailedAssertion(Reason.SECURE_BOOT_OFF, "Secure Boot on", got)
+
+
+def _lockdown(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+    wanted = assertions.lockdown
+    if wanted is None:
+        return
+    enough = {"lockdown=confidentiality"} | ({"lockdown=integrity"} if wanted is Lockdown.INTEGRITY else set())
+    expected = f"lockdown={wanted.value} on the kernel's command line"
+    for line in facts.command_lines:
+        told = [word for word in boot_options(line) if word.startswith("lockdown=")]
+        if not told or not set(told) <= enough:
+            yield FailedAssertion(Reason.LOCKDOWN_NOT_PROVEN, expected, " and ".join(told) or "none")
+    if not facts.command_lines:
+        yield FailedAssertion(Reason.LOCKDOWN_NOT_PROVEN, expected, "no command line that the log proves")
+
+
+def _boot_options(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+    allowed = assertions.boot_options
+    if allowed is None:
+        return
+    expected = f"no other boot option than {' '.join(allowed) or 'none'}"
+    for line in facts.command_lines:
+        unknown = [word for word in given_options(line) if not _is_allowed(word, allowed)]
+        if unknown:
+            yield FailedAssertion(Reason.BOOT_OPTION_UNKNOWN, expected, " ".join(unknown))
+    if not facts.command_lines:
+        got = "no command line that the log proves"
+        yield FailedAssertion(Reason.BOOT_OPTION_UNKNOWN, expected, got)
+
+
+def _is_allowed(word: str, allowed: tuple[str, ...]) -> bool:
+    name, mark, _value = word.partition("=")
+    return word in allowed or (bool(mark) and f"{name}=*" in allowed)
+
+
+def _firmware(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+    least, got = assertions.firmware_minimum, facts.firmware_version
+    if least and (not got or _numbers(got) < _numbers(least)):
+        yield FailedAssertion(
+            Reason.FIRMWARE_TOO_OLD,
+            f"firmware {least} or later",
+            repr(got) if got else "no version that the log proves",
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in _NUMBER.findall(version))
+
+
+def _kernel(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+    accepted = assertions.kernels
+    if accepted and facts.kernel not in {hashlib.sha256(one.encode()).digest() for one in accepted}:
+        got = f"one whose hash is {facts.kernel.hex()}" if facts.kernel else "no release in the log"
+        yield FailedAssertion(Reason.KERNEL_NOT_ACCEPTED, f"a kernel of the releases {', '.join(accepted)}", got)
+
+
+def _sbat(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+    for component, least in sorted(assertions.sbat_minimum.items()):
+        got = facts.sbat_level.get(component, 0)
+        if got < least:
+            yield FailedAssertion(
+                Reason.SBAT_TOO_OLD, f"SBAT level {component} {least} or later", str(got or "none that the log proves")
+            )

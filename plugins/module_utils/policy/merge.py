@@ -1,0 +1,107 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Several machines, one profile: what differs between them, and the profile that accepts each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import PolicyError
+from ..reasons import Reason
+from .assertions import Assertions, Lockdown
+from .decision import event_deviations
+from .profile import AllowedValue, MeasurementProfile, Posture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .decision import EventDeviation
+
+_ORDER = (Posture.BOOT, Posture.ROOT, Posture.RUNTIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A register in which profiles differ: who has which value, and the events that make the difference."""
+
+    pcr: int
+    values: tuple[AllowedValue, ...]
+    events: tuple[EventDeviation, ...]
+
+    def __str__(self) -> str:
+        """Return it as lines: the values with their labels, then what was measured otherwise."""
+        told = [f"PCR {self.pcr}: {value.label} has {value.digest.hex()}" for value in self.values]
+        return "\n".join([*told, *(f"  {event}" for event in self.events)])
+
+
+def differences(profiles: Sequence[MeasurementProfile]) -> tuple[Difference, ...]:
+    """Return the registers in which not all profiles accept the same, ascending; events against the first of them."""
+    first, *others = profiles
+    found = []
+    for pcr in sorted({pcr for profile in profiles for pcr in profile.registers}):
+        accepted = [frozenset(value.digest for value in one.registers.get(pcr, ())) for one in profiles]
+        if len(set(accepted)) > 1:
+            told = (
+                deviation
+                for other in others
+                for deviation in event_deviations(first.reference_events, other.reference_events, [pcr])
+            )
+            found.append(Difference(pcr=pcr, values=_values(profiles, pcr), events=tuple(dict.fromkeys(told))))
+    return tuple(found)
+
+
+def merge_profiles(name: str, profiles: Sequence[MeasurementProfile]) -> MeasurementProfile:
+    """Return the profile that accepts what any of ``profiles`` accepts, register by register; the first one explains.
+
+    Values mix: a machine with the firmware of one and the kernel of another is accepted too. Where that is not wanted,
+    keep the profiles side by side. Raises `PolicyError` PROFILES_UNLIKE where they hold other registers or one accepts
+    nobody.
+    """
+    held = {tuple(sorted(one.registers)) for one in profiles}
+    empty = [one.name for one in profiles if one.accepts_nobody]
+    if len(held) != 1 or empty:
+        told = "; ".join(f"{one.name} with {sorted(one.registers)}" for one in profiles) or "none"
+        raise PolicyError(
+            f"expected profiles of the same registers that accept somebody, got {told}", reason=Reason.PROFILES_UNLIKE
+        )
+    return MeasurementProfile(
+        name=name,
+        posture=min((one.posture for one in profiles), key=_ORDER.index),
+        registers={pcr: _values(profiles, pcr) for pcr in held.pop()},
+        reference_events=profiles[0].reference_events,
+        assertions=_common([one.assertions for one in profiles]),
+        expires=min((one.expires for one in profiles if one.expires), default=None),
+    )
+
+
+def _values(profiles: Iterable[MeasurementProfile], pcr: int) -> tuple[AllowedValue, ...]:
+    """Return every accepted value once, with all the labels that it has."""
+    labels: dict[bytes, list[str]] = {}
+    for profile in profiles:
+        for value in profile.registers.get(pcr, ()):
+            known = labels.setdefault(value.digest, [])
+            known += [] if value.label in known else [value.label]
+    return tuple(AllowedValue(digest, ", ".join(names)[:128]) for digest, names in labels.items())
+
+
+def _common(every: Sequence[Assertions]) -> Assertions:
+    """Return what all of them demand: a merged profile never refuses what one of its parts accepts."""
+    lockdowns = [one.lockdown for one in every if one.lockdown]
+    options = [one.boot_options for one in every if one.boot_options is not None]
+    weakest = Lockdown.INTEGRITY if Lockdown.INTEGRITY in lockdowns else Lockdown.CONFIDENTIALITY
+    components = set.intersection(*(set(one.sbat_minimum) for one in every))
+    minimums = {one.firmware_minimum for one in every}
+    return Assertions(
+        secure_boot=all(one.secure_boot for one in every),
+        lockdown=weakest if len(lockdowns) == len(every) else None,
+        boot_options=tuple(dict.fromkeys(word for words in options for word in words))
+        if len(options) == len(every)
+        else None,
+        firmware_minimum=minimums.pop() if len(minimums) == 1 else "",
+        kernels=tuple(dict.fromkeys(one for part in every for one in part.kernels))
+        if all(part.kernels for part in every)
+        else (),
+        sbat_minimum={name: min(one.sbat_minimum[name] for one in every) for name in sorted(components)},
+    )

@@ -1,0 +1,227 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a log proves, and every way in which it may lie about it (S9): refused, or not proven."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
+    FirmwareEvent,
+    FirmwareLog,
+    boot_facts,
+    describe,
+    extend,
+    kinds,
+    parse_firmware_log,
+    parse_records,
+    replay,
+    verify_replay,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import BootFacts
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
+from ansible_collections.attested.kubernetes.tests.support import boots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PLAIN = "root=LABEL=root rw console=ttyS0 quiet systemd.show_status=auto"
+GRUB_LINE = "/boot/vmlinuz-6.12.117+deb13-cloud-amd64 root=LABEL=root ro console=ttyS0 quiet systemd.show_status=auto"
+EV_UNUSED = 2
+
+
+def firmware_of(name: str) -> FirmwareLog:
+    return parse_firmware_log(boots.load(name).firmware)
+
+
+def facts_of(name: str, firmware: FirmwareLog | None = None, **options: Any) -> BootFacts:
+    chosen = {"quoted": range(24), "command_line": boots.load(name).command_line, **options}
+    return boot_facts(firmware or firmware_of(name), **chosen)
+
+
+def event(pcr: int, data: bytes, *, hashed: bytes | None = None, kind: int = kinds.EV_IPL) -> FirmwareEvent:
+    digest = hashlib.sha256(data if hashed is None else hashed).digest()
+    return FirmwareEvent(pcr=pcr, kind=kind, digests={ALG_SHA256: digest}, data=data)
+
+
+def with_events(name: str, *more: FirmwareEvent) -> FirmwareLog:
+    firmware = firmware_of(name)
+    return dataclasses.replace(firmware, events=(*firmware.events, *more))
+
+
+def changed(
+    name: str, which: Callable[[FirmwareEvent], bool], **changes: Any
+) -> tuple[FirmwareLog, list[FirmwareEvent]]:
+    """The log with ``changes`` in the events that ``which`` picks, and those events as they are now."""
+    firmware = firmware_of(name)
+    events = [dataclasses.replace(one, **changes) if which(one) else one for one in firmware.events]
+    touched = [new for new, old in zip(events, firmware.events, strict=True) if which(old)]
+    assert touched
+    return dataclasses.replace(firmware, events=tuple(events)), touched
+
+
+def variable(name: str) -> Callable[[FirmwareEvent], bool]:
+    def holds(one: FirmwareEvent) -> bool:
+        found = kinds.efi_variable(one.data)
+        return found is not None and found.name == name
+
+    return holds
+
+
+@pytest.mark.parametrize(
+    ("name", "secure_boot", "line", "version", "level"),
+    [
+        ("deb13-base", False, PLAIN, "2025.02-8+deb13u1", {}),
+        ("deb13-firmware", False, PLAIN, "", {}),
+        ("deb13-secureboot", True, PLAIN, "2025.02-8+deb13u1", {}),
+        ("deb13-grub", False, GRUB_LINE, "2025.02-8+deb13u1", {"sbat": 2021030218}),
+        (
+            "deb13-grub-secureboot",
+            True,
+            GRUB_LINE,
+            "2025.02-8+deb13u1",
+            {"sbat": 2025021800, "shim": 4, "grub": 5},
+        ),
+        ("deb12-base", False, PLAIN, "2025.02-8+deb13u1", {}),
+    ],
+)
+def test_what_a_recorded_boot_proves(
+    name: str, secure_boot: bool, line: str, version: str, level: dict[str, int]
+) -> None:
+    facts = facts_of(name)
+    assert (facts.secure_boot, facts.command_lines, facts.firmware_version) == (secure_boot, (line,), version)
+    assert facts.sbat_level == level
+
+
+def test_the_kernels_release_is_proven_where_the_stub_measures_it() -> None:
+    """systemd-stub 252 does not measure the section."""
+    assert facts_of("deb13-base").kernel == hashlib.sha256(b"6.12.117+deb13-cloud-amd64").digest()
+    assert facts_of("deb12-base").kernel == b""
+
+
+def test_a_register_that_was_not_quoted_proves_nothing() -> None:
+    assert facts_of("deb13-secureboot", quoted=(4, 15)) == BootFacts()
+
+
+@pytest.mark.parametrize("hint", [b"", b"root=LABEL=root rw", b"\xff\xfe"])
+def test_a_false_hint_proves_no_command_line(hint: bytes) -> None:
+    assert facts_of("deb13-base", command_line=hint).command_lines == ()
+
+
+def test_retyped_events_of_secure_boot_still_say_what_was_measured() -> None:
+    """S9: the type is not hashed, so it decides nothing: off stays off."""
+    firmware, _touched = changed("deb13-secbootfw-off", lambda one: one.pcr == 7, kind=EV_UNUSED)
+    assert replay(firmware, ()) == replay(firmware_of("deb13-secbootfw-off"), ())
+    assert facts_of("deb13-secbootfw-off", firmware).secure_boot is False
+
+
+def test_changed_data_of_the_secure_boot_event_is_not_proven() -> None:
+    """S9: the log says on, its digest is that of off."""
+    data = next(one.data for one in firmware_of("deb13-secureboot").events if variable("SecureBoot")(one))
+    firmware, touched = changed("deb13-secbootfw-off", variable("SecureBoot"), data=data)
+    assert facts_of("deb13-secbootfw-off", firmware).secure_boot is None
+    told = next(one for one in describe(firmware, ()) if one.digest == touched[0].digests[ALG_SHA256])
+    assert (told.text, told.proven) == ("EFI variable SecureBoot = 01", False)
+
+
+def test_a_secure_boot_event_that_was_appended_counts_for_nothing() -> None:
+    """S9: who rules the machine later extends the digest of on; firmware's own first event stays the first."""
+    fake = next(one for one in firmware_of("deb13-secureboot").events if variable("SecureBoot")(one))
+    assert facts_of("deb13-base", with_events("deb13-base", fake)).secure_boot is False
+
+
+def test_a_secure_boot_event_without_a_separator_behind_it_is_not_proven() -> None:
+    firmware = firmware_of("deb13-secureboot")
+    kept = tuple(one for one in firmware.events if one.pcr != 7 or variable("SecureBoot")(one))
+    assert facts_of("deb13-secureboot", dataclasses.replace(firmware, events=kept)).secure_boot is None
+
+
+def test_a_variable_of_another_vendor_is_not_secure_boot() -> None:
+    firmware = firmware_of("deb13-secureboot")
+    first = next(one for one in firmware.events if one.pcr == 7)
+    forged = event(7, kinds.SHIM_LOCK + first.data[16:])
+    events = tuple(forged if one is first else one for one in firmware.events)
+    assert facts_of("deb13-secureboot", dataclasses.replace(firmware, events=events)).secure_boot is None
+
+
+def test_load_options_that_were_appended_prove_no_command_line() -> None:
+    """The real ones are the first event of their register, and stay that whatever the log calls them."""
+    name = "deb13-cmdline"
+    tagged = kinds.TAG_LOAD_OPTIONS.to_bytes(4, "little") + bytes(4)
+    fake = event(9, tagged, hashed=f"{PLAIN}\0".encode("utf-16-le"), kind=kinds.EV_EVENT_TAG)
+    assert facts_of(name, with_events(name, fake), command_line=PLAIN.encode()).command_lines == ()
+
+
+def test_a_command_line_that_grub_was_told_counts_under_any_label() -> None:
+    """S9: the label in front of a command is not hashed."""
+    name = "deb13-grub"
+    other = f"{GRUB_LINE} init=/bin/sh"
+    relabelled = (event(8, f"grub_cmd: {text}".encode(), hashed=text.encode()) for text in (f"linux {other}", other))
+    assert facts_of(name, with_events(name, *relabelled)).command_lines == (GRUB_LINE, other)
+
+
+def test_an_event_of_grub_without_a_proven_text_leaves_no_command_line_proven() -> None:
+    name = "deb13-grub"
+    assert facts_of(name, with_events(name, event(8, b"grub_cmd: true", hashed=b"else"))).command_lines == ()
+
+
+def test_a_section_behind_the_image_counts_for_nothing() -> None:
+    """Debian 12's stub measures no .uname: who extends its name and a digest later proves no kernel."""
+    appended = (event(11, b"", hashed=b"x"), event(11, b"", hashed=b".uname\0"), event(11, b"", hashed=b"6.12"))
+    assert facts_of("deb12-base", with_events("deb12-base", *appended)).kernel == b""
+
+
+def test_an_unproven_event_in_front_leaves_the_revocation_level_unproven() -> None:
+    name = "deb13-grub-secureboot"
+    firmware, _touched = changed(name, variable("MokListRT"), data=b"x")
+    assert facts_of(name, firmware).sbat_level["shim"] == 4
+    firmware, _touched = changed(name, variable("dbx"), data=b"x")
+    assert facts_of(name, firmware).sbat_level == {}
+
+
+def test_swapped_types_of_loader_and_firmware_are_told_as_hints() -> None:
+    """S9: neither a program's nor a volume's text was ever hashed, so nothing that it says is proven."""
+    swapped = {
+        kinds.EV_EFI_BOOT_SERVICES_APPLICATION: kinds.EV_EFI_PLATFORM_FIRMWARE_BLOB,
+        kinds.EV_EFI_PLATFORM_FIRMWARE_BLOB: kinds.EV_EFI_BOOT_SERVICES_APPLICATION,
+    }
+    firmware = firmware_of("deb13-base")
+    events = tuple(dataclasses.replace(one, kind=swapped.get(one.kind, one.kind)) for one in firmware.events)
+    told = describe(dataclasses.replace(firmware, events=events), ())
+    assert [one.proven for one, old in zip(told, firmware.events, strict=True) if old.kind in swapped] == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("lie", "pcr"),
+    [
+        pytest.param(lambda events: [one for one in events if not (one.pcr == 7 and one.kind == 4)], 7, id="separator"),
+        pytest.param(lambda events: [*events, event(4, b"a program of nobody")], 4, id="an appended fake"),
+        pytest.param(
+            lambda events: [one for one in events if one.pcr != 4 or one.kind != kinds.EV_EFI_ACTION],
+            4,
+            id="an event that was retyped to one that extends nothing",
+        ),
+    ],
+)
+def test_a_log_that_leads_elsewhere_is_refused(lie: Callable[[Any], list[FirmwareEvent]], pcr: int) -> None:
+    firmware = firmware_of("deb13-base")
+    edited = dataclasses.replace(firmware, events=tuple(lie(firmware.events)))
+    userspace = parse_records(boots.load("deb13-base").userspace, "userspace log")
+    with pytest.raises(Refusal) as caught:
+        verify_replay(boots.load("deb13-base").pcrs, edited, userspace)
+    assert caught.value.code == "EVENT_LOG_MISMATCH"
+    assert f"PCR {pcr}: logs give" in caught.value.message
+
+
+def test_what_was_really_extended_later_is_shown_and_is_no_fact() -> None:
+    """S9 with a TPM that agrees: the fake event stands in the register, so the log replays, and still says nothing."""
+    boot, fake = boots.load("deb13-base"), event(7, b"Secure Boot is on, honestly")
+    quoted = {**boot.pcrs, 7: extend(boot.pcrs[7], fake.digests[ALG_SHA256])}
+    firmware = with_events("deb13-base", fake)
+    verify_replay(quoted, firmware, parse_records(boot.userspace, "userspace log"))
+    assert facts_of("deb13-base", firmware) == facts_of("deb13-base")

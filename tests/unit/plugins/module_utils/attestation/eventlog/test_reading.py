@@ -1,0 +1,128 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A recorded boot as a person reads it, line by line, each with whether it is proven."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
+    TOPICS,
+    BootLine,
+    kinds,
+    parse_firmware_log,
+    parse_records,
+    read_boot,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog.keys import described_keys
+from ansible_collections.attested.kubernetes.tests.support import boots
+
+
+def lines(name: str) -> list[BootLine]:
+    boot = boots.load(name)
+    firmware, userspace = parse_firmware_log(boot.firmware), parse_records(boot.userspace, "userspace log")
+    return list(read_boot(firmware, userspace, command_line=boot.command_line))
+
+
+def told(name: str, topic: str) -> list[tuple[str, bool]]:
+    return [(line.text, line.proven) for line in lines(name) if line.topic == topic]
+
+
+@pytest.mark.parametrize("name", [one for one in boots.names() if one.startswith("deb")])
+def test_every_recorded_boot_tells_all_that_a_person_asks_for(name: str) -> None:
+    topics = [line.topic for line in lines(name)]
+    missing = {"user space", "authority"} if name.startswith("deb12") else {"authority"}
+    assert set(TOPICS) - set(topics) <= missing | ({"user space"} if "grub" in name else set())
+    assert topics == sorted(topics, key=TOPICS.index)
+
+
+def test_firmware_by_its_version_and_its_volumes() -> None:
+    found = told("deb13-base", "firmware")
+    assert found[0] == ("version '2025.02-8+deb13u1', vendor not measured", True)
+    assert [proven for _text, proven in found[1:]] == [False, False]
+    assert told("deb13-firmware", "firmware")[0] == ("version empty", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("deb13-base", "off (the firmware has no such variable)"),
+        ("deb13-secbootfw-off", "off"),
+        ("deb13-secureboot", "on"),
+        ("deb13-grub-secureboot", "on"),
+    ],
+)
+def test_secure_boot_by_its_state(name: str, state: str) -> None:
+    assert told(name, "secure boot") == [(state, True)]
+
+
+def test_keys_by_subject_and_the_one_that_was_used() -> None:
+    keys = [text for text, proven in told("deb13-secureboot", "keys") if proven]
+    assert [text.split(" (")[0] for text in keys] == [
+        "PK: CN=attested corpus PK",
+        "KEK: CN=attested corpus KEK",
+        "db: CN=attested corpus db",
+        "dbx: 1 hashes",
+    ]
+    authority = told("deb13-secureboot", "authority")
+    assert [(text.split(" (")[0], proven) for text, proven in authority] == [("db: CN=attested corpus db", True)]
+
+
+def test_shim_tells_its_revocation_level_and_its_own_key() -> None:
+    texts = [text.split(" (")[0] for text, _proven in told("deb13-grub-secureboot", "authority")]
+    assert texts[1:] == ["SbatLevel: sbat,1,2025021800 shim,4 grub,5", "MokListRT: CN=Debian Secure Boot CA"]
+
+
+def test_programs_kernel_and_initrd_are_hints_with_their_digests() -> None:
+    programs = told("deb13-grub-secureboot", "boot loader")
+    assert programs[1][0].startswith(r"EFI program \EFI\BOOT\grubx64.efi, digest f5d16774")
+    for topic in ("boot loader", "kernel", "initrd"):
+        assert not any(proven for _text, proven in told("deb13-grub-secureboot", topic))
+    assert ("/boot/vmlinuz-6.12.117+deb13-cloud-amd64, digest ed8f0dbdbefe3994") in told("deb13-grub", "kernel")[0][0]
+
+
+def test_the_command_line_and_what_systemd_extended_are_proven() -> None:
+    assert all(proven for _text, proven in told("deb13-base", "command line"))
+    assert told("deb13-base", "user space") == [
+        ("machine-id: machine-id:3d1f0f6a9c5b4e2f8a7d6c5b4a392817", True),
+        ("phase: sysinit", True),
+        ("phase: ready", True),
+    ]
+
+
+def test_a_line_says_where_it_stands_and_what_it_is_worth() -> None:
+    state = next(line for line in lines("deb13-secureboot") if line.topic == "secure boot")
+    volume = next(line for line in lines("deb13-secureboot") if "volume" in line.text)
+    assert str(state) == "secure boot   on [PCR 7, proven]"
+    assert str(volume).endswith("[PCR 0, a hint]")
+
+
+def test_an_edited_variable_is_told_as_a_hint() -> None:
+    firmware = parse_firmware_log(boots.load("deb13-secureboot").firmware)
+    events = tuple(
+        dataclasses.replace(one, data=one.data[:-1] + b"\x00")
+        if (found := kinds.efi_variable(one.data)) and found.name == "SecureBoot"
+        else one
+        for one in firmware.events
+    )
+    read = read_boot(dataclasses.replace(firmware, events=events), ())
+    assert [(line.text, line.proven) for line in read if line.topic == "secure boot"] == [("off", False)]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        pytest.param(b"", "empty", id="no key"),
+        pytest.param(b"x" * 28, "28 bytes", id="a list that says nonsense of its size"),
+        pytest.param(bytes(16) + bytes([28, 0, 0, 0]) + bytes(8), "28 bytes", id="entries of no size"),
+        pytest.param(
+            bytes(16) + (45).to_bytes(4, "little") + bytes(4) + (17).to_bytes(4, "little") + bytes(17),
+            "1 other entries",
+            id="an unknown kind of entry",
+        ),
+    ],
+)
+def test_what_is_no_list_of_keys_is_counted(value: bytes, text: str) -> None:
+    assert described_keys(value) == text
