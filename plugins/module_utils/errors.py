@@ -32,14 +32,18 @@ class AttestedError(Exception):
     """Root of the tree: a sentence for a person and a reason code for a program.
 
     Arguments: ``message`` ("expected X, got Y"), ``reason`` (its stable code), ``hint`` (replaces the
-    general hint of the reason where this very case allows a better one).
+    general hint of the reason where this very case allows a better one), ``retry_after_seconds`` (when asking again
+    makes sense, 0 where nobody knows).
     """
 
-    def __init__(self, message: str, *, reason: Reason, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, reason: Reason, hint: str | None = None, retry_after_seconds: float = 0.0
+    ) -> None:
         """Keep the sentence, the code and the hint."""
         super().__init__(message)
         self.message = message
         self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
         self.hint = hint or reason.value.hint
 
     @property

@@ -17,6 +17,7 @@ from enum import Enum
 class Coarse(Enum):
     """What the other side of a connection may know of a refusal."""
 
+    BUSY = "too many requests, try again later"
     INVALID = "request not understood"
     LOCAL = "not sent to a peer"
     REFUSED = "attestation refused"
@@ -177,8 +178,14 @@ class Reason(Enum):
         "Set attested_kubernetes_version to a version of the table.",
         "ansible-playbook attested.kubernetes.bundle",
     )
-    CHALLENGES_EXHAUSTED = _row(
+    CALL_GONE = _row(
         Coarse.UNAVAILABLE,
+        "The machine hung up before its ticket was decided, so nothing was written or given out.",
+        "It asks again by itself; if that repeats, the control plane answers more slowly than the machine waits.",
+        "journalctl -u attested-key-service",
+    )
+    CHALLENGES_EXHAUSTED = _row(
+        Coarse.BUSY,
         "Too many challenges are open.",
         "Try again in a minute; look for a machine that asks and never answers.",
     )
@@ -188,7 +195,7 @@ class Reason(Enum):
         "Run again; if it happens again, look at the machine's load and clock.",
     )
     CHALLENGE_RATE = _row(
-        Coarse.UNAVAILABLE,
+        Coarse.BUSY,
         "One address asks for challenges more often than is allowed.",
         "Machines try again by themselves; find out who floods, or raise challenges_per_second of the join service for many machines behind one address.",
         "journalctl -u attested-join-service",
@@ -437,6 +444,12 @@ class Reason(Enum):
         "Revoke or remove one of them.",
         "ansible-playbook attested.kubernetes.policy",
     )
+    IDENTITY_RATE = _row(
+        Coarse.BUSY,
+        "One proven machine asks for tickets more often than is allowed.",
+        "It may go on after the time that it was told; look at why it asks again and again.",
+        "journalctl -u attested-key-service",
+    )
     IDENTITY_REFUSED = _row(
         Coarse.REFUSED,
         "An admin refused this machine.",
@@ -508,6 +521,11 @@ class Reason(Enum):
         "This node knows no join service but itself.",
         "Write the addresses of control planes or of their load balancer into the site, then run prepare again.",
         "ansible-playbook attested.kubernetes.prepare",
+    )
+    JOIN_SERVICE_BUSY = _row(
+        Coarse.LOCAL,
+        "The join service has too much to do and said when to ask again.",
+        "The node asks again by itself at that time; raise the limits of the join service if that lasts.",
     )
     JOIN_SERVICE_UNAVAILABLE = _row(
         Coarse.LOCAL,

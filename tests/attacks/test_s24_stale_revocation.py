@@ -47,7 +47,7 @@ def replica(api: ApiBed, bed: ServiceBed) -> Iterator[ServiceBed]:
 def test_the_next_call_at_the_other_replica(
     bed: ServiceBed, replica: ServiceBed, machines: Callable[..., Machine]
 ) -> None:
-    """There is no cache to wait for, also with the ticket that it holds still alive there; and nothing brings it back."""
+    """No cache is waited for, also with the ticket that it holds still alive there; and nothing brings it back."""
     machine = machines()
     assert machine.ask()
     machine.bed = replica

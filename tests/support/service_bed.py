@@ -207,6 +207,8 @@ class ServiceBed:
             cluster_ca_key=str(self.api.directory / "ca.key"),
             runtime_directory=str(opened),
             socket=str(self.socket),
+            tickets_per_second=1000.0,  # a test asks for the same machine again and again
+            ticket_burst=1000,
         )
         self._configure(
             "join",

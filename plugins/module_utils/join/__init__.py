@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from .doorkeeper import Attester
-from .rate import TokenBuckets
 from .store import TicketStore
 from .ticket import Expected, TicketMaterial, open_ticket
 
-__all__ = ["Attester", "Expected", "TicketMaterial", "TicketStore", "TokenBuckets", "open_ticket"]
+__all__ = ["Attester", "Expected", "TicketMaterial", "TicketStore", "open_ticket"]

@@ -42,12 +42,15 @@ BINDING_METADATA = "attested-binding-bin"
 
 CALL_SECONDS = 30.0
 _CORRELATION = "attested-correlation-id"
+_RETRY = "attested-retry-after-milliseconds"
+_LONGEST_PAUSE_SECONDS = 60.0
 
 _PAUSES = {
     # nobody there yet, or not ready: soon
     Reason.PEER_UNREACHABLE: 2.0,
     Reason.CONNECTION_TIMEOUT: 2.0,
     Reason.CONNECTION_CLOSED: 2.0,
+    Reason.JOIN_SERVICE_BUSY: 2.0,
     Reason.JOIN_SERVICE_UNAVAILABLE: 5.0,
     Reason.JOIN_SERVICES_UNKNOWN: 30.0,
     Reason.TPM_BUSY: 2.0,
@@ -119,7 +122,7 @@ def fetch_ticket(
 
 def pause_before_retry(error: AttestedError) -> float | None:
     """Return after how many seconds asking again makes sense, or None where it never does."""
-    return _PAUSES.get(error.reason)
+    return error.retry_after_seconds or _PAUSES.get(error.reason)
 
 
 def most_telling(errors: list[tuple[str, AttestedError]]) -> AttestedError:
@@ -213,6 +216,16 @@ def _translated(error: Any) -> TransportError:
         return TransportError(f"expected a ticket, got {story}", reason=Reason.TICKET_REFUSED, retryable=True)
     if status in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED}:
         return TransportError(f"expected a ticket, got {story}", reason=Reason.JOIN_REQUEST_NOT_UNDERSTOOD)
+    if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        busy = TransportError(f"expected a ticket, got {story}", reason=Reason.JOIN_SERVICE_BUSY, retryable=True)
+        busy.retry_after_seconds = _told_pause(trailing)
+        return busy
     return TransportError(
         f"expected an answer, got {status.name}: {story}", reason=Reason.JOIN_SERVICE_UNAVAILABLE, retryable=True
     )
+
+
+def _told_pause(trailing: dict[str, Any]) -> float:
+    """Return how long the service asks us to wait, never more than a minute; 0 where it does not say."""
+    told = str(trailing.get(_RETRY, ""))
+    return min(int(told) / 1000, _LONGEST_PAUSE_SECONDS) if told.isascii() and told.isdigit() else 0.0

@@ -17,17 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._deps.crypto import ec, hashes, serialization, x509
-from ..atls.service import ClaimsInterceptor, Listener, Registry, ServerCredentials, claims
+from ..atls.service import ClaimsInterceptor, Limits, Listener, Registry, ServerCredentials, claims
 from ..errors import AttestedError, Refusal
 from ..keys.client import AsyncKeyClient, Channel
 from ..keys.framing import SOCKET
 from ..proto import message_class
 from ..reasons import Reason
 from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, load_config, open_log, wait_for_stop
-from ..system import SystemClock, SystemRandom, release
+from ..system import SystemClock, SystemRandom, TokenBuckets, release
 from .client import BINDING_METADATA, CHALLENGE, ISSUE_JOIN_TICKET
 from .doorkeeper import DoorkeeperValidator
-from .rate import TokenBuckets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,6 +142,7 @@ async def serve(config: JoinServiceConfig, *, log: Log) -> None:
         registry=registry,
         server_credentials=identity.current,
         validator=DoorkeeperValidator(),
+        limits=Limits(judges_inline=True),
         observer=log,
         runtime_directory=config.runtime_directory,
     )

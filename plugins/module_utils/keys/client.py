@@ -1,12 +1,18 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Speaking to the key service over its unix socket: one connection a call, so a killed service leaves nothing stale."""
+"""Speaking to the key service over its unix socket.
+
+The join service keeps its connections: a new one for each call cost both sides more than the call. One that the other
+side has closed meanwhile is replaced, and the call is sent again: a challenge can be answered once only, so a repeated
+release is refused rather than given twice.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CALL_SECONDS = 20.0
+
+_KEEP_SECONDS = 5.0
+"""The other side closes a connection that says nothing for 10 s."""
+_KEEP = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +68,19 @@ class HealthAnswer:
     cluster_id: bytes
 
 
+@dataclass(slots=True)
+class _Kept:
+    """An open connection, and the time of its last answer."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    since: float = 0.0
+
+    def is_usable(self, now: float) -> bool:
+        """Say whether the other side may still listen."""
+        return not self.reader.at_eof() and not self.writer.is_closing() and now - self.since < _KEEP_SECONDS
+
+
 class AsyncKeyClient:
     """The join service's side; every call raises what the key service refused with, or KEY_SERVICE_UNREACHABLE."""
 
@@ -65,6 +88,7 @@ class AsyncKeyClient:
         """Call at ``path``."""
         self._path = str(path)
         self._timeout_seconds = timeout_seconds
+        self._kept: list[_Kept] = []
 
     async def challenge(self, channel: Channel, request: bytes, *, correlation_id: str) -> bytes:
         """Return the `ChallengeResponse` for a `ChallengeRequest`, both as bytes."""
@@ -100,13 +124,33 @@ class AsyncKeyClient:
             raise _unreachable(self._path, error) from error
 
     async def _exchange(self, sent: bytes) -> bytes:
-        reader, writer = await asyncio.open_unix_connection(self._path)
+        kept = self._take()
+        if kept is not None:
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                return await self._converse(kept, sent)
+        return await self._converse(_Kept(*await asyncio.open_unix_connection(self._path)), sent)
+
+    async def _converse(self, connection: _Kept, sent: bytes) -> bytes:
+        """Say and hear one message; whoever gives up the call closes its connection, so that the other side knows."""
         try:
-            writer.write(sent)
-            await writer.drain()
-            return await read_frame(reader)
-        finally:
-            writer.close()
+            connection.writer.write(sent)
+            await connection.writer.drain()
+            answer = await read_frame(connection.reader)
+        except BaseException:
+            connection.writer.close()
+            raise
+        connection.since = asyncio.get_running_loop().time()
+        self._kept.append(connection)
+        return answer
+
+    def _take(self) -> _Kept | None:
+        now = asyncio.get_running_loop().time()
+        while self._kept:
+            connection = self._kept.pop()
+            if len(self._kept) < _KEEP and connection.is_usable(now):
+                return connection
+            connection.writer.close()
+        return None
 
 
 class KeyClient:

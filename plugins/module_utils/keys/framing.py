@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ..errors import AttestedError, KeyServiceError, Refusal
@@ -44,6 +45,7 @@ def refusal_answer(error: AttestedError) -> bytes:
     response.refusal.code = error.code
     response.refusal.message = error.message
     response.refusal.coarse = error.reason.value.coarse.value
+    response.refusal.retry_after_milliseconds = math.ceil(error.retry_after_seconds * 1000)
     return bytes(response.SerializeToString())
 
 
@@ -54,7 +56,11 @@ def answer_of(data: bytes) -> object:
     if kind is None:
         raise KeyServiceError("expected an answer of the key service, got none", reason=Reason.MESSAGE_MALFORMED)
     if kind == "refusal":
-        raise Refusal(response.refusal.message, reason=_reason(response.refusal.code))
+        raise Refusal(
+            response.refusal.message,
+            reason=_reason(response.refusal.code),
+            retry_after_seconds=response.refusal.retry_after_milliseconds / 1000,
+        )
     return response
 
 

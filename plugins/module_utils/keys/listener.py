@@ -10,6 +10,7 @@ tells; the file's mode is only a second fence.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import socket
 import struct
@@ -30,6 +31,8 @@ _CREDENTIALS = struct.Struct("3i")
 _MAX_CONNECTIONS = 128
 _READ_SECONDS = 10.0
 _STRANGER_SECONDS = 1.0
+
+_gone: contextvars.ContextVar[Callable[[], bool]] = contextvars.ContextVar("caller_gone")
 
 
 class SocketServer:
@@ -56,6 +59,7 @@ class SocketServer:
         self._refused = refused
         self._stranger = stranger
         self._places = asyncio.Semaphore(_MAX_CONNECTIONS)
+        self._idle: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -76,6 +80,8 @@ class SocketServer:
         """Take no more calls and remove the socket."""
         if self._server is not None:
             self._server.close()
+            for writer in self._idle:
+                writer.close()
             await self._server.wait_closed()
         self._path.unlink(missing_ok=True)
 
@@ -95,15 +101,33 @@ class SocketServer:
                 async with asyncio.timeout(_STRANGER_SECONDS):
                     await reader.read(1)
             return
+        _gone.set(reader.at_eof)
         with suppress(asyncio.IncompleteReadError, TimeoutError, ConnectionError):
             while True:
-                async with asyncio.timeout(_READ_SECONDS):
-                    try:
-                        message = await read_frame(reader)
-                    except AttestedError as error:
-                        await _send(writer, refusal_answer(error))
-                        return  # the stream is of no use after a frame that was not read
+                try:
+                    message = await self._next(reader, writer)
+                except AttestedError as error:
+                    await _send(writer, refusal_answer(error))
+                    return  # the stream is of no use after a frame that was not read
                 await _send(writer, await self._handler(message))
+
+    async def _next(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        self._idle.add(writer)
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                return await read_frame(reader)
+        finally:
+            self._idle.discard(writer)
+
+
+def stays() -> bool:
+    """Say that the caller still waits: for calls that came over no connection."""
+    return False
+
+
+def caller_gone() -> Callable[[], bool]:
+    """Return what says, from any thread, whether the caller of the call being handled has hung up."""
+    return _gone.get()
 
 
 def peer_user(connection: socket.socket) -> int:

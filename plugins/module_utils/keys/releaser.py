@@ -8,8 +8,8 @@
    check of this try. What speaks against a machine is always read anew: memory admits or refuses nobody by itself.
 3. The bound quote is verified against it (`attestation.verify_node`, ten steps).
 4. What the machine gets is decided (`release.decide_release`, seven steps).
-5. The profile is confirmed, the identity's status is written by compare-and-set, and the watch has come to that write;
-   a change in between begins again at 2.
+5. The profile is confirmed, the caller still waits, the identity's status is written by compare-and-set, and the watch
+   has come to that write; a change in between begins again at 2.
 6. Only now something is derived, signed and sealed (`issue.issue_ticket`).
 """
 
@@ -33,18 +33,20 @@ from ..attestation import (
     verify_doorkeeper,
     verify_node,
 )
-from ..errors import ApiError, AttestedError
+from ..errors import ApiError, AttestedError, KeyServiceError
 from ..reasons import Reason
 from .derive import DiskId
 from .issue import Exchange, issue_ticket
+from .listener import stays
 from .release import JoinRequest, Proven, decide_release, plan_status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from ..attestation import ChallengeRecord, Demands, VerifiedNode
     from ..kube import LivePolicy, NearPolicy, Snapshot, StatusWriter
-    from ..system import Clock, Random
+    from ..system import Clock, Random, TokenBuckets
     from .client import Channel
     from .issue import ClusterFacts, Issued
     from .kubelet import ClusterCa
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 4
 _STRIPES = 64
+_FINAL = frozenset({Reason.CALL_GONE, Reason.IDENTITY_RATE})
+"""Refusals that no other reading of the policy changes."""
 _UUID_BYTES = 16
 
 
@@ -84,6 +88,7 @@ class _Call:
     context: BindingContext
     channel: Channel
     note: Note
+    gone: Callable[[], bool]
 
 
 class Releaser:
@@ -101,16 +106,18 @@ class Releaser:
         clock: Clock,
         random: Random,
         near: NearPolicy | None = None,
+        rate: TokenBuckets | None = None,
     ) -> None:
         """Release for the cluster of ``bundle``, with certificates of ``ca``, what ``policy`` allows.
 
-        ``near`` is asked first, where there is one.
+        ``near`` is asked first, where there is one; ``rate`` bounds how often one proven machine gets a ticket.
         """
         self._bundle = bundle
         self._facts = facts
         self._ca = ca
         self._policy = policy
         self._near = near
+        self._rate = rate
         self._writer = writer
         self._demands = demands
         self._clock = clock
@@ -127,10 +134,13 @@ class Releaser:
         self._challenges.add(record, now=now)
         return made.to_bytes()
 
-    def release(self, channel: Channel, request: bytes, binding: bytes, *, note: Note) -> Released:
+    def release(
+        self, channel: Channel, request: bytes, binding: bytes, *, note: Note, gone: Callable[[], bool] = stays
+    ) -> Released:
         """Return the ticket for a request (its bytes as sent) with its `Binding`; raises what refuses it.
 
-        ``note`` is told the machine's name as soon as it is claimed, for the log.
+        ``note`` is told the machine's name as soon as it is claimed, for the log; ``gone`` says whether the caller has
+        hung up, for whom nothing is written or released any more.
         """
         bound = BoundEvidence.parse(binding)
         record = self._challenges.take(bound.challenge_id)  # 1
@@ -150,6 +160,7 @@ class Releaser:
             ),
             channel=channel,
             note=note,
+            gone=gone,
         )
         with self._stripe(record):
             return self._release_near(call) or self._release(call)
@@ -164,8 +175,11 @@ class Releaser:
         """Return what the near view grants, None for whatever it does not: that is asked of the API itself."""
         if self._near is None:
             return None
-        with suppress(AttestedError):
+        try:
             return self._try(call, self._near.snapshot_for(call.record.ek_public.spki_sha256()), near=self._near)
+        except AttestedError as error:
+            if error.reason in _FINAL:
+                raise
         return None
 
     def _release(self, call: _Call, attempts: int = _ATTEMPTS) -> Released:
@@ -183,6 +197,8 @@ class Releaser:
         node = _verify(call, snapshot, demands=self._demands, now=now)  # 3
         proven = _proven(node)
         ek = node.machine.ek_sha256
+        if self._rate is not None:
+            self._rate.take(ek)
         decision = decide_release(  # 4
             call.request,
             proven=proven,
@@ -193,6 +209,8 @@ class Releaser:
         )
         if near is not None:
             near.confirm(snapshot, node.verdict.profile)  # 5
+        if call.gone():
+            raise KeyServiceError("expected a caller that waits for the ticket, it hung up", reason=Reason.CALL_GONE)
         revision = self._writer.write(decision.registration, plan_status(decision, proven=proven, now=now))
         if near is not None:
             near.settle(ek, revision)

@@ -24,14 +24,14 @@ from ..kube import ApiGateway, Attempt, AttemptWriter, LivePolicy, NearPolicy, N
 from ..proto import message_class, parse
 from ..reasons import Coarse, Reason
 from ..serving import Notifier, load_config, open_log, wait_for_stop
-from ..system import SystemClock, SystemRandom, read_bytes, release
+from ..system import SystemClock, SystemRandom, TokenBuckets, read_bytes, release
 from .ca import JoinCa, sign_server_certificate
 from .client import Channel
 from .credential import MintedCredential
 from .framing import REQUEST, RESPONSE, SOCKET, refusal_answer
 from .issue import ClusterFacts
 from .kubelet import load_cluster_ca
-from .listener import SocketServer
+from .listener import SocketServer, caller_gone, stays
 from .releaser import Releaser
 from .wrap import KeyPaths, KeyStore
 
@@ -57,6 +57,7 @@ class KeyServiceConfig:
     """The configuration file; paths have their places on a node as defaults.
 
     ``api_server`` is the URL of this control plane's own API, ``api_endpoint`` (host:port) what tickets say.
+    ``tickets_per_second`` and ``ticket_burst`` bound what one proven machine may ask.
     ``ek_roots``: file with roots of TPM makers, or directory with roots and intermediates (`load_ek_store`); with it
     every EK must also be certified.
     """
@@ -73,6 +74,8 @@ class KeyServiceConfig:
     socket: Path = Path(SOCKET)
     lock_register: int = 15
     ek_roots: Path | None = None
+    tickets_per_second: float = 0.5
+    ticket_burst: int = 20
 
 
 class KeyService:
@@ -94,17 +97,17 @@ class KeyService:
 
     async def handle(self, data: bytes) -> bytes:
         """Answer one message of the socket; every error becomes a refusal."""
-        return await asyncio.get_running_loop().run_in_executor(self._workers, self.answer, data)
+        return await asyncio.get_running_loop().run_in_executor(self._workers, self.answer, data, caller_gone())
 
-    def answer(self, data: bytes) -> bytes:
-        """Answer one message in this thread."""
+    def answer(self, data: bytes, gone: Callable[[], bool] = stays) -> bytes:
+        """Answer one message in this thread; ``gone`` says whether anybody still waits for it."""
         try:
             request = parse(REQUEST, data)
             kind = request.WhichOneof("call")
             if kind == "health":
                 return self._health()
             with self._log.request(f"key_{kind}", correlation_id=request.correlation_id) as line:
-                return self._answer(kind, request, line)
+                return self._answer(kind, request, line, gone)
         except AttestedError as error:
             return refusal_answer(error)
         except Exception as error:  # noqa: BLE001 - the decision is no; Log.request has written the story
@@ -114,34 +117,34 @@ class KeyService:
         """End the workers."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, kind: str | None, request: Any, line: Line) -> bytes:
+    def _answer(self, kind: str | None, request: Any, line: Line, gone: Callable[[], bool]) -> bytes:
         try:
-            return bytes(self._call(kind, request, line).SerializeToString())
+            return bytes(self._call(kind, request, line, gone).SerializeToString())
         except AttestedError as error:
             if self._attempts is not None and error.reason.value.coarse in _ATTEMPTED:
                 self._attempts.note(_attempt(error, line, now=self._clock.now()))
             raise
 
-    def _call(self, kind: str | None, request: Any, line: Line) -> Any:
+    def _call(self, kind: str | None, request: Any, line: Line, gone: Callable[[], bool]) -> Any:
         response = message_class(RESPONSE)()
         if kind == "challenge":
             response.challenge = self._releaser.challenge(request.challenge.request)
         elif kind == "release":
-            self._release(request.release, response, line)
+            self._release(request.release, response, line, gone)
         elif kind == "server_certificate":
             response.certificate_chain = self._server_certificate(request.server_certificate.certificate_request)
         else:
             raise KeyServiceError("expected a call that is known, got another", reason=Reason.MESSAGE_MALFORMED)
         return response
 
-    def _release(self, call: Any, response: Any, line: Line) -> None:
+    def _release(self, call: Any, response: Any, line: Line, gone: Callable[[], bool]) -> None:
         channel = Channel(
             exporter=call.channel.exporter,
             spki_sha256=call.channel.spki_sha256,
             peer_nonce=call.channel.peer_nonce,
             evidence=call.channel.evidence,
         )
-        released = self._releaser.release(channel, call.request, call.binding, note=line.set)
+        released = self._releaser.release(channel, call.request, call.binding, note=line.set, gone=gone)
         line.set(
             node=released.node_name,
             profile=released.profile,
@@ -222,6 +225,13 @@ def _releaser(
         clock=SystemClock(),
         random=SystemRandom(),
         near=near,
+        rate=TokenBuckets(
+            rate=config.tickets_per_second,
+            burst=config.ticket_burst,
+            clock=SystemClock(),
+            reason=Reason.IDENTITY_RATE,
+            what="tickets a second of one machine",
+        ),
     )
 
 

@@ -10,6 +10,7 @@ gets the coarse text of the reason, the log the whole story under the id that th
 from __future__ import annotations
 
 import asyncio
+import math
 import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from .logs import Line, Log
 
 CORRELATION_HEADER = "attested-correlation-id"
+RETRY_HEADER = "attested-retry-after-milliseconds"
+
+_BUSY_SECONDS = 1.0
+"""When to ask again where a limit does not know it."""
 
 _ID_BYTES = 8
 
@@ -66,6 +71,7 @@ class Call:
 Handler = Callable[[bytes, Call], Awaitable[bytes]]
 
 _STATUS = {
+    Coarse.BUSY: "RESOURCE_EXHAUSTED",
     Coarse.INVALID: "INVALID_ARGUMENT",
     Coarse.REFUSED: "PERMISSION_DENIED",
     Coarse.UNAVAILABLE: "UNAVAILABLE",
@@ -134,13 +140,16 @@ class UnixServer:
                 )
                 return await self._within_time(self._handlers[method](request, call))
         except AttestedError as error:
-            reason = error.reason
+            reason, wait = error.reason, error.retry_after_seconds
         except Exception:  # noqa: BLE001 - Log.request has written it; the peer must not see it
-            reason = Reason.INTERNAL
+            reason, wait = Reason.INTERNAL, 0.0
         await asyncio.sleep(max(0.0, begun + self._limits.refusal_floor_seconds - self._clock.monotonic()))
         coarse = reason.value.coarse  # pylint: disable=used-before-assignment
         if coarse is Coarse.LOCAL:  # a trouble of this machine, of which a peer only needs to know that it may pass
             coarse = Coarse.UNAVAILABLE
+        if coarse is Coarse.BUSY:
+            pause = str(math.ceil((wait or _BUSY_SECONDS) * 1000))
+            context.set_trailing_metadata(((CORRELATION_HEADER, identifier), (RETRY_HEADER, pause)))
         await context.abort(getattr(grpc.StatusCode, _STATUS[coarse]), coarse.value)
         return b""
 

@@ -9,6 +9,7 @@ from .clock import Clock, SystemClock
 from .command import CommandResult, Runner, SystemRunner
 from .files import read_bytes, remove, write_atomic
 from .random import Random, SystemRandom
+from .rate import TokenBuckets
 from .tmpfs import require_no_swap, require_tmpfs
 from .version import release
 
@@ -20,6 +21,7 @@ __all__ = [
     "SystemClock",
     "SystemRandom",
     "SystemRunner",
+    "TokenBuckets",
     "read_bytes",
     "release",
     "remove",

@@ -21,11 +21,10 @@ from ..atls.certificate import make_bare_certificate, new_key, spki_sha256
 from ..atls.limits import source_of
 from ..atls.service import ClaimsInterceptor, Limits, Listener, Registry, ServerCredentials, claims
 from ..errors import AttestedError, Refusal
-from ..join import TokenBuckets
 from ..proto import parse
 from ..reasons import Reason
 from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, load_config, open_log, wait_for_stop
-from ..system import SystemClock, release
+from ..system import SystemClock, TokenBuckets, release
 from .exchange import IDENTIFY, MAX_REQUEST_BYTES, TESTIFY
 from .witness_client import WITNESS_SOCKET, AsyncWitness
 

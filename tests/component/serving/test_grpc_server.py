@@ -44,7 +44,7 @@ class Handlers:
 
     async def refuse(self, request: bytes, call: Call) -> bytes:
         del call
-        raise Refusal(f"secret story of {request!r}", reason=Reason[request.decode()])
+        raise Refusal(f"secret story of {request!r}", reason=Reason[request.decode()], retry_after_seconds=0.2004)
 
     async def explode(self, request: bytes, call: Call) -> bytes:
         del request, call
@@ -119,6 +119,9 @@ async def test_bytes_arrive_as_sent(bed: Bed) -> None:
         pytest.param("refuse", b"NONCE_MALFORMED", "INVALID_ARGUMENT", "request not understood", id="bad input"),
         pytest.param("refuse", b"BACKEND_UNREACHABLE", "UNAVAILABLE", "service not ready, try again", id="not ready"),
         pytest.param("refuse", b"FILE_UNUSABLE", "UNAVAILABLE", "service not ready, try again", id="own trouble"),
+        pytest.param(
+            "refuse", b"CHALLENGE_RATE", "RESOURCE_EXHAUSTED", "too many requests, try again later", id="too often"
+        ),
         pytest.param("explode", b"", "UNAVAILABLE", "service not ready, try again", id="an unexpected error"),
     ],
 )
@@ -130,6 +133,13 @@ async def test_errors_become_statuses_once(bed: Bed, name: str, request_bytes: b
     assert dict(error.trailing_metadata())["attested-correlation-id"] == line["correlation_id"]
     assert line["outcome"] in {"refused", "failed"}
     assert line["reason"] == (request_bytes.decode() or "INTERNAL")
+
+
+async def test_who_is_too_fast_is_told_when_to_ask_again(bed: Bed) -> None:
+    error = await bed.error("refuse", b"IDENTITY_RATE")
+    assert dict(error.trailing_metadata())["attested-retry-after-milliseconds"] == "201"
+    error = await bed.error("refuse", b"EVIDENCE_MISSING")
+    assert "attested-retry-after-milliseconds" not in dict(error.trailing_metadata())
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,9 @@ class RefusingConnection:
 
     error = None
 
-    def __init__(self, status: grpc.StatusCode, text: str) -> None:
-        self._error = grpc.aio.AioRpcError(
-            status, grpc.aio.Metadata(), grpc.aio.Metadata(("attested-correlation-id", "abc123")), details=text
-        )
+    def __init__(self, status: grpc.StatusCode, text: str, *more: tuple[str, str]) -> None:
+        trailing = grpc.aio.Metadata(("attested-correlation-id", "abc123"), *more)
+        self._error = grpc.aio.AioRpcError(status, grpc.aio.Metadata(), trailing, details=text)
 
     def channel(self) -> RefusingConnection:
         return self
@@ -121,7 +120,7 @@ class RefusingConnection:
         pytest.param(grpc.StatusCode.UNIMPLEMENTED, "JOIN_REQUEST_NOT_UNDERSTOOD", id="an older service"),
         pytest.param(grpc.StatusCode.UNAVAILABLE, "JOIN_SERVICE_UNAVAILABLE", id="not ready"),
         pytest.param(grpc.StatusCode.DEADLINE_EXCEEDED, "JOIN_SERVICE_UNAVAILABLE", id="too slow"),
-        pytest.param(grpc.StatusCode.RESOURCE_EXHAUSTED, "JOIN_SERVICE_UNAVAILABLE", id="too many"),
+        pytest.param(grpc.StatusCode.RESOURCE_EXHAUSTED, "JOIN_SERVICE_BUSY", id="too many"),
         pytest.param(grpc.StatusCode.INTERNAL, "JOIN_SERVICE_UNAVAILABLE", id="broken"),
     ],
 )
@@ -139,3 +138,20 @@ async def test_a_broken_connection_outweighs_what_grpc_says_of_it() -> None:
     with pytest.raises(TransportError) as caught:
         await client.call(connection, client.CHALLENGE, b"")
     assert caught.value.code == "CONNECTION_CLOSED"
+
+
+@pytest.mark.parametrize(
+    ("told", "pause"),
+    [
+        pytest.param("1500", 1.5, id="a time"),
+        pytest.param("99999999", 60.0, id="a time that is too long"),
+        pytest.param("soon", 2.0, id="no number"),
+        pytest.param("-5", 2.0, id="a negative number"),
+    ],
+)
+async def test_a_busy_service_says_when_to_ask_again(told: str, pause: float) -> None:
+    header = ("attested-retry-after-milliseconds", told)
+    connection: Any = RefusingConnection(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", header)
+    with pytest.raises(TransportError) as caught:
+        await client.call(connection, client.CHALLENGE, b"")
+    assert client.pause_before_retry(caught.value) == pause

@@ -18,12 +18,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KeyServiceError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import service
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import BINDING_METADATA
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.rate import TokenBuckets
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca, sign_server_certificate
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel, TicketAnswer
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Call, Health, Line, Notifier, open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import TokenBuckets
 
 CLAIMS = claims_module.Claims(
     evidence=b"E1",
@@ -119,7 +119,7 @@ async def test_one_address_that_asks_too_often_is_put_off(relay: service.Relay, 
     await relay.challenge(b"raw", call())
     with pytest.raises(AttestedError) as caught:
         await relay.challenge(b"raw", call())
-    assert caught.value.code == "CHALLENGE_RATE"
+    assert (caught.value.code, caught.value.retry_after_seconds) == ("CHALLENGE_RATE", 1.0)
     assert len(keys.asked) == 2
 
 

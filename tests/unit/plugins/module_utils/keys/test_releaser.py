@@ -34,11 +34,19 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue imp
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.releaser import Released, Releaser
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import KeyService, main
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import Attempt, LivePolicy, StatusWriter
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
+    IDENTITIES,
+    PROFILES,
+    Attempt,
+    LivePolicy,
+    NearPolicy,
+    StatusWriter,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom, TokenBuckets
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
@@ -234,6 +242,56 @@ def test_a_challenge_is_used_up_by_a_refusal_too(bed: Bed) -> None:
     channel, request, binding = bed.exchange()
     assert refused(bed, channel, request + b"\x00", binding) != "CHALLENGE_UNKNOWN"
     assert refused(bed, channel, request, binding) == "CHALLENGE_UNKNOWN"
+
+
+def test_nothing_is_written_or_given_for_a_caller_who_hung_up(bed: Bed) -> None:
+    with pytest.raises(AttestedError) as caught:
+        bed.releaser.release(*bed.exchange(), note=bed.notes.update, gone=lambda: True)
+    assert caught.value.code == "CALL_GONE"
+    assert (bed.gateway.writes, bed.status()) == (0, {})
+
+
+def test_one_machine_that_asks_too_often_is_told_when_to_ask_again(bed: Bed) -> None:
+    bed.releaser._rate = TokenBuckets(
+        rate=0.5, burst=1, clock=bed.clock, reason=Reason.IDENTITY_RATE, what="tickets a second of one machine"
+    )
+    bed.release()
+    with pytest.raises(AttestedError) as caught:
+        bed.release()
+    assert (caught.value.code, caught.value.retry_after_seconds) == ("IDENTITY_RATE", 2.0)
+    assert bed.gateway.writes == 1
+    bed.clock.sleep(2)
+    assert bed.release().node_name == "w-1"
+
+
+def test_a_near_view_that_refuses_is_asked_again_of_the_api(bed: Bed) -> None:
+    near = NearPolicy(bed.gateway)
+    near.caches[PROFILES]._begin(*bed.gateway.listing(PROFILES))
+    near.caches[IDENTITIES]._begin((), "100")
+    bed.releaser._near = near
+    assert bed.release().node_name == "w-1"
+
+
+def test_a_near_view_that_lags_behind_a_revocation_releases_nothing(bed: Bed) -> None:
+    near = NearPolicy(bed.gateway)
+    for plural, cache in near.caches.items():
+        cache._begin(*bed.gateway.listing(plural))
+    bed.releaser._near = near
+    document = render_identity(bed.identity)
+    document["spec"]["admission"] = "Revoked"
+    bed.gateway.apply(document)
+    assert refused(bed) == "IDENTITY_REVOKED"
+    assert bed.gateway.writes == 0
+
+
+def test_a_near_view_that_lags_behind_a_retired_profile_releases_nothing(bed: Bed) -> None:
+    near = NearPolicy(bed.gateway)
+    for plural, cache in near.caches.items():
+        cache._begin(*bed.gateway.listing(plural))
+    bed.releaser._near = near
+    bed.gateway._objects[PROFILES].clear()
+    assert refused(bed) == "POLICY_EMPTY"
+    assert bed.gateway.writes == 0
 
 
 def test_a_late_answer_is_refused(bed: Bed) -> None:

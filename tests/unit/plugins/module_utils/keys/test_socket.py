@@ -20,7 +20,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing i
     frame,
     refusal_answer,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer, peer_user
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import (
+    SocketServer,
+    caller_gone,
+    peer_user,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
@@ -68,6 +72,52 @@ async def test_a_known_user_is_answered(bed: Bed) -> None:
     assert (health.ready, health.state) == (True, "heard 2 bytes")
     assert await asyncio.to_thread(KeyClient(bed.path).health) == health
     assert bed.path.stat().st_mode & 0o777 == 0o660
+
+
+async def test_a_caller_keeps_its_connection_and_replaces_one_that_was_closed(bed: Bed) -> None:
+    await bed.start()
+    caller = AsyncKeyClient(bed.path)
+    await caller.health()
+    (kept,) = caller._kept
+    await caller.health()
+    assert caller._kept == [kept]
+    assert bed.server is not None
+    await bed.server.stop()
+    await bed.start()
+    assert (await caller.health()).ready
+    assert caller._kept != [kept]
+
+
+async def test_who_answers_knows_that_the_caller_has_hung_up(bed: Bed) -> None:
+    asked, hung_up = asyncio.Event(), asyncio.Event()
+
+    async def handler(message: bytes) -> bytes:
+        gone = caller_gone()
+        assert not gone()
+        asked.set()
+        await hung_up.wait()
+        for _unused in range(500):
+            if gone():
+                seen.append(message)
+                break
+            await asyncio.sleep(0.01)
+        return message
+
+    seen: list[bytes] = []
+    bed.server = SocketServer(
+        bed.path, handler=handler, allowed=frozenset({ME}), group=os.getgid(), refused=bed.sent_away.append
+    )
+    await bed.server.start()
+    waiting = asyncio.create_task(AsyncKeyClient(bed.path).health())
+    await asked.wait()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    hung_up.set()
+    for _unused in range(500):
+        if seen:
+            break
+        await asyncio.sleep(0.01)
+    assert len(seen) == 1
 
 
 async def test_another_user_is_sent_away_unheard(bed: Bed) -> None:
