@@ -957,6 +957,71 @@ class Reason(Enum):
         "Turn swap off (swapoff -a) and keep it off, or let prepare do it.",
         "ansible-playbook attested.kubernetes.prepare",
     )
+    TEE_ATTRIBUTES = _row(
+        Coarse.REFUSED,
+        "A confidential guest was started with attributes that the policy does not allow.",
+        "Start the guest without migration, and with multithreading or a provider's key only where the policy allows them.",
+    )
+    TEE_CERTIFICATE_MISMATCH = _row(
+        Coarse.REFUSED,
+        "The certificate of the report's key is for another chip or another firmware version.",
+        "Fetch the certificate for the chip and the TCB that the report states, and keep it beside the guest.",
+    )
+    TEE_CHAIN_UNTRUSTED = _row(
+        Coarse.REFUSED,
+        "The key that signed a report or its collateral does not chain to the configured root.",
+        "Use the maker's chain for this processor family; anything else is no report of such a processor.",
+    )
+    TEE_CHIP_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "A confidential guest runs on a chip that is not on the allow-list.",
+        "Add the chip's id to the policy if the host is to be used.",
+    )
+    TEE_COLLATERAL_EXPIRED = _row(
+        Coarse.REFUSED,
+        "A certificate, a revocation list or the TCB information is not valid at this time.",
+        "Compare the clock of the verifier; then fetch fresh collateral from the maker and put it in place of the old.",
+    )
+    TEE_COLLATERAL_MALFORMED = _row(
+        Coarse.REFUSED,
+        "Collateral of a confidential guest cannot be read.",
+        "Fetch the file from the maker again.",
+    )
+    TEE_DEBUG = _row(
+        Coarse.REFUSED,
+        "A confidential guest can be debugged by its host.",
+        "Start the guest without the debug attribute: with it, the host reads its memory.",
+    )
+    TEE_KEY_REVOKED = _row(
+        Coarse.REFUSED,
+        "A key in the chain of a report was revoked by its maker.",
+        "Update the firmware of the platform and fetch new certificates.",
+    )
+    TEE_KEY_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "A confidential guest names a key that nobody enrolled.",
+        "Enroll the key of the guest if it is to be a machine of this cluster.",
+    )
+    TEE_MEASUREMENT = _row(
+        Coarse.REFUSED,
+        "A confidential guest was started with a measurement that no policy allows.",
+        "Compare firmware, kernel and command line of the guest with those whose measurement was put in the policy.",
+    )
+    TEE_SIGNATURE = _row(
+        Coarse.REFUSED,
+        "The report of a confidential guest is not signed by the key that is certified.",
+        "Ask the guest for a new report and the certificate of its own chip.",
+    )
+    TEE_TCB_TOO_OLD = _row(
+        Coarse.REFUSED,
+        "The platform's firmware or the guest is older than the policy's minimum.",
+        "Update the platform's firmware; lower the minimum only if the known weaknesses do not matter.",
+    )
+    TEE_VMPL = _row(
+        Coarse.REFUSED,
+        "A report was asked for by a less privileged part of the guest.",
+        "Ask for the report from VMPL 0.",
+    )
     TICKET_EXPIRED = _row(
         Coarse.LOCAL,
         "A ticket's time is over, by this machine's clock.",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import Refusal
 from ..reasons import Reason
-from . import constellation, tpm2
+from . import constellation, sev_snp, tpm2
 from .evidence import Evidence
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Standing(Enum):
 
     FOREIGN = "proven with software TPMs; anybody can make such a key, so believed only as insecure_constellation_peer"
     PROVEN = "proven with software TPMs and recorded boots of machines"
+    UNPROVEN = "verification only, not proven on hardware"
 
 
 class IssueQuote(Protocol):
@@ -81,6 +82,14 @@ VARIANTS: dict[str, Variant] = {
         issue=constellation.issue_constellation_document,
         verify=constellation.verify_constellation_document,
         standing=Standing.FOREIGN,
+    ),
+    sev_snp.VARIANT: Variant(
+        name=sev_snp.VARIANT,
+        evidence=sev_snp.SnpEvidence,
+        verified=sev_snp.VerifiedSnpReport,
+        issue=None,
+        verify=sev_snp.verify_snp_report,
+        standing=Standing.UNPROVEN,
     ),
     tpm2.VARIANT: Variant(
         name=tpm2.VARIANT,

@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from .box import BOX_VERSION, OneTimeKey, open_sealed, seal
+from .box import BOX_VERSION, OneTimeKey, open_sealed, open_to_key, seal, seal_to_key
 
-__all__ = ["BOX_VERSION", "OneTimeKey", "open_sealed", "seal"]
+__all__ = ["BOX_VERSION", "OneTimeKey", "open_sealed", "open_to_key", "seal", "seal_to_key"]

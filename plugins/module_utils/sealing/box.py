@@ -105,6 +105,35 @@ def open_sealed(box: bytes, *, secret: bytes, binding: bytes, one_time_key: OneT
         ) from error
 
 
+def seal_to_key(plaintext: bytes, *, recipient: bytes, binding: bytes) -> bytes:
+    """Return the HPKE message of ``plaintext`` to an enrolled key, for a machine that has no TPM to activate a secret.
+
+    ``recipient``: X25519 public key; ``binding``: what the machine proved to be of this exchange. Raises `Refusal`
+    BINDING_MALFORMED.
+    """
+    try:
+        return _suite().encrypt(plaintext, x25519.X25519PublicKey.from_public_bytes(recipient), _to_key(binding))
+    except ValueError as error:
+        raise Refusal(
+            f"expected an X25519 public key, got {recipient.hex() or 'nothing'}", reason=Reason.BINDING_MALFORMED
+        ) from error
+
+
+def open_to_key(sealed: bytes, *, key: OneTimeKey, binding: bytes) -> bytes:
+    """Return the plaintext of what `seal_to_key` made; raises `Refusal` SEAL_UNOPENABLE."""
+    try:
+        return key.open(sealed, _to_key(binding))
+    except (exceptions.InvalidTag, ValueError) as error:
+        raise Refusal(
+            "expected a message to this key for this exchange, got one that does not open",
+            reason=Reason.SEAL_UNOPENABLE,
+        ) from error
+
+
+def _to_key(binding: bytes) -> bytes:
+    return label(f"{_USE}/key") + binding
+
+
 def _suite() -> hpke.Suite:
     return hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 

@@ -309,8 +309,16 @@ def test_an_unknown_variant(exchange: Exchange) -> None:
     """Closed by default."""
     challenge, record = exchange.challenged()
     given = exchange.answered(challenge)
-    other = replace(given.bound, evidence=replace(given.bound.evidence, variant="qemu-vtpm"))
+    other = replace(given.bound, evidence=replace(given.bound.evidence, variant="tpm1"))
     assert code_of(lambda: exchange.verified(given, record, bound=other)) == "VARIANT_UNKNOWN"
+
+
+def test_a_variant_that_admits_nobody(exchange: Exchange) -> None:
+    """A known one, whose evidence is bound to no endorsement key."""
+    challenge, record = exchange.challenged()
+    given = exchange.answered(challenge)
+    other = replace(given.bound, evidence=replace(given.bound.evidence, variant="qemu-vtpm"))
+    assert code_of(lambda: exchange.verified(given, record, bound=other)) == "VARIANT_NOT_ADMITTED"
 
 
 # Step 5: the registers -------------------------------------------------------------------------------------

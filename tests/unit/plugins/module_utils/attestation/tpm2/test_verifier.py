@@ -254,7 +254,10 @@ def test_rsa_keys_verify_by_their_own_padding(scheme: str) -> None:
 
 def test_an_unknown_variant_is_refused_by_name() -> None:
     error = refused(replace(GOOD, variant="tpm1"))
-    assert (error.code, error.message) == ("VARIANT_UNKNOWN", "expected evidence of qemu-vtpm, tpm2, got 'tpm1'")
+    assert (error.code, error.message) == (
+        "VARIANT_UNKNOWN",
+        "expected evidence of qemu-vtpm, sev-snp, tpm2, got 'tpm1'",
+    )
 
 
 @given(

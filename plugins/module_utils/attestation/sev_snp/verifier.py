@@ -1,0 +1,226 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check an SEV-SNP report in numbered steps, offline: chain, revocation, signature, platform, guest, identity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..._deps.crypto import asymmetric_utils, ec, exceptions, hashes, x509
+from ...errors import Refusal
+from ...reasons import Reason
+from .. import der
+from ..tee import TeeBinding, require, verify_identity
+from .report import VCEK, VLEK, SnpReport, TcbVersion
+from .types import VARIANT, VerifiedSnpReport
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from .types import SnpCollateral, SnpEvidence, SnpPolicy
+
+MAX_CERTIFICATE_BYTES = 4096
+
+_AMD = "1.3.6.1.4.1.3704.1"
+_PRODUCT, _HARDWARE_ID, _FMC = f"{_AMD}.2", f"{_AMD}.4", f"{_AMD}.3.9"
+_TCB_PARTS = {"bootloader": f"{_AMD}.3.1", "tee": f"{_AMD}.3.2", "snp": f"{_AMD}.3.3", "microcode": f"{_AMD}.3.8"}
+_CHIP_ID_BYTES = 64
+
+
+def verify_snp_report(
+    evidence: SnpEvidence,
+    *,
+    qualifying_data: bytes,
+    policy: SnpPolicy,
+    collateral: SnpCollateral,
+    now: datetime,
+    vtpm_ak_name: bytes = b"",
+) -> VerifiedSnpReport:
+    """Return what a guest proved, after these steps.
+
+    1. The report parses strictly (EVIDENCE_MALFORMED).
+    2. Root, intermediate and revocation list belong together (TEE_CHAIN_UNTRUSTED) and are valid now
+       (TEE_COLLATERAL_EXPIRED); the intermediate is not revoked (TEE_KEY_REVOKED).
+    3. The signing key's certificate parses (TEE_COLLATERAL_MALFORMED), is of the intermediate (TEE_CHAIN_UNTRUSTED)
+       and valid now (TEE_COLLATERAL_EXPIRED).
+    4. The report is signed by that key (TEE_SIGNATURE).
+    5. The certificate is for the TCB that the report states, and for its chip (TEE_CERTIFICATE_MISMATCH).
+    6. The guest cannot be debugged (TEE_DEBUG), runs at VMPL 0 (TEE_VMPL), cannot be migrated, and has no SMT or VLEK
+       that the policy does not allow (TEE_ATTRIBUTES).
+    7. Reported and launch TCB and the guest's own version are at least the minimum (TEE_TCB_TOO_OLD).
+    8. The chip is on the allow-list, if there is one (TEE_CHIP_UNKNOWN).
+    9. The key is enrolled (TEE_KEY_UNKNOWN), and named in the report data together with the exchange and the virtual
+       TPM beside (BINDING_MISMATCH).
+    10. The launch measurement is allowed (POLICY_EMPTY, TEE_MEASUREMENT).
+
+    ``qualifying_data``: 32 bytes of this exchange. ``vtpm_ak_name``: of a `VerifiedQuote` that the caller verified over
+    the same exchange; such a guest names its virtual TPM, and without it here its report does not match.
+    The caller owes the freshness of the exchange.
+    """
+    report = SnpReport.parse(evidence.report)  # 1
+    _verify_collateral(collateral, now)  # 2
+    certificate = _signing_certificate(evidence.certificate, collateral, now)  # 3
+    _verify_signature(report, certificate)  # 4
+    _verify_platform(report, certificate)  # 5
+    _verify_guest(report, policy)  # 6
+    _verify_versions(report, policy)  # 7
+    require(
+        not policy.chip_ids or report.chip_id in policy.chip_ids,
+        f"a chip of the allow-list, got {report.chip_id.hex()}",
+        Reason.TEE_CHIP_UNKNOWN,
+    )  # 8
+    binding = TeeBinding(variant=VARIANT, key=evidence.key, qualifying_data=qualifying_data, vtpm_ak_name=vtpm_ak_name)
+    identity = verify_identity(binding, reported=report.report_data, enrolled=policy.keys)  # 9
+    require(bool(policy.measurements), "at least one launch measurement in the policy, got none", Reason.POLICY_EMPTY)
+    require(
+        report.measurement in policy.measurements,
+        f"an allowed launch measurement, got {report.measurement.hex()}",
+        Reason.TEE_MEASUREMENT,
+    )  # 10
+    product = _text(_extension(certificate, _PRODUCT))
+    return VerifiedSnpReport(report=report, identity=identity, product=product)
+
+
+def _verify_collateral(collateral: SnpCollateral, now: datetime) -> None:
+    ark, ask, crl = collateral.ark, collateral.ask, collateral.crl
+    _verify_issued(ark, ark, "a root that signed itself")
+    _verify_issued(ask, ark, "an intermediate of the root")
+    require(_signed(crl, ark), "a revocation list of the root, got another", Reason.TEE_CHAIN_UNTRUSTED)
+    _verify_dates("root", ark.not_valid_before_utc, ark.not_valid_after_utc, now)
+    _verify_dates("intermediate", ask.not_valid_before_utc, ask.not_valid_after_utc, now)
+    _verify_dates("revocation list", crl.last_update_utc, crl.next_update_utc, now)
+    require(
+        crl.get_revoked_certificate_by_serial_number(ask.serial_number) is None,
+        "an intermediate that is not revoked, got a revoked one",
+        Reason.TEE_KEY_REVOKED,
+    )
+
+
+def _signed(crl: x509.CertificateRevocationList, ark: x509.Certificate) -> bool:
+    try:
+        return crl.issuer == ark.subject and crl.is_signature_valid(ark.public_key())  # type: ignore[arg-type]
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
+        return False
+
+
+def _signing_certificate(data: bytes, collateral: SnpCollateral, now: datetime) -> x509.Certificate:
+    if len(data) > MAX_CERTIFICATE_BYTES:
+        raise _malformed(f"at most {MAX_CERTIFICATE_BYTES} bytes", f"{len(data)}")
+    try:
+        certificate = x509.load_der_x509_certificate(data)
+        first, last, _read = certificate.not_valid_before_utc, certificate.not_valid_after_utc, certificate.extensions
+        key = certificate.public_key()
+    except (ValueError, TypeError, x509.DuplicateExtension, exceptions.UnsupportedAlgorithm) as error:
+        raise _malformed("a certificate", f"{error}"[:200]) from error
+    _verify_issued(certificate, collateral.ask, "a signing key of the intermediate")
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise _malformed("a key on P-384", "another")
+    _verify_dates("signing key's certificate", first, last, now)
+    return certificate
+
+
+def _verify_issued(certificate: x509.Certificate, issuer: x509.Certificate, expected: str) -> None:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, exceptions.InvalidSignature, exceptions.UnsupportedAlgorithm) as error:
+        raise Refusal(
+            f"expected {expected}, got a certificate that is none", reason=Reason.TEE_CHAIN_UNTRUSTED
+        ) from error
+
+
+def _verify_dates(what: str, first: datetime, last: datetime | None, now: datetime) -> None:
+    if last is None or not first <= now <= last:
+        raise Refusal(
+            f"expected a {what} valid at {now:%Y-%m-%d}, got one for {first:%Y-%m-%d} to "
+            f"{'ever' if last is None else format(last, '%Y-%m-%d')}",
+            reason=Reason.TEE_COLLATERAL_EXPIRED,
+        )
+
+
+def _verify_signature(report: SnpReport, certificate: x509.Certificate) -> None:
+    key = certificate.public_key()
+    try:
+        signature = asymmetric_utils.encode_dss_signature(report.r, report.s)
+        if not isinstance(key, ec.EllipticCurvePublicKey):  # step 3 saw to it
+            raise exceptions.InvalidSignature
+        key.verify(signature, report.signed, ec.ECDSA(hashes.SHA384()))
+    except (exceptions.InvalidSignature, ValueError) as error:
+        raise Refusal(
+            "expected a report signed by the certified key, got another signature", reason=Reason.TEE_SIGNATURE
+        ) from error
+
+
+def _verify_platform(report: SnpReport, certificate: x509.Certificate) -> None:
+    certified = TcbVersion(
+        **{part: _small(_extension(certificate, oid)) for part, oid in _TCB_PARTS.items()},
+        fmc=_small(found) if (found := _extension(certificate, _FMC)) else 0,
+    )
+    require(
+        certified == report.reported_tcb,
+        f"a certificate for the TCB {report.reported_tcb}, got one for {certified}",
+        Reason.TEE_CERTIFICATE_MISMATCH,
+    )
+    hardware = _chip(_extension(certificate, _HARDWARE_ID))
+    if report.signing_key == VCEK:
+        require(
+            not report.chip_key_masked and hardware == report.chip_id and any(report.chip_id),
+            f"a certificate of the chip {report.chip_id.hex()}, got one of {hardware.hex() or 'no chip'}",
+            Reason.TEE_CERTIFICATE_MISMATCH,
+        )
+    else:
+        require(
+            report.signing_key == VLEK and not hardware,
+            "a certificate without chip for a VLEK, got another kind of key",
+            Reason.TEE_CERTIFICATE_MISMATCH,
+        )
+
+
+def _verify_guest(report: SnpReport, policy: SnpPolicy) -> None:
+    require(not report.debug, "a guest that cannot be debugged, got one that can", Reason.TEE_DEBUG)
+    require(report.vmpl == 0, f"a report of VMPL 0, got one of {report.vmpl}", Reason.TEE_VMPL)
+    wrong = {
+        "that cannot be migrated": report.migratable,
+        "without simultaneous multithreading": report.smt and not policy.smt,
+        "whose report the chip's own key signed": report.signing_key == VLEK and not policy.vlek,
+    }
+    found = [what for what, is_so in wrong.items() if is_so]
+    require(not found, f"a guest {', '.join(found)}, got another", Reason.TEE_ATTRIBUTES)
+
+
+def _verify_versions(report: SnpReport, policy: SnpPolicy) -> None:
+    old = {*report.reported_tcb.below(policy.minimum_tcb), *report.launch_tcb.below(policy.minimum_tcb)}
+    if report.guest_svn < policy.minimum_guest_svn:
+        old.add("guest")
+    require(
+        not old,
+        f"at least {policy.minimum_tcb}, got older versions of {', '.join(sorted(old))}",
+        Reason.TEE_TCB_TOO_OLD,
+    )
+
+
+def _extension(certificate: x509.Certificate, oid: str) -> bytes:
+    """Return the bytes of one of AMD's extensions, empty where there is none."""
+    try:
+        found = certificate.extensions.get_extension_for_oid(x509.ObjectIdentifier(oid)).value
+    except x509.ExtensionNotFound:
+        return b""
+    return found.value if isinstance(found, x509.UnrecognizedExtension) else b""
+
+
+def _chip(data: bytes) -> bytes:
+    """Return a hardware id, which AMD writes raw or as an octet string."""
+    return data if len(data) in {0, _CHIP_ID_BYTES} else der.only(data, der.OCTET_STRING).content
+
+
+def _small(data: bytes) -> int:
+    return der.integer(der.only(data, der.INTEGER))
+
+
+def _text(data: bytes) -> str:
+    content = der.only(data, der.IA5_STRING).content
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "?" for byte in content[:_CHIP_ID_BYTES])  # noqa: PLR2004
+
+
+def _malformed(expected: str, got: str) -> Refusal:
+    return Refusal(f"expected {expected} for the signing key, got {got}", reason=Reason.TEE_COLLATERAL_MALFORMED)
