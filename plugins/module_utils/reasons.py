@@ -473,6 +473,12 @@ class Reason(Enum):
         "Read containerd's log, repair its cause and run again.",
         "journalctl -u containerd",
     )
+    IMAGE_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The file is not an EFI program, or not a unified kernel image.",
+        "Give the image as it lies on the EFI system partition, for example EFI/Linux/*.efi.",
+        "ansible-doc attested.kubernetes.measurement_profile",
+    )
     INTERNAL = _row(
         Coarse.UNAVAILABLE,
         "An unexpected error; the decision is no.",
@@ -808,6 +814,12 @@ class Reason(Enum):
         "The service cannot listen at its address and port.",
         "Find who holds the port (ss -ltnp) and end it, or set another port.",
         "ss -ltnp",
+    )
+    PREDICTION_INCOMPLETE = _row(
+        Coarse.LOCAL,
+        "A register that the profile holds cannot be computed from the image.",
+        "Boot the image on one machine and learn the profile there, or compute from a profile of a machine that booted the same initrd and stub.",
+        "ansible-playbook attested.kubernetes.enroll -e profile=NAME",
     )
     PRESET_UNMET = _row(
         Coarse.LOCAL,

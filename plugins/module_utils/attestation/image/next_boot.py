@@ -1,0 +1,118 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether what lies ready to be booted would be accepted: a warning before the reboot, never a decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...policy import IMAGE_REGISTER, KERNEL_REGISTER
+from .prediction import INITRD_PHASES, PHASES, PROGRAM_REGISTER, predict
+from .uki import KernelImage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ...policy import MeasurementProfile
+
+_MOVED = (PROGRAM_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextBoot:
+    """One thing that a machine may boot: an image, or a kernel's file with its initrd (SHA-256 of the files).
+
+    The machine tells it of itself, so it is worth a warning and nothing more. ``problem``: why it could not be read.
+    """
+
+    path: str
+    image: KernelImage | None = None
+    kernel: bytes = b""
+    initrd: bytes = b""
+    problem: str = ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as plain data, for the result of a module."""
+        told: dict[str, Any] = {
+            "path": self.path,
+            "kernel": self.kernel.hex(),
+            "initrd": self.initrd.hex(),
+            "problem": self.problem,
+            "image": None,
+        }
+        if self.image is not None:
+            told["image"] = {
+                "program": self.image.program.hex(),
+                "kernel": self.image.kernel.hex(),
+                "sections": {name: digest.hex() for name, digest in self.image.sections.items()},
+                "stub": self.image.stub,
+                "command_line": self.image.command_line,
+                "release": self.image.release,
+            }
+        return told
+
+    @classmethod
+    def of_mapping(cls, told: Mapping[str, Any]) -> NextBoot:
+        """Return what `to_mapping` told; raises `ValueError`, `TypeError` or `KeyError` for anything else."""
+        image = told["image"]
+        return cls(
+            path=str(told["path"]),
+            kernel=bytes.fromhex(told["kernel"]),
+            initrd=bytes.fromhex(told["initrd"]),
+            problem=str(told["problem"]),
+            image=None
+            if image is None
+            else KernelImage(
+                program=bytes.fromhex(image["program"]),
+                kernel=bytes.fromhex(image["kernel"]),
+                sections={str(name): bytes.fromhex(digest) for name, digest in image["sections"].items()},
+                stub=int(image["stub"]),
+                command_line=str(image["command_line"]),
+                release=str(image["release"]),
+            ),
+        )
+
+
+def judge_next_boot(found: NextBoot, profiles: Iterable[MeasurementProfile]) -> str:
+    """Return why no profile in force would accept the machine after booting ``found``; empty if one would.
+
+    Only registers that an image moves are looked at: firmware and keys are as they were at the last attestation.
+    """
+    if found.problem:
+        return f"{found.path}: cannot be read, so nobody knows what it will be measured as ({found.problem})"
+    lacking = [
+        f"{profile.name}: {why}" for profile in profiles if not profile.accepts_nobody for why in [_why(found, profile)]
+    ]
+    if not lacking or any(one.endswith(": ") for one in lacking):
+        return ""
+    return f"{found.path}: no active profile would accept the machine after booting it ({'; '.join(lacking)})"
+
+
+def _why(found: NextBoot, profile: MeasurementProfile) -> str:
+    """Return what would deviate, empty if nothing would."""
+    held = [pcr for pcr in _MOVED if pcr in profile.registers]
+    if not held:
+        return ""
+    if found.image is not None:
+        return min((_image(found.image, profile, held, phases) for phases in (PHASES, INITRD_PHASES)), key=len)
+    known = {event.digest for event in profile.reference_events if event.pcr == KERNEL_REGISTER}
+    files = {"kernel": found.kernel, "initrd": found.initrd}
+    new = [name for name, digest in files.items() if digest and digest not in known]
+    return (
+        f"{' and '.join(new)} in no reference event of PCR {KERNEL_REGISTER}" if KERNEL_REGISTER in held and new else ""
+    )
+
+
+def _image(image: KernelImage, profile: MeasurementProfile, held: list[int], phases: tuple[str, ...]) -> str:
+    predicted = predict(
+        image, secure_boot=profile.assertions.secure_boot, phases=phases, reference=profile.reference_events
+    )
+    wrong = []
+    for pcr in held:
+        if pcr in predicted.missing:
+            wrong.append(f"PCR {pcr} cannot be computed: {predicted.missing[pcr]}")
+        elif predicted.registers[pcr] not in {value.digest for value in profile.registers[pcr]}:
+            wrong.append(f"PCR {pcr} will be {predicted.registers[pcr].hex()}")
+    return ", ".join(wrong)
