@@ -121,6 +121,48 @@ class Reason(Enum):
         "Check that the control plane is up and that its address is right in group_vars.",
         "attested status",
     )
+    AUDIT_EDITED = _row(
+        Coarse.LOCAL,
+        "A record of the audit log is not the one that was written.",
+        "Keep a copy of the directory, compare with the copies that other control planes and the API hold, and find out who could write there.",
+        "attested audit verify",
+    )
+    AUDIT_GAP = _row(
+        Coarse.LOCAL,
+        "Records are missing in the middle of the audit log.",
+        "Keep a copy of the directory and look for a file that was removed.",
+        "attested audit verify",
+    )
+    AUDIT_HEAD_WRONG = _row(
+        Coarse.LOCAL,
+        "A signed head of the audit log does not fit its record, or another TPM signed it.",
+        "Keep a copy of the directory; the records up to the last head that fits can be believed.",
+        "attested audit verify",
+    )
+    AUDIT_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The audit log holds something that is no record.",
+        "Move the directory away and keep it; the key service begins a new log, and says so in its first record.",
+        "attested audit verify",
+    )
+    AUDIT_REORDERED = _row(
+        Coarse.LOCAL,
+        "Records of the audit log stand in another order than they were written.",
+        "Keep a copy of the directory; records are numbered, so the right order can be told.",
+        "attested audit verify",
+    )
+    AUDIT_TRUNCATED = _row(
+        Coarse.LOCAL,
+        "The end of the audit log is missing: others know of later records.",
+        "Was the power cut, or an old disk image restored? If not, find out who could write there.",
+        "attested audit verify",
+    )
+    AUDIT_UNWRITABLE = _row(
+        Coarse.LOCAL,
+        "The audit log cannot be written, so nothing is given out.",
+        "Make room on the disk or set right who may write there; the key service goes on by itself.",
+        "journalctl -u attested-key-service",
+    )
     BACKEND_UNREACHABLE = _row(
         Coarse.UNAVAILABLE,
         "The relay cannot reach the service behind it.",

@@ -207,6 +207,7 @@ class ServiceBed:
             cluster_ca_key=str(self.api.directory / "ca.key"),
             runtime_directory=str(opened),
             socket=str(self.socket),
+            audit_directory=str(self.directory / "audit"),
             tickets_per_second=1000.0,  # a test asks for the same machine again and again
             ticket_burst=1000,
         )

@@ -35,6 +35,7 @@ LAYERS = (
     "sealing",
     "policy",
     "attestation",
+    "audit",
     "nodelock",
     "kube",
     "keys",

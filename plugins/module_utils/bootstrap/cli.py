@@ -16,6 +16,7 @@ from ..errors import AttestedError
 from ..kubeadm import KubernetesPaths, Machine
 from ..reasons import Reason
 from ..system import SystemClock, SystemRunner, release
+from .audit import add_audit
 from .journal import NodeJournal
 from .node_config import DEFAULT_PATH, load_node_config
 from .status import NodeStatus, read_status
@@ -159,6 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser("explain", parents=[common], help="what a reason code means and what to do")
     explain.add_argument("code", metavar="CODE", help="for example PCR_MISMATCH")
     explain.set_defaults(run=_explain)
+    add_audit(commands, common)
     codes = commands.add_parser("codes", parents=[common], help="all reason codes")
     codes.set_defaults(run=_codes)
     return parser

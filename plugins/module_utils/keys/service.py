@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..attestation import Demands, load_ek_store
+from ..audit import AuditLog, AuditPlace, HeadSigner
 from ..errors import AttestedError, KeyServiceError
-from ..kube import ApiGateway, Attempt, AttemptWriter, LivePolicy, NearPolicy, NodeWatcher, StatusWriter
+from ..kube import IDENTITIES, ApiGateway, Attempt, AttemptWriter, LivePolicy, NearPolicy, NodeWatcher, StatusWriter
 from ..proto import message_class, parse
 from ..reasons import Coarse, Reason
 from ..serving import Notifier, load_config, open_log, wait_for_stop
 from ..system import SystemClock, SystemRandom, TokenBuckets, read_bytes, release
+from .auditing import HeadKeeper, refusal_of
 from .ca import JoinCa, sign_server_certificate
 from .client import Channel
 from .credential import MintedCredential
@@ -57,7 +59,8 @@ class KeyServiceConfig:
     """The configuration file; paths have their places on a node as defaults.
 
     ``api_server`` is the URL of this control plane's own API, ``api_endpoint`` (host:port) what tickets say.
-    ``tickets_per_second`` and ``ticket_burst`` bound what one proven machine may ask.
+    ``audit_directory``: where each decision is recorded; ``tcti``: the TPM that signs the head of that record, none
+    where it is empty. ``tickets_per_second`` and ``ticket_burst`` bound what one proven machine may ask.
     ``ek_roots``: file with roots of TPM makers, or directory with roots and intermediates (`load_ek_store`); with it
     every EK must also be certified.
     """
@@ -74,6 +77,8 @@ class KeyServiceConfig:
     socket: Path = Path(SOCKET)
     lock_register: int = 15
     ek_roots: Path | None = None
+    audit_directory: Path = Path("/var/log/attested")
+    tcti: str = ""
     tickets_per_second: float = 0.5
     ticket_burst: int = 20
 
@@ -82,12 +87,20 @@ class KeyService:
     """Answers the calls of the socket; deciding is in `releaser` and below, this is the plumbing."""
 
     def __init__(
-        self, releaser: Releaser, *, bundle: KeyBundle, clock: Clock, log: Log, attempts: AttemptSink | None = None
+        self,
+        releaser: Releaser,
+        *,
+        bundle: KeyBundle,
+        clock: Clock,
+        log: Log,
+        attempts: AttemptSink | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """Answer with ``releaser`` and the join CA of ``bundle``; each call is one line of ``log``.
 
-        A refusal is told to ``attempts`` once it is decided.
+        A refusal is told to ``attempts`` once it is decided; every decision is in ``audit`` before it is answered.
         """
+        self._audit = audit
         self._releaser = releaser
         self._bundle = bundle
         self._clock = clock
@@ -119,11 +132,22 @@ class KeyService:
 
     def _answer(self, kind: str | None, request: Any, line: Line, gone: Callable[[], bool]) -> bytes:
         try:
-            return bytes(self._call(kind, request, line, gone).SerializeToString())
+            answer = bytes(self._call(kind, request, line, gone).SerializeToString())
         except AttestedError as error:
+            self._record(kind, line, refusal_of(error))
             if self._attempts is not None and error.reason.value.coarse in _ATTEMPTED:
                 self._attempts.note(_attempt(error, line, now=self._clock.now()))
             raise
+        except Exception as error:
+            self._record(kind, line, {"reason": Reason.INTERNAL.name, "detail": type(error).__name__})
+            raise
+        if kind != "challenge":  # which gives nothing away, and strangers ask for many
+            self._record(kind, line, None)
+        return answer
+
+    def _record(self, kind: str | None, line: Line, refusal: dict[str, str] | None) -> None:
+        if self._audit is not None:
+            self._audit.decided(kind or "unknown", line.fields, refusal=refusal)
 
     def _call(self, kind: str | None, request: Any, line: Line, gone: Callable[[], bool]) -> Any:
         response = message_class(RESPONSE)()
@@ -193,7 +217,8 @@ async def serve(config: KeyServiceConfig, *, log: Log) -> None:
     near = NearPolicy(gateway, lock_register=config.lock_register)
     attempts = AttemptWriter(gateway, gateway, clock=SystemClock())
     releaser = _releaser(config, bundle, ca, gateway, near)
-    service = KeyService(releaser, bundle=bundle, clock=SystemClock(), log=log, attempts=attempts)
+    audit = _audit(config)
+    service = KeyService(releaser, bundle=bundle, clock=SystemClock(), log=log, attempts=attempts, audit=audit)
     user = _join_user(config.join_user)
     server = SocketServer(
         config.socket,
@@ -205,11 +230,32 @@ async def serve(config: KeyServiceConfig, *, log: Log) -> None:
     await server.start()
     _follow(config, gateway, near, log)
     _start("attempts", attempts.run_once, log)
+    _start("audit", _keeper(config, audit, gateway, near).run_once, log)
     Notifier().ready(f"{release()}, serving cluster {bundle.cluster_id.hex()[:16]}")
     log.event("serving", cluster=bundle.cluster_id.hex(), socket=str(config.socket))
     log.event("stopping", signal=await wait_for_stop())
     await server.stop()
     service.close()
+    audit.append("stopped")
+    audit.sync()
+
+
+def _audit(config: KeyServiceConfig) -> AuditLog:
+    place = AuditPlace(directory=config.audit_directory)
+    audit = AuditLog(place, node=config.node_name, clock=SystemClock(), random=SystemRandom())
+    audit.append("started", version=release())
+    return audit
+
+
+def _keeper(config: KeyServiceConfig, audit: AuditLog, gateway: ApiGateway, near: NearPolicy) -> HeadKeeper:
+    return HeadKeeper(
+        audit,
+        node=config.node_name,
+        signer=HeadSigner.at(config.tcti) if config.tcti else None,
+        gateway=gateway,
+        identities=near.caches[IDENTITIES],
+        clock=SystemClock(),
+    )
 
 
 def _releaser(

@@ -1,0 +1,186 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The log of one control plane on its disk: appended to by the key service alone.
+
+A record is handed to the kernel before the answer that it tells of leaves, so a killed process loses none. `sync` asks
+the disk for it once a second and at each head: what a power cut takes is at most that second, and it shows, because
+the copies of the heads are ahead. Syncing each record would cost every ticket a turn of the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import SystemFault
+from ..reasons import Reason
+from .chain import GENESIS, MAX_RECORD_BYTES, Head, digest_of, parse_record, render
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ..system import Clock, Random
+
+RECORDS_A_HEAD = 100
+
+_STEM = "audit-"
+_SUFFIX = ".jsonl"
+_LOG_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPlace:
+    """Where the log lies, how large a file gets before the next begins, and how many files stay."""
+
+    directory: Path
+    file_bytes: int = 16 << 20
+    files: int = 64
+
+    def existing(self) -> list[Path]:
+        """Return the files, oldest first."""
+        return sorted(self.directory.glob(f"{_STEM}*{_SUFFIX}"))
+
+    def file_from(self, sequence: int) -> Path:
+        """Return the file whose first record has this number."""
+        return self.directory / f"{_STEM}{sequence:012d}{_SUFFIX}"
+
+
+class AuditLog:
+    """The open log; may be used by several threads."""
+
+    def __init__(self, place: AuditPlace, *, node: str, clock: Clock, random: Random) -> None:
+        """Go on where the last process stopped, or begin; raises AUDIT_UNWRITABLE, AUDIT_MALFORMED."""
+        self._place = place
+        self._node = node
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._file = -1
+        self._size = 0
+        self._head = Head("", 0, GENESIS)
+        self._signed = 0
+        try:
+            place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            torn = self._resume()
+        except OSError as error:
+            raise _unwritable(place, error) from error
+        if not self._head.log:
+            self._begin(random.token(_LOG_BYTES).hex())
+        elif torn:
+            self.append("torn", bytes=torn)
+
+    def append(self, event: str, /, **fields: object) -> None:
+        """Write one record; raises AUDIT_UNWRITABLE, and then nothing may be given out that it would have told of."""
+        with self._lock:
+            self._append({**fields, "event": event})
+
+    def decided(self, event: str, fields: Mapping[str, object], *, refusal: Mapping[str, object] | None = None) -> None:
+        """Write the record of a decision: ``fields`` say about whom, ``refusal`` holds reason and detail of a no."""
+        self.append(event, **{**fields, "outcome": "refused" if refusal else "given", **(refusal or {})})
+
+    def head(self) -> Head:
+        """Return the state after the last record."""
+        with self._lock:
+            return self._head
+
+    def due(self) -> Head | None:
+        """Return the head that is to be signed now: a hundred records after the last signed one."""
+        with self._lock:
+            return self._head if self._head.sequence - self._signed >= RECORDS_A_HEAD else None
+
+    def signed(self, head: Head, evidence: str) -> None:
+        """Write a head with the TPM's evidence over it, and make the disk keep everything so far."""
+        self.append("head", head=head.sequence, sha256=head.sha256.hex(), log=head.log, evidence=evidence)
+        with self._lock:
+            self._signed = head.sequence
+        self.sync()
+
+    def sync(self) -> None:
+        """Make the disk keep what was written; raises AUDIT_UNWRITABLE."""
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise _unwritable(self._place, error) from error
+
+    def close(self) -> None:
+        """Sync and close."""
+        self.sync()
+        os.close(self._file)
+
+    def _begin(self, log: str) -> None:
+        self._head = Head(log, 0, GENESIS)
+        self._open(1)
+        self.append("begun", log=log, node=self._node)
+
+    def _append(self, fields: Mapping[str, object]) -> None:
+        sequence = self._head.sequence + 1
+        told = {"time": self._clock.now().isoformat(timespec="milliseconds"), **fields}
+        line = render(told, sequence=sequence, previous=self._head.sha256)
+        try:
+            if self._size >= self._place.file_bytes:
+                os.fsync(self._file)
+                os.close(self._file)
+                self._open(sequence)
+                self._forget()
+            self._write(line + b"\n")
+        except OSError as error:
+            raise _unwritable(self._place, error) from error
+        self._head = Head(self._head.log, sequence, digest_of(line))
+
+    def _write(self, data: bytes) -> None:
+        """Write all of it or nothing: half a record would make the next one unreadable."""
+        written = os.write(self._file, data)
+        if written != len(data):
+            os.ftruncate(self._file, self._size)
+            raise OSError(28, "no space left for a whole record")
+        self._size += written
+
+    def _open(self, sequence: int) -> None:
+        path = self._place.file_from(sequence)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._size = os.fstat(self._file).st_size
+
+    def _forget(self) -> None:
+        for path in self._place.existing()[: -self._place.files]:
+            path.unlink()
+
+    def _resume(self) -> int:
+        """Take up the last whole record of the last file, and return how many bytes of a half one were cut off."""
+        files = self._place.existing()
+        if not files:
+            return 0
+        last = files[-1]
+        size = last.stat().st_size
+        with last.open("rb") as stream:
+            stream.seek(max(0, size - 2 * MAX_RECORD_BYTES))
+            tail = stream.read()
+        whole = tail[: tail.rfind(b"\n") + 1]
+        torn = len(tail) - len(whole)
+        if torn:
+            os.truncate(last, size - torn)
+        if not whole:
+            last.unlink()
+            return torn + self._resume()
+        line = whole.splitlines()[-1]
+        self._head = Head(self._log_id(files[0]), int(parse_record(line)["sequence"]), digest_of(line))
+        self._signed = self._head.sequence - self._head.sequence % RECORDS_A_HEAD
+        self._open(int(last.stem.removeprefix(_STEM)))
+        return torn
+
+    def _log_id(self, first: Path) -> str:
+        """Return the log's name: in the first record, or in the first head of a log whose beginning was rotated out."""
+        with first.open("rb") as stream:
+            for line in stream:
+                log = parse_record(line.rstrip(b"\n")).get("log")
+                if isinstance(log, str):
+                    return log
+        raise SystemFault(f"expected {first} to name its log, it does not", reason=Reason.AUDIT_MALFORMED)
+
+
+def _unwritable(place: AuditPlace, error: OSError) -> SystemFault:
+    return SystemFault(
+        f"cannot write the audit log in {place.directory}: {error.strerror}", reason=Reason.AUDIT_UNWRITABLE
+    )

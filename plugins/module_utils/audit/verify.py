@@ -1,0 +1,181 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Is this audit log what was written? Edits, gaps, another order and a cut end are found, in these steps.
+
+1. Every line is a record (AUDIT_MALFORMED).
+2. Its number follows the one before: a higher one is a gap (AUDIT_GAP), a lower one another order (AUDIT_REORDERED).
+3. It carries the digest of the record before (AUDIT_EDITED).
+4. Every signed head is the digest of the record that it names, under one key (AUDIT_HEAD_WRONG).
+5. Every head that is known from elsewhere is reached (AUDIT_TRUNCATED) and matches (AUDIT_EDITED).
+
+The caller owes: that the key of step 4 is the control plane's, and the heads of step 5. What cannot be found: a change
+of what comes after the last head that was signed or copied, by who may write the log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AttestedError, SystemFault
+from ..reasons import Reason
+from .chain import GENESIS, Head, digest_of, parse_record
+from .signer import verify_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ..attestation import VerifiedQuote
+
+_SHOWN = 10
+_REMEMBERED = 10_000
+"""A head is signed soon after the record that it names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """A log that holds: its name, first and last record, signed heads, the records after the last one, the AK's name.
+
+    ``first`` is above 1 where older files were rotated out. ``events`` counts records by event and outcome.
+    """
+
+    log: str
+    first: int
+    last: Head
+    heads: int
+    unsigned: int
+    ak_name: str
+    events: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is known while the lines go by."""
+
+    known: dict[int, Head]
+    judge: Callable[[Head, str], VerifiedQuote]
+    problems: list[AttestedError] = field(default_factory=list)
+    digests: dict[int, bytes] = field(default_factory=dict)
+    events: Counter[str] = field(default_factory=Counter)
+    log: str = ""
+    first: int = 0
+    last: int = 0
+    previous: bytes = GENESIS
+    heads: int = 0
+    signed: int = 0
+    ak_name: str = ""
+
+    def find(self, reason: Reason, message: str) -> None:
+        self.problems.append(SystemFault(message, reason=reason))
+
+
+def verify_audit(
+    lines: Iterable[bytes],
+    *,
+    known: Iterable[Head] = (),
+    ak_name: str = "",
+    judge: Callable[[Head, str], VerifiedQuote] = verify_head,
+) -> AuditReport:
+    """Return what the log holds; raises the first finding, with all of them in its message.
+
+    ``known`` are heads from elsewhere, ``ak_name`` (hex) the key that must have signed, if it is known.
+    """
+    reading = _Reading(known={one.sequence: one for one in known}, judge=judge, ak_name=ak_name)
+    for line in lines:
+        try:
+            _take(reading, line, parse_record(line))
+        except AttestedError as error:  # 1, and what a head's quote says
+            reading.problems.append(error)
+    if not reading.last:
+        reading.find(Reason.AUDIT_MALFORMED, "expected an audit log, found no record")
+    _check_known(reading)
+    _fail(reading.problems)
+    return AuditReport(
+        log=reading.log,
+        first=reading.first,
+        last=Head(reading.log, reading.last, reading.previous),
+        heads=reading.heads,
+        unsigned=reading.last - reading.signed,
+        ak_name=reading.ak_name,
+        events=dict(reading.events),
+    )
+
+
+def heads_of(node: str, lines: Iterable[bytes]) -> Iterator[Head]:
+    """Yield the heads of ``node`` that another control plane's log holds; of a line that is no record nothing."""
+    for line in lines:
+        try:
+            record = parse_record(line)
+            if record.get("event") == "head_of" and record.get("node") == node:
+                yield _head(record)
+        except AttestedError:
+            continue
+
+
+def _take(reading: _Reading, line: bytes, record: dict[str, Any]) -> None:
+    number = record["sequence"]
+    if not reading.first:
+        reading.first = number
+        if number == 1 and record["previous"] != GENESIS.hex():  # above 1 the beginning was rotated out
+            reading.find(Reason.AUDIT_EDITED, "expected record 1 to follow nothing, it follows another")
+    elif number != reading.last + 1:  # 2
+        later = number > reading.last
+        reading.find(
+            Reason.AUDIT_GAP if later else Reason.AUDIT_REORDERED,
+            f"expected record {reading.last + 1}, got {number}",
+        )
+    elif record["previous"] != reading.previous.hex():  # 3
+        reading.find(Reason.AUDIT_EDITED, f"expected record {number} to follow the one before it, it follows another")
+    reading.last, reading.previous = number, digest_of(line)
+    reading.digests[number] = reading.previous
+    if number - _REMEMBERED not in reading.known:
+        reading.digests.pop(number - _REMEMBERED, None)
+    reading.events[" ".join(str(record[name]) for name in ("event", "outcome") if name in record)] += 1
+    reading.log = reading.log or str(record.get("log", ""))
+    if record.get("event") == "head":
+        _take_head(reading, _head(record), str(record.get("evidence")))
+
+
+def _take_head(reading: _Reading, head: Head, evidence: str) -> None:
+    quote = reading.judge(head, evidence)  # 4
+    found = reading.digests.get(head.sequence)
+    if found is not None and found != head.sha256:
+        reading.find(Reason.AUDIT_HEAD_WRONG, f"expected record {head.sequence} as it was signed, it was changed since")
+    name = quote.ak_name.hex()
+    if reading.ak_name and name != reading.ak_name:
+        reading.find(
+            Reason.AUDIT_HEAD_WRONG, f"expected the head {head.sequence} under key {reading.ak_name}, got {name}"
+        )
+    reading.ak_name = reading.ak_name or name
+    reading.heads += 1
+    reading.signed = head.sequence
+
+
+def _check_known(reading: _Reading) -> None:  # 5
+    for number, head in reading.known.items():
+        found = reading.digests.get(number)
+        if number > reading.last:
+            reading.find(
+                Reason.AUDIT_TRUNCATED, f"expected at least {number} records, as others know, got {reading.last}"
+            )
+        elif found is not None and found != head.sha256:
+            reading.find(Reason.AUDIT_EDITED, f"expected record {number} as others know it, got another")
+
+
+def _head(record: dict[str, Any]) -> Head:
+    try:
+        return Head(str(record["log"]), int(record["head"]), bytes.fromhex(record["sha256"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SystemFault(
+            f"expected a head in record {record['sequence']}, got none", reason=Reason.AUDIT_MALFORMED
+        ) from error
+
+
+def _fail(problems: list[AttestedError]) -> None:
+    if not problems:
+        return
+    told = "; ".join(one.message for one in problems[:_SHOWN])
+    more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    raise SystemFault(told + more, reason=problems[0].reason)

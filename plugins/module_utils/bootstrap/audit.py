@@ -1,0 +1,94 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested audit verify`: hold the audit log of this control plane against its chain, its TPM and the others."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..audit import AuditPlace, AuditReport, Head, heads_of, verify_audit
+from ..errors import SystemFault
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+DIRECTORY = "/var/log/attested"
+
+
+def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command to those of `attested`."""
+    audit = commands.add_parser("audit", help="the record of every decision").add_subparsers(
+        required=True, metavar="COMMAND"
+    )
+    verify = audit.add_parser("verify", parents=[common], help="find edits, gaps, another order, a cut end")
+    verify.add_argument("--directory", default=DIRECTORY, help="where the log is (default: %(default)s)")
+    verify.add_argument(
+        "--head",
+        action="append",
+        default=[],
+        metavar="SEQUENCE:SHA256",
+        help="a head that is known from elsewhere, for example from the status of the NodeIdentity",
+    )
+    verify.add_argument("--copies", metavar="DIRECTORY", help="the log of another control plane, which notes our heads")
+    verify.add_argument("--node", default="", help="whose heads to look for in the copies")
+    verify.add_argument("--ak-name", default="", metavar="HEX", help="the TPM name of the key that must have signed")
+    verify.set_defaults(run=run_verify)
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """Say what the log holds; raises what is wrong with it."""
+    known = [_head(text) for text in options.head]
+    if options.copies:
+        known += heads_of(options.node, lines_of(options.copies))
+    report = verify_audit(lines_of(options.directory), known=known, ak_name=options.ak_name)
+    text = json.dumps(_values(report), indent=2) if options.json else "\n".join(_rows(report, copies=len(known)))
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def lines_of(directory: str) -> Iterator[bytes]:
+    """Yield the lines of a log, oldest first; raises FILE_UNUSABLE."""
+    for path in AuditPlace(directory=Path(directory)).existing():
+        try:
+            with path.open("rb") as stream:
+                for line in stream:
+                    yield line.rstrip(b"\n")
+        except OSError as error:
+            raise SystemFault(f"cannot read {path}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+
+
+def _head(text: str) -> Head:
+    number, _unused, digest = text.partition(":")
+    try:
+        return Head("", int(number), bytes.fromhex(digest))
+    except ValueError as error:
+        raise SystemFault(f"expected SEQUENCE:SHA256, got {text}", reason=Reason.AUDIT_MALFORMED) from error
+
+
+def _values(report: AuditReport) -> dict[str, Any]:
+    return {
+        "log": report.log,
+        "first": report.first,
+        "last": report.last.sequence,
+        "sha256": report.last.sha256.hex(),
+        "signed_heads": report.heads,
+        "not_signed_yet": report.unsigned,
+        "ak_name": report.ak_name,
+        "events": report.events,
+    }
+
+
+def _rows(report: AuditReport, *, copies: int) -> Iterator[str]:
+    begins = "" if report.first == 1 else ", older ones were rotated out"
+    yield f"records       {report.first} to {report.last.sequence} hold{begins}"
+    yield f"signed heads  {report.heads} by key {report.ak_name or 'of nobody'}"
+    yield f"after it      {report.unsigned} records"
+    yield f"compared      {copies} heads known from elsewhere"
+    yield "decisions     " + ", ".join(f"{name}: {count}" for name, count in sorted(report.events.items()))
+    yield f"last head     {report.last.sequence}:{report.last.sha256.hex()}"

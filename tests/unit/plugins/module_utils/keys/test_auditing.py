@@ -1,0 +1,169 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What happens to the audit log beside the decisions, and that every decision is in it before it is answered."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace, Head
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.auditing import RETRY_TICKS, HeadKeeper
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import KeyService
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES, ObjectCache
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def identity(seed: str, node_name: str) -> dict[str, Any]:
+    ek = (seed * 64)[:64]
+    return {
+        "apiVersion": "attested-kubernetes.dev/v1alpha1",
+        "kind": "NodeIdentity",
+        "metadata": {"name": f"ek-{ek[:20]}"},
+        "spec": {"ekSha256": ek, "nodeName": node_name, "role": "control-plane", "admission": "Approved"},
+    }
+
+
+class Signer:
+    def __init__(self) -> None:
+        self.away = False
+        self.asked = 0
+
+    def sign(self, head: Head) -> str:
+        self.asked += 1
+        if self.away:
+            raise TpmError("no TPM", reason=Reason.TPM_UNREACHABLE)
+        return f"over {head.sequence}"
+
+
+class Bed:
+    """The keeper of cp-1 over an API in memory with another control plane."""
+
+    def __init__(self, directory: Path) -> None:
+        self.gateway = FakeGateway(identity("d1", "cp-1"), identity("d2", "cp-2"))
+        self.place = AuditPlace(directory=directory)
+        self.log = AuditLog(self.place, node="cp-1", clock=SystemClock(), random=SystemRandom())
+        self.identities = ObjectCache(self.gateway, IDENTITIES)
+        self.signer = Signer()
+        self.refresh()
+        self.keeper = HeadKeeper(
+            self.log,
+            node="cp-1",
+            signer=self.signer,
+            gateway=self.gateway,
+            identities=self.identities,
+            clock=SystemClock(),
+        )
+
+    def refresh(self) -> None:
+        self.identities._begin(*self.gateway.listing(IDENTITIES))
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for path in self.place.existing() for line in path.read_bytes().splitlines()]
+
+    def fill(self) -> None:
+        for _unused in range(100):
+            self.log.append("release")
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Bed:
+    return Bed(tmp_path)
+
+
+def test_a_head_is_signed_each_hundred_records_and_told_to_the_others(bed: Bed) -> None:
+    bed.keeper.tick()
+    assert bed.signer.asked == 0
+    bed.fill()
+    bed.keeper.tick()
+    bed.keeper.tick()
+    assert bed.signer.asked == 1
+    record = bed.records()[-1]
+    assert (record["event"], record["head"], record["evidence"]) == ("head", 101, "over 101")
+    told = bed.gateway.status(identity("d1", "")["metadata"]["name"])["auditHead"]
+    assert (told["sequence"], told["sha256"], told["evidence"]) == (101, record["sha256"], "over 101")
+    assert bed.gateway.status(identity("d2", "")["metadata"]["name"]) == {}
+
+
+def test_a_tpm_that_is_away_is_asked_again_later(bed: Bed) -> None:
+    bed.fill()
+    bed.signer.away = True
+    with pytest.raises(AttestedError):
+        bed.keeper.tick()
+    bed.signer.away = False
+    bed.keeper.tick()
+    assert bed.signer.asked == 1
+    for _unused in range(RETRY_TICKS):
+        bed.keeper.tick()
+    assert bed.signer.asked == 2
+    assert [record["event"] for record in bed.records()].count("head") == 1
+
+
+def test_the_heads_of_others_are_noted_once(bed: Bed) -> None:
+    name = identity("d2", "")["metadata"]["name"]
+    for sequence in (100, 100, 200):
+        found = bed.gateway.object(IDENTITIES, name)
+        assert found is not None
+        status = {"auditHead": {"log": "l", "sequence": sequence, "sha256": "ab" * 32}}
+        bed.gateway.patch_status(IDENTITIES, name, status=status, revision=found["metadata"]["resourceVersion"])
+        bed.refresh()
+        bed.keeper.note_others()
+    noted = [record for record in bed.records() if record["event"] == "head_of"]
+    assert [(one["node"], one["head"]) for one in noted] == [("cp-2", 100), ("cp-2", 200)]
+
+
+class Stub:
+    """A releaser that refuses, or breaks."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def challenge(self, request: bytes) -> bytes:
+        del request
+        raise self.error
+
+
+def challenge() -> bytes:
+    message = message_class(REQUEST)(correlation_id="c-1")
+    message.challenge.request = b"x"
+    return bytes(message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        pytest.param(AttestedError("no", reason=Reason.AK_ATTRIBUTES), "AK_ATTRIBUTES", id="a refusal"),
+        pytest.param(ZeroDivisionError("secret story"), "INTERNAL", id="an error of ours"),
+    ],
+)
+def test_a_refusal_is_recorded_before_it_is_answered(bed: Bed, error: Exception, reason: str) -> None:
+    releaser: Any = Stub(error)
+    service = KeyService(releaser, bundle=None, clock=SystemClock(), log=open_log(), audit=bed.log)  # type: ignore[arg-type]
+    with pytest.raises(AttestedError) as caught:
+        answer_of(service.answer(challenge()))
+    assert caught.value.code == reason
+    record = bed.records()[-1]
+    assert (record["event"], record["outcome"], record["reason"]) == ("challenge", "refused", reason)
+    assert (record["correlation_id"], "secret" in json.dumps(record)) == ("c-1", False)
+
+
+def test_what_cannot_be_recorded_is_not_given(bed: Bed) -> None:
+    service = KeyService(None, bundle=None, clock=SystemClock(), log=open_log(), audit=bed.log)  # type: ignore[arg-type]
+    service._call = lambda *_unused: message_class("attested.v1.KeyServiceResponse")()  # type: ignore[method-assign]
+    bed.log._file = -1
+    message = message_class(REQUEST)(correlation_id="c-1")
+    message.release.request = b"x"
+    with pytest.raises(AttestedError) as caught:
+        answer_of(service.answer(message.SerializeToString()))
+    assert caught.value.code == "AUDIT_UNWRITABLE"
