@@ -19,6 +19,7 @@ from ..module_utils.policy import (
 )
 from ..module_utils.site.enrolment import vouch
 from ..module_utils.site.policy_files import site_policy
+from ..module_utils.verification.finding import found
 from ..plugin_utils.site_action import SITE_SPEC, SiteAction
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class ActionModule(SiteAction):
         )
         verdict = verified.verdict
         values = {"profile": verdict.profile, "posture": verdict.posture.value, "role": verified.identity.role.value}
-        return Result(values={**_machine(verified.machine), **values})
+        finding = found(verified, over="ssh").to_document()
+        return Result(values={**_machine(verified.machine), **values, "finding": finding})
 
 
 def _line(line: BootLine) -> dict[str, Any]:

@@ -151,4 +151,9 @@ role:
   returned: for verify
   type: str
   sample: worker
+finding:
+  description: The same as M(attested.kubernetes.fleet_verification) finds, for its report.
+  returned: for verify
+  type: dict
+  sample: {"node": "w-1", "outcome": "verified", "over": "ssh"}
 """

@@ -53,7 +53,10 @@ def facts_of(config: str | Path) -> Facts:
 
 
 class WitnessService:
-    """Answers the messages of the socket, one line of the log each; the TPM has one user, so there is one worker."""
+    """Answers the messages of the socket; the TPM has one user, so there is one worker.
+
+    Each testimony is a line of the log. Identity is not: it costs nothing, and health asks for it all the time.
+    """
 
     def __init__(self, witness: Witness, *, log: Log) -> None:
         """Answer by ``witness``."""
@@ -69,8 +72,9 @@ class WitnessService:
         """Answer one message in this thread."""
         try:
             request = parse(WITNESS_REQUEST, data, limit=MAX_QUESTION_BYTES)
-            kind = request.WhichOneof("question")
-            with self._log.request(f"witness_{kind}", correlation_id=request.correlation_id):
+            if request.WhichOneof("question") == "identify":
+                return bytes(self._witness.answer(request).SerializeToString())
+            with self._log.request("witness_testify", correlation_id=request.correlation_id):
                 return bytes(self._witness.answer(request).SerializeToString())
         except AttestedError as error:
             return refusal_answer(error)

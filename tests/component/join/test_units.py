@@ -23,6 +23,10 @@ VALUES = {
     "key_service_tcti": "device:/dev/tpmrm0",
     "key_service_firmware_log": "/a",
     "key_service_userspace_log": "/b",
+    "verification_service_listen_port": 9091,
+    "verification_service_tcti": "device:/dev/tpmrm0",
+    "verification_service_user": "nobody",
+    "verification_service_venv": "/usr",
 }
 
 
@@ -51,6 +55,13 @@ def analyze() -> str:
         ),
         pytest.param("key_service", "attested-key-service.service", 3.0, id="the key service, which is root"),
         pytest.param("key_service", "attested-unlock.service", 6.0, id="the unlocking, which needs the TPM"),
+        pytest.param(
+            "verification_service",
+            "attested-verification-service.service",
+            3.0,
+            id="the verification service, which faces strangers",
+        ),
+        pytest.param("verification_service", "attested-witness.service", 3.0, id="the witness, which has the TPM"),
     ],
 )
 def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: float) -> None:
@@ -68,6 +79,8 @@ def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: flo
         pytest.param("join_service", "attested-join-service.service", id="join service"),
         pytest.param("key_service", "attested-key-service.service", id="key service"),
         pytest.param("key_service", "attested-unlock.service", id="unlock"),
+        pytest.param("verification_service", "attested-verification-service.service", id="verification service"),
+        pytest.param("verification_service", "attested-witness.service", id="witness"),
     ],
 )
 def test_systemd_understands_every_line(analyze: str, tmp_path: Path, role: str, unit: str) -> None:

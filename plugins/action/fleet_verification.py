@@ -1,0 +1,123 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``fleet_verification``: ask every node at once, judge here, tell and write what was found."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.errors import SiteError
+from ..module_utils.reasons import Reason
+from ..module_utils.site.policy_files import site_policy
+from ..module_utils.system import SystemClock, SystemRandom, release, write_atomic
+from ..module_utils.verification import Question
+from ..module_utils.verification.finding import Outcome, found_in_result
+from ..module_utils.verification.fleet import Patience, examine_fleet
+from ..module_utils.verification.report import FleetReport, render_html, render_json, render_table
+from ..plugin_utils.site_action import SITE_SPEC, SiteAction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..module_utils.site.attest import Verifier
+    from ..module_utils.verification.finding import Finding
+
+_TELL_SECONDS = 2.0
+_RENDERERS = {".html": render_html, ".json": render_json}
+
+
+class ActionModule(SiteAction):
+    """Verify a fleet; a node that is refused or silent is a finding, not a failure of the task."""
+
+    SPEC = SITE_SPEC.merged(
+        ArgumentSpec(
+            options={
+                "nodes": {"type": "list", "elements": "str", "required": True},
+                "parallel": {"type": "int", "default": 16},
+                "port": {"type": "int", "default": 9091},
+                "report": {"type": "path"},
+                "results": {"type": "dict"},
+                "wait_seconds": {"type": "int", "default": 20},
+            }
+        )
+    )
+
+    def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
+        """Ask (or take the results that were handed in), and report."""
+        paths = report_paths(params["report"])
+        verifier = self.verifier(params)
+        findings = self._findings(params, verifier)
+        report = FleetReport(
+            cluster_id=verifier.cluster_id.hex(),
+            release=release(),
+            made_at=verifier.clock.now(),
+            findings=findings,
+            lock_register=verifier.demands.lock_register,
+        )
+        for path in () if check_mode else paths:
+            write_atomic(path, _RENDERERS[path.suffix](report), mode=0o644)
+        return Result(
+            changed=bool(paths),
+            values={
+                "findings": {one.node: one.to_document() for one in findings},
+                "table": render_table(report),
+                "not_verified": [one.node for one in report.ordered() if one.outcome is not Outcome.VERIFIED],
+                "reports": [str(path) for path in paths],
+            },
+        )
+
+    def _findings(self, params: Mapping[str, Any], verifier: Verifier) -> tuple[Finding, ...]:
+        if params["results"] is not None:
+            results: Mapping[str, Any] = params["results"]
+            return tuple(found_in_result(name, results.get(name) or {}, over="ssh") for name in params["nodes"])
+        question = Question(
+            cluster_id=verifier.cluster_id,
+            policy=site_policy(self.profiles(params), self.nodes()),
+            demands=verifier.demands,
+            clock=SystemClock(),
+            random=SystemRandom(),
+        )
+        return asyncio.run(
+            examine_fleet(
+                {name: self._endpoint(name, params["port"]) for name in params["nodes"]},
+                question,
+                patience=Patience(parallel=params["parallel"], seconds=params["wait_seconds"]),
+                told=self._progress(len(params["nodes"])),
+            )
+        )
+
+    def _endpoint(self, name: str, port: int) -> str:
+        host = str(self.task_vars["hostvars"][name].get("ansible_host", name))
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _progress(self, total: int) -> Callable[[Finding], None]:
+        """Return what tells, every few seconds, how far it has come; a small fleet is done before that."""
+        state = {"asked": 0, "bad": 0, "told": time.monotonic()}
+
+        def told(finding: Finding) -> None:
+            state["asked"] += 1
+            state["bad"] += finding.outcome is not Outcome.VERIFIED
+            if time.monotonic() - state["told"] >= _TELL_SECONDS and state["asked"] < total:
+                state["told"] = time.monotonic()
+                self._display.display(f"  {state['asked']} of {total} nodes answered, {state['bad']} not verified")
+
+        return told
+
+
+def report_paths(wanted: str | None) -> tuple[Path, ...]:
+    """Return the files of a report: one for NAME.html or NAME.json, both for NAME; raises OPTION_INVALID."""
+    if not wanted:
+        return ()
+    path = Path(wanted)
+    if path.is_dir() or not path.name:
+        raise SiteError(
+            f"expected the name of a file for the report, got the directory {wanted}", reason=Reason.OPTION_INVALID
+        )
+    if path.suffix in _RENDERERS:
+        return (path,)
+    return tuple(path.with_name(path.name + suffix) for suffix in _RENDERERS)

@@ -1,0 +1,17 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`jinja2` (which ansible-core brings along), guarded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import optional
+
+if TYPE_CHECKING:
+    import jinja2
+else:
+    jinja2 = optional("jinja2")
+
+__all__ = ["jinja2"]

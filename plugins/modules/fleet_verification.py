@@ -1,0 +1,137 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fleet_verification
+short_description: Challenge every node over its verification service and report what differs
+version_added: 0.2.0
+description:
+  - Asks the verification services of many nodes at once for evidence over fresh challenges, on the machine that runs
+    the playbook, and judges each answer by the site's policy. It changes nothing on any node and needs no ssh.
+  - A node is asked again for O(wait_seconds) while time alone may help. A node that is refused or silent does not fail
+    the task; it stands in RV(not_verified), and its finding says why.
+  - Evidence is bound to the very connection, so a proxy in between is refused with C(CHANNEL_NOT_BOUND).
+  - Run it once for all nodes, with C(run_once).
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+  - attested.kubernetes.node_config
+attributes:
+  check_mode:
+    support: full
+    details:
+      - The nodes are asked in check mode too; no report is written.
+  diff_mode:
+    support: none
+  idempotent:
+    support: none
+    details:
+      - Each run asks anew, so with O(report) each run writes another report.
+options:
+  site:
+    description: Directory of the site, the one with C(hosts.yml).
+    type: path
+    required: true
+  policy_directory:
+    description: Directory of the profile manifests; C(policy/) of the site if absent.
+    type: path
+  profiles:
+    description: Names of the active profiles.
+    type: list
+    elements: str
+    default: []
+  endorsement_authorities:
+    description: PEM files with the roots and issuers of the TPM makers; with none, chains are not checked.
+    type: list
+    elements: path
+    default: []
+  tpm_timeout_seconds:
+    description: Not used; the services of the nodes know how long their TPM takes.
+    type: int
+    default: 10
+  nodes:
+    description: Names of the nodes; each is asked at its C(ansible_host).
+    type: list
+    elements: str
+    required: true
+  port:
+    description: Port of the verification services.
+    type: int
+    default: 9091
+  parallel:
+    description: How many nodes are asked at the same time.
+    type: int
+    default: 16
+  wait_seconds:
+    description: How long a node that is not there, or has no time, is asked again.
+    type: int
+    default: 20
+  results:
+    description:
+      - Results of M(attested.kubernetes.attestation_verification) by node, from a run over ssh. Then nobody is asked
+        over the network.
+    type: dict
+  report:
+    description:
+      - File for the report, C(.json) for programs or C(.html) for people (one page that loads and runs nothing); with
+        neither ending both are written.
+      - Fails with C(OPTION_INVALID) for a directory.
+    type: path
+"""
+
+EXAMPLES = r"""
+- name: Hold the whole fleet against the policy
+  attested.kubernetes.fleet_verification:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+    nodes: "{{ groups['nodes'] }}"
+  run_once: true
+  register: fleet
+
+- name: Write a report for people and one for programs
+  attested.kubernetes.fleet_verification:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+    nodes: "{{ groups['nodes'] }}"
+    report: /var/lib/reports/fleet
+  run_once: true
+
+- name: Make a report of what was asked over ssh
+  attested.kubernetes.fleet_verification:
+    site: "{{ inventory_dir }}"
+    nodes: "{{ groups['nodes'] }}"
+    results: "{{ dict(groups['nodes'] | zip(groups['nodes'] | map('extract', hostvars, 'asked'))) }}"
+    report: fleet.html
+  run_once: true
+"""
+
+RETURN = r"""
+findings:
+  description: What was found, by node; the same as in the JSON report.
+  returned: success
+  type: dict
+  sample: {"w-1": {"node": "w-1", "outcome": "verified", "over": "service", "profile": "r650-debian13"}}
+table:
+  description: Rows for a terminal, a header first, what needs a person next.
+  returned: success
+  type: list
+  elements: str
+  sample: ["NODE             ROLE          RESULT"]
+not_verified:
+  description: Names of the nodes that are refused or did not answer.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+reports:
+  description: The files that were written.
+  returned: success
+  type: list
+  elements: str
+  sample: [/var/lib/reports/fleet.html, /var/lib/reports/fleet.json]
+"""
