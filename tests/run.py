@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("ATTESTED_CACHE", Path.home() / ".cache" / "attested-kubernetes"))
 PACKAGE = "ansible_collections.attested.kubernetes.plugins"
-SANITY_TREE = CACHE / "sanity" / "ansible_collections" / "attested" / "kubernetes"
+SANITY_TREE = Path("ansible_collections") / "attested" / "kubernetes"
 GET_PIP = "get_pip_24_2.py"  # the name that ansible-test of core 2.19 to 2.22 looks for, see `_offer_pip`
 
 
@@ -100,7 +100,6 @@ def _sanity(*options: str) -> Counts:
     if list(ROOT.glob("tests/sanity/ignore*")):
         print("tests/sanity/ignore*: expected no list of ignored errors", flush=True)
         return Counts(failed=1)
-    _stage(SANITY_TREE)
     home = CACHE / "sanity" / "home"
     _offer_pip(home)
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -108,14 +107,14 @@ def _sanity(*options: str) -> Counts:
     config = Path.home() / ".config" / "pip" / "pip.conf"
     if config.exists():
         settings["PIP_CONFIG_FILE"] = str(config)
-    return _tally(
-        [_run("ansible-test", "sanity", "--local", "--python", python, *options, cwd=SANITY_TREE, env=settings)]
-    )
+    words = ("ansible-test", "sanity", "--local", "--python", python, *options)
+    with tempfile.TemporaryDirectory(prefix="tree-", dir=home.parent) as directory:  # two runs may go on at once
+        _stage(Path(directory) / SANITY_TREE)
+        return _tally([_run(*words, cwd=Path(directory) / SANITY_TREE, env=settings)])
 
 
 def _stage(tree: Path) -> None:
     """Copy what git would commit to a path that ansible-test accepts (it resolves links and refuses ours)."""
-    shutil.rmtree(tree, ignore_errors=True)  # with what an earlier run left in tests/output
     listed = subprocess.run(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
     ).stdout.decode()
