@@ -1061,6 +1061,16 @@ class Reason(Enum):
         "A confidential guest was started with a measurement that no policy allows.",
         "Compare firmware, kernel and command line of the guest with those whose measurement was put in the policy.",
     )
+    TEE_QE_IDENTITY = _row(
+        Coarse.REFUSED,
+        "A quote was made by another enclave than the maker's quoting enclave of an accepted version.",
+        "Update the platform's quoting enclave; any other enclave can be made to sign what its host likes.",
+    )
+    TEE_QUOTE_REFUSED = _row(
+        Coarse.REFUSED,
+        "The verification library refuses a quote for a cause that has no code of its own.",
+        "Read the library's words in the log of the verifier.",
+    )
     TEE_SIGNATURE = _row(
         Coarse.REFUSED,
         "The report of a confidential guest is not signed by the key that is certified.",

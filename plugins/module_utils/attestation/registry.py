@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import Refusal
 from ..reasons import Reason
-from . import constellation, sev_snp, tpm2
+from . import constellation, sev_snp, tdx, tpm2
 from .evidence import Evidence
 
 if TYPE_CHECKING:
@@ -89,6 +89,14 @@ VARIANTS: dict[str, Variant] = {
         verified=sev_snp.VerifiedSnpReport,
         issue=None,
         verify=sev_snp.verify_snp_report,
+        standing=Standing.UNPROVEN,
+    ),
+    tdx.VARIANT: Variant(
+        name=tdx.VARIANT,
+        evidence=tdx.TdxEvidence,
+        verified=tdx.VerifiedTdxQuote,
+        issue=None,
+        verify=tdx.verify_tdx_quote,
         standing=Standing.UNPROVEN,
     ),
     tpm2.VARIANT: Variant(

@@ -256,7 +256,7 @@ def test_an_unknown_variant_is_refused_by_name() -> None:
     error = refused(replace(GOOD, variant="tpm1"))
     assert (error.code, error.message) == (
         "VARIANT_UNKNOWN",
-        "expected evidence of qemu-vtpm, sev-snp, tpm2, got 'tpm1'",
+        "expected evidence of qemu-vtpm, sev-snp, tdx, tpm2, got 'tpm1'",
     )
 
 

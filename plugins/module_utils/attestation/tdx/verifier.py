@@ -1,0 +1,229 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check a TDX quote in numbered steps, offline; chains, signatures and TCB matching are the library's (`dcap-qvl`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..._deps.crypto import x509
+from ..._deps.tdx import dcap_qvl
+from ...errors import Refusal
+from ...reasons import Reason
+from ..tee import TeeBinding, require, verify_identity
+from .types import VARIANT, TdxReport, VerifiedTdxQuote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from .types import TdxCollateral, TdxEvidence, TdxPolicy
+
+MAX_QUOTE_BYTES = 16384
+"""Quotes with their certificates have about 5,000 bytes."""
+
+_VERSIONS = (4, 5)
+_BODY_AT, _BODY_BYTES_10 = {4: 48, 5: 54}, 584
+_MRTD, _REGISTERS = 0, ("mr_td", "rt_mr0", "rt_mr1", "rt_mr2", "rt_mr3")
+
+# What the library says, in its own words, and what that is here; the first that occurs counts. It tells no codes, so a
+# text that is not known is a refusal of its own and never a pass.
+_TEXTS = (
+    ("Debug mode is enabled", Reason.TEE_DEBUG),
+    ("Invalid MR service TD", Reason.TEE_ATTRIBUTES),
+    ("TD migration", Reason.TEE_ATTRIBUTES),
+    ("TD profiling", Reason.TEE_ATTRIBUTES),
+    ("TD attributes", Reason.TEE_ATTRIBUTES),
+    ("SERVTD_EXT", Reason.TEE_ATTRIBUTES),
+    ("SEPT_VE_DISABLE", Reason.TEE_ATTRIBUTES),
+    ("not allowed by policy", Reason.TEE_ATTRIBUTES),
+    ("TCB status is invalid: Revoked", Reason.TEE_KEY_REVOKED),
+    ("TCB status", Reason.TEE_TCB_TOO_OLD),
+    ("TDX module TCB level", Reason.TEE_TCB_TOO_OLD),
+    ("TDX module identity", Reason.TEE_ATTRIBUTES),
+    ("xpired", Reason.TEE_COLLATERAL_EXPIRED),
+    ("in the future", Reason.TEE_COLLATERAL_EXPIRED),
+    ("QE Identity", Reason.TEE_QE_IDENTITY),
+    ("QE MRSIGNER", Reason.TEE_QE_IDENTITY),
+    ("QE ISV", Reason.TEE_QE_IDENTITY),
+    ("QE MISCSELECT", Reason.TEE_QE_IDENTITY),
+    ("QE ATTRIBUTES", Reason.TEE_QE_IDENTITY),
+    ("QE report validation", Reason.TEE_QE_IDENTITY),
+    ("Unknown QE vendor", Reason.TEE_QE_IDENTITY),
+    ("ignature is invalid", Reason.TEE_SIGNATURE),
+    ("QE report hash", Reason.TEE_SIGNATURE),
+    ("verify certificate chain", Reason.TEE_CHAIN_UNTRUSTED),
+    ("Fmspc mismatch", Reason.TEE_CERTIFICATE_MISMATCH),
+    ("non-TDX TCB info", Reason.TEE_CERTIFICATE_MISMATCH),
+    ("No matching TCB level", Reason.TEE_TCB_TOO_OLD),
+    ("TCB eval data number", Reason.TEE_TCB_TOO_OLD),
+    ("Advisory ID", Reason.TEE_TCB_TOO_OLD),
+)
+
+
+def verify_tdx_quote(
+    evidence: TdxEvidence,
+    *,
+    qualifying_data: bytes,
+    policy: TdxPolicy,
+    collateral: TdxCollateral,
+    now: datetime,
+    vtpm_ak_name: bytes = b"",
+) -> VerifiedTdxQuote:
+    """Return what a trust domain proved, after these steps.
+
+    1. The quote is bounded, parses, is of a trust domain, and nothing lies behind it (EVIDENCE_MALFORMED).
+    2. TCB information, identity of the quoting enclave, revocation lists, root, and the processor's certificates are
+       valid now (TEE_COLLATERAL_EXPIRED), the processor's key is not revoked (TEE_KEY_REVOKED).
+    3. The library verifies: chains to the configured root (TEE_CHAIN_UNTRUSTED), signatures of quote, quoting enclave
+       and collateral (TEE_SIGNATURE), that the collateral is for this platform (TEE_CERTIFICATE_MISMATCH), that the
+       quoting enclave is Intel's (TEE_QE_IDENTITY), that the TCB's level is one that the policy allows
+       (TEE_TCB_TOO_OLD), debugging (TEE_DEBUG) and attributes (TEE_ATTRIBUTES). What it refuses in other words is
+       TEE_QUOTE_REFUSED.
+    4. The TDX module is as new as the policy asks (TEE_TCB_TOO_OLD) and, where it names some, one of those named, and
+       the extended features too (TEE_ATTRIBUTES); no debugging, once more (TEE_DEBUG).
+    5. The key is enrolled (TEE_KEY_UNKNOWN), and named in the report data together with the exchange and the virtual
+       TPM beside (BINDING_MISMATCH).
+    6. MRTD and every other register that the policy names have an allowed value (POLICY_EMPTY, TEE_MEASUREMENT).
+
+    ``qualifying_data``, ``vtpm_ak_name``: as for `verify_snp_report`. Raises `DependencyError` DEPENDENCY_MISSING where
+    the library is not installed. The caller owes the freshness of the exchange.
+    """
+    report = authenticate(evidence.quote, policy=policy, collateral=collateral, now=now)  # 1 to 4
+    binding = TeeBinding(variant=VARIANT, key=evidence.key, qualifying_data=qualifying_data, vtpm_ak_name=vtpm_ak_name)
+    identity = verify_identity(binding, reported=report.report_data, enrolled=policy.keys)  # 5
+    _verify_measurements(report, policy)  # 6
+    return VerifiedTdxQuote(report=report, identity=identity)
+
+
+def authenticate(quote: bytes, *, policy: TdxPolicy, collateral: TdxCollateral, now: datetime) -> TdxReport:
+    """Return the report of a genuine quote of an acceptable platform: steps 1 to 4, which ask for no identity."""
+    parsed = _parse(quote)  # 1
+    _verify_dates(collateral, now)  # 2
+    _verify_processor(parsed, collateral, now)  # 2
+    _verify_with_library(quote, policy=policy, collateral=collateral, now=now)  # 3
+    report = _report(parsed.report)
+    _verify_platform(report, policy)  # 4
+    return report
+
+
+def _parse(quote: bytes) -> Any:
+    if len(quote) > MAX_QUOTE_BYTES:
+        raise _malformed(f"at most {MAX_QUOTE_BYTES} bytes", f"{len(quote)}")
+    try:
+        parsed = dcap_qvl().parse_quote(quote)
+        version, is_tdx = parsed.header.version, parsed.is_tdx()
+    except ValueError as error:
+        raise _malformed("a quote", f"{error}"[:200]) from error
+    if not is_tdx or version not in _VERSIONS:
+        raise _malformed("a TDX quote of version 4 or 5", f"version {version}")
+    end = _end(quote, version)
+    if end > len(quote) or any(quote[end:]):
+        raise _malformed(f"a quote of {end} bytes, then at most zeros", f"{len(quote)}")
+    return parsed
+
+
+def _end(quote: bytes, version: int) -> int:
+    """Return where the signature data end; a quote of version 5 says type and size of its body in front of it."""
+    start = _BODY_AT[version]
+    size = _BODY_BYTES_10 if version == _VERSIONS[0] else int.from_bytes(quote[start - 4 : start], "little")
+    at = start + size
+    return at + 4 + int.from_bytes(quote[at : at + 4], "little")
+
+
+def _verify_dates(collateral: TdxCollateral, now: datetime) -> None:
+    wrong = [name for name, (first, last) in collateral.valid.items() if not first <= now <= last]
+    require(
+        not wrong,
+        f"collateral valid at {now:%Y-%m-%d %H:%M}, got {', '.join(sorted(wrong))} of other dates",
+        Reason.TEE_COLLATERAL_EXPIRED,
+    )
+
+
+def _verify_processor(parsed: Any, collateral: TdxCollateral, now: datetime) -> None:
+    """Name the two causes that the library hides behind "chain"; what is read here is not yet authenticated."""
+    try:
+        chain = x509.load_pem_x509_certificates(bytes(parsed.cert_chain_pem_bytes() or b"").rstrip(b"\0"))
+        dates = [(one.not_valid_before_utc, one.not_valid_after_utc) for one in chain]
+    except ValueError as error:
+        raise _malformed("certificates of the processor's key in the quote", f"{error}"[:200]) from error
+    require(
+        all(first <= now <= last for first, last in dates),
+        f"certificates of the processor's key valid at {now:%Y-%m-%d}, got others",
+        Reason.TEE_COLLATERAL_EXPIRED,
+    )
+    require(
+        chain[0].serial_number not in collateral.revoked,
+        "a processor's key that is not revoked, got a revoked one",
+        Reason.TEE_KEY_REVOKED,
+    )
+
+
+def _verify_with_library(quote: bytes, *, policy: TdxPolicy, collateral: TdxCollateral, now: datetime) -> None:
+    library, seconds = dcap_qvl(), int(now.timestamp())
+    demanded = (
+        library.QuotePolicy.strict(seconds)
+        .min_tcb_eval_data_number(policy.minimum_evaluation_number)
+        .reject_advisories(sorted(policy.rejected_advisories))
+        .allow_smt(policy.smt)
+        .allow_dynamic_platform(policy.dynamic_platform)
+        .allow_cached_keys(policy.cached_keys)
+    )
+    for status in sorted(policy.statuses):
+        demanded = demanded.allow_status(status)
+    try:
+        published = library.QuoteCollateralV3.from_json(collateral.text)
+        library.QuoteVerifier(collateral.root).verify_with_policy(quote, published, seconds, demanded)
+    except ValueError as error:
+        raise _refused(f"{error}") from error
+
+
+def _refused(said: str) -> Refusal:
+    reason = next((reason for text, reason in _TEXTS if text in said), Reason.TEE_QUOTE_REFUSED)
+    return Refusal(f"expected a quote that dcap-qvl verifies, got: {said[:300]}", reason=reason)
+
+
+def _report(body: Any) -> TdxReport:
+    return TdxReport(
+        tee_tcb_svn=bytes(body.tee_tcb_svn),
+        mr_seam=bytes(body.mr_seam),
+        td_attributes=bytes(body.td_attributes),
+        xfam=bytes(body.xfam),
+        registers={number: bytes(getattr(body, name)) for number, name in enumerate(_REGISTERS)},
+        report_data=bytes(body.report_data),
+    )
+
+
+def _verify_platform(report: TdxReport, policy: TdxPolicy) -> None:
+    require(not report.td_attributes[0], "a trust domain that cannot be debugged, got one that can", Reason.TEE_DEBUG)
+    pairs = zip(report.tee_tcb_svn, policy.minimum_tee_tcb_svn, strict=True)
+    require(
+        all(found >= least for found, least in pairs),
+        f"a TDX module of at least {policy.minimum_tee_tcb_svn.hex()}, got {report.tee_tcb_svn.hex()}",
+        Reason.TEE_TCB_TOO_OLD,
+    )
+    named = {"TDX module": (report.mr_seam, policy.mr_seam), "extended features": (report.xfam, policy.xfam)}
+    wrong = [f"{what} {found.hex()}" for what, (found, allowed) in named.items() if allowed and found not in allowed]
+    require(not wrong, f"those that the policy names, got {', '.join(wrong)}", Reason.TEE_ATTRIBUTES)
+
+
+def _verify_measurements(report: TdxReport, policy: TdxPolicy) -> None:
+    require(
+        bool(policy.measurements.get(_MRTD)), "at least one value of MRTD in the policy, got none", Reason.POLICY_EMPTY
+    )
+    wrong = _deviations(report.registers, policy.measurements)
+    require(not wrong, f"allowed measurements, got {'; '.join(wrong)}", Reason.TEE_MEASUREMENT)
+
+
+def _deviations(found: Mapping[int, bytes], allowed: Mapping[int, frozenset[bytes]]) -> list[str]:
+    names = ("MRTD", "RTMR0", "RTMR1", "RTMR2", "RTMR3")
+    return [
+        f"{names[number] if number < len(names) else number} {found.get(number, b'').hex() or 'nothing'}"
+        for number, values in sorted(allowed.items())
+        if found.get(number) not in values
+    ]
+
+
+def _malformed(expected: str, got: str) -> Refusal:
+    return Refusal(f"expected {expected}, got {got}", reason=Reason.EVIDENCE_MALFORMED)
