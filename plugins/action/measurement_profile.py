@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.adapter import ArgumentSpec, Diff, Result
 from ..module_utils.errors import PolicyError
-from ..module_utils.policy import parse_documents, render_document, render_profile
+from ..module_utils.policy import render_document, render_profile
 from ..module_utils.reasons import Reason
 from ..module_utils.site import Site
+from ..module_utils.site.profile_orders import ordered_profile
+from ..module_utils.system import read_bytes, remove
 from ..plugin_utils.action import AttestedAction
 from ..plugin_utils.site_files import write_site_file
 
@@ -21,30 +24,53 @@ if TYPE_CHECKING:
 
 
 class ActionModule(AttestedAction):
-    """Write policy/<name>.yml from a manifest; it is parsed strictly first."""
+    """Write policy/<name>.yml from one manifest, several, or an image; everything is parsed strictly first."""
 
     SPEC = ArgumentSpec(
         options={
             "site": {"type": "path", "required": True},
             "policy_directory": {"type": "path"},
-            "manifest": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["absent", "present", "retired"], "default": "present"},
+            "name": {"type": "str"},
+            "manifest": {"type": "str"},
+            "manifests": {"type": "list", "elements": "str"},
+            "image": {"type": "path"},
+            "base": {"type": "str"},
+            "command_line": {"type": "str"},
+            "secure_boot": {"type": "bool"},
+            "phases": {"type": "list", "elements": "str"},
+            "label": {"type": "str"},
+            "expires": {"type": "str"},
             "replace": {"type": "bool", "default": False},
-        }
+        },
+        mutually_exclusive=(("manifest", "manifests", "image"),),
+        required_if=(
+            ("state", "present", ("manifest", "manifests", "image"), True),
+            ("state", "retired", ("name",)),
+            ("state", "absent", ("name",)),
+        ),
+        required_by={"manifests": ("name",), "image": ("name", "base")},
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Parse, compare with what the site has, write."""
-        found = parse_documents([("manifest", params["manifest"])])
-        if len(found.profiles) != 1 or found.identities:
-            raise PolicyError(
-                f"expected one MeasurementProfile, got {len(found.profiles)} and {len(found.identities)} identities",
-                reason=Reason.MANIFEST_INVALID,
-            )
-        profile = found.profiles[0]
-        path = Site.at(params["site"]).policy_directory(params["policy_directory"]) / f"{profile.name}.yml"
+        """Parse, compute or merge, compare with what the site has, write."""
+        directory = Site.at(params["site"]).policy_directory(params["policy_directory"])
+        if params["state"] == "absent":
+            return _removed(directory / f"{params['name']}.yml", params["name"], check_mode=check_mode)
+        profile, differing = ordered_profile(directory, params)
+        path = directory / f"{profile.name}.yml"
         wanted = render_document(render_profile(profile)).encode()
-        _require_replaceable(path, wanted, allowed=params["replace"])
-        return write_site_file(path, wanted, check_mode=check_mode, name=profile.name)
+        _require_replaceable(path, wanted, allowed=params["replace"] or params["state"] == "retired")
+        result = write_site_file(path, wanted, check_mode=check_mode, name=profile.name)
+        told = {**result.values, "differences": [str(one) for one in differing]}
+        return dataclasses.replace(result, values=told)
+
+
+def _removed(path: Path, name: str, *, check_mode: bool) -> Result:
+    before = read_bytes(path).decode() if path.exists() else ""
+    changed = bool(before) if check_mode else remove(path)
+    values = {"path": str(path), "name": name, "differences": []}
+    return Result(changed=changed, values=values, diff=Diff(before=before, after="", header=str(path)))
 
 
 def _require_replaceable(path: Path, wanted: bytes, *, allowed: bool) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.attestation.image import NextBoot, judge_next_boot
+from ..module_utils.policy import differences, render_profile
 from ..module_utils.site import Site
 from ..module_utils.site.policy_files import load_profiles, render_objects
 from ..plugin_utils.action import AttestedAction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..module_utils.policy import MeasurementProfile
 
@@ -26,6 +28,7 @@ class ActionModule(AttestedAction):
             "site": {"type": "path", "required": True},
             "policy_directory": {"type": "path"},
             "profiles": {"type": "list", "elements": "str", "required": True},
+            "next_boots": {"type": "list", "elements": "dict", "default": []},
         }
     )
 
@@ -33,7 +36,22 @@ class ActionModule(AttestedAction):
         """Return the profiles, and the manifests that are applied."""
         directory = Site.at(params["site"]).policy_directory(params["policy_directory"])
         found = load_profiles(directory, params["profiles"])
-        return Result(values={"profiles": [_shown(one) for one in found], "manifests": render_objects(found, ())})
+        values = {
+            "profiles": [_shown(one) for one in found],
+            "manifests": render_objects(found, ()),
+            "differences": [str(one) for one in differences(found)],
+        }
+        return Result(values=values, warnings=tuple(_warnings(params["next_boots"], found)))
+
+
+def _warnings(told: Sequence[Mapping[str, Any]], profiles: Sequence[MeasurementProfile]) -> Iterator[str]:
+    for one in told:
+        try:
+            warning = judge_next_boot(NextBoot.of_mapping(one), profiles)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            warning = f"expected what next_boot_info returns, got something else ({error})"
+        if warning:
+            yield warning
 
 
 def _shown(profile: MeasurementProfile) -> dict[str, Any]:
@@ -41,4 +59,11 @@ def _shown(profile: MeasurementProfile) -> dict[str, Any]:
         str(pcr): [{"sha256": value.digest.hex(), "label": value.label} for value in allowed]
         for pcr, allowed in sorted(profile.registers.items())
     }
-    return {"name": profile.name, "posture": profile.posture.value, "registers": registers}
+    return {
+        "name": profile.name,
+        "posture": profile.posture.value,
+        "registers": registers,
+        "assertions": render_profile(profile)["spec"].get("assertions", {}),
+        "expires": profile.expires.isoformat() if profile.expires else "",
+        "retired": profile.retired,
+    }

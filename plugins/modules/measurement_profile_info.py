@@ -29,6 +29,13 @@ options:
     type: list
     elements: str
     required: true
+  next_boots:
+    description:
+      - What machines would boot next, as RV(attested.kubernetes.next_boot_info#module:next_boots) tells it.
+      - Each that no active profile would accept gives a warning.
+    type: list
+    elements: dict
+    default: []
 """
 
 EXAMPLES = r"""
@@ -43,6 +50,12 @@ EXAMPLES = r"""
     site: "{{ inventory_dir }}"
     profiles: [r650-debian13-next]
 
+- name: Warn before a reboot that would not be accepted
+  attested.kubernetes.measurement_profile_info:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+    next_boots: "{{ found.next_boots }}"
+
 - name: Apply them
   attested.kubernetes.cluster_objects:
     manifests: ["{{ active.manifests }}"]
@@ -54,7 +67,19 @@ profiles:
   returned: success
   type: list
   elements: dict
-  sample: [{"name": "r650-debian13", "posture": "boot", "registers": {"7": [{"sha256": "9f2c", "label": "w-1"}]}}]
+  sample:
+    - name: r650-debian13
+      posture: boot
+      registers: {"7": [{"sha256": "9f2c", "label": "w-1"}]}
+      assertions: {"secureBoot": true}
+      expires: ""
+      retired: false
+differences:
+  description: In which registers the profiles differ, and by which events.
+  returned: success
+  type: list
+  elements: str
+  sample: ["PCR 4: w-1 has 9f2c"]
 manifests:
   description: The profiles as one YAML stream, as they are applied to the cluster.
   returned: success

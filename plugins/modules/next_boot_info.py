@@ -1,0 +1,69 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: next_boot_info
+short_description: Read what a machine would boot next
+version_added: 0.1.0
+description:
+  - Reads the unified kernel images on the EFI system partition (below C(/boot/efi), C(/boot) or C(/efi)) and the newest
+    kernel in C(/boot) with its initrd, and returns what they will be measured as.
+  - The machine tells it of itself, so it is worth a warning before a reboot and nothing more.
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+options:
+  root:
+    description: The root file system.
+    type: path
+    default: /
+"""
+
+EXAMPLES = r"""
+- name: Read what the machine would boot next
+  attested.kubernetes.next_boot_info:
+  register: found
+
+- name: Warn if no active profile would accept it
+  attested.kubernetes.measurement_profile_info:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+    next_boots: "{{ found.next_boots }}"
+
+- name: Look at a file system that is being prepared
+  attested.kubernetes.next_boot_info:
+    root: /mnt/target
+"""
+
+RETURN = r"""
+next_boots:
+  description: Each image, and the newest kernel; hashes are SHA-256, hexadecimal.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - path: /boot/vmlinuz-6.12.117+deb13-cloud-amd64
+      kernel: ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0
+      initrd: 9c58742dc537b1a08d9c28a3e19382b765a69feecb31da9fc15338c6c9f90c0b
+      image: null
+      problem: ""
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.image.form import run
+
+SPEC = ArgumentSpec(options={"root": {"type": "path", "default": "/"}})
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run, libraries=("cryptography",))
+
+
+if __name__ == "__main__":
+    main()
