@@ -95,7 +95,7 @@ class ServiceBed:
         self.bundle = bundle or bundle_of()
         self.directory = Path(tempfile.mkdtemp(prefix="attested-bed-"))
         self.directory.chmod(0o711)
-        self.port = _free_port()
+        self.port, self.metrics_port = _free_port(), _free_port()
         self.join_user = "nobody" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._prepare()
@@ -208,6 +208,7 @@ class ServiceBed:
             runtime_directory=str(opened),
             socket=str(self.socket),
             audit_directory=str(self.directory / "audit"),
+            metrics=True,
             tickets_per_second=1000.0,  # a test asks for the same machine again and again
             ticket_burst=1000,
         )
@@ -218,6 +219,7 @@ class ServiceBed:
             key_service_socket=str(self.socket),
             runtime_directory=str(runtime),
             refusal_floor_seconds=0.05,
+            metrics_port=self.metrics_port,
             challenges_per_second=1000.0,  # all machines of a test share one address
             challenge_burst=1000,
         )

@@ -19,11 +19,25 @@ from typing import TYPE_CHECKING
 from .._deps.crypto import ec, hashes, serialization, x509
 from ..atls.service import ClaimsInterceptor, Limits, Listener, Registry, ServerCredentials, claims
 from ..errors import AttestedError, Refusal
-from ..keys.client import AsyncKeyClient, Channel
+from ..keys.client import AsyncKeyClient, Channel, KeyClient
 from ..keys.framing import SOCKET
 from ..proto import message_class
 from ..reasons import Reason
-from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, load_config, open_log, wait_for_stop
+from ..serving import (
+    HEALTH_METHOD,
+    Health,
+    Notifier,
+    Page,
+    Pages,
+    Reloader,
+    ServerLimits,
+    UnixServer,
+    counted,
+    health_page,
+    load_config,
+    open_log,
+    wait_for_stop,
+)
 from ..system import SystemClock, SystemRandom, TokenBuckets, release
 from .client import BINDING_METADATA, CHALLENGE, ISSUE_JOIN_TICKET
 from .doorkeeper import DoorkeeperValidator
@@ -41,6 +55,7 @@ _LISTENER = "listener"
 _RENEW_SECONDS = 12 * 3600.0
 _RETRY_SECONDS = 2.0
 _GRACE_SECONDS = 5.0
+_PAGE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +63,8 @@ class JoinServiceConfig:
     """The configuration file; every entry has a default that fits a node.
 
     ``refusal_floor_seconds``: no refusal is answered earlier, so that its time tells nothing of its cause.
-    ``challenges_per_second`` and ``challenge_burst`` bound what one address may ask.
+    ``challenges_per_second`` and ``challenge_burst`` bound what one address may ask. At ``metrics_port`` of
+    ``metrics_address`` are `/metrics` (of both services), `/healthz` and `/readyz`; 0: nowhere.
     """
 
     listen_address: str = "0.0.0.0"  # noqa: S104 - nodes ask from anywhere; who may is what attestation decides
@@ -58,6 +74,8 @@ class JoinServiceConfig:
     refusal_floor_seconds: float = 0.25
     challenges_per_second: float = 20.0
     challenge_burst: int = 128
+    metrics_address: str = "127.0.0.1"
+    metrics_port: int = 0
 
 
 class Relay:
@@ -129,8 +147,11 @@ class ServerIdentity:
         self._log.event("certificate", correlation_id=identifier)
 
 
-async def serve(config: JoinServiceConfig, *, log: Log) -> None:
-    """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
+async def serve(config: JoinServiceConfig, *, log: Log, path: str = CONFIG) -> None:
+    """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE.
+
+    On SIGHUP ``path`` is read again: the limits of an address change then, the rest needs a restart.
+    """
     health = Health(Notifier(), version=release(), parts=(_CERTIFICATE, _LISTENER))
     keys = AsyncKeyClient(config.key_service_socket)
     identity = ServerIdentity(keys, health=health, log=log)
@@ -146,6 +167,13 @@ async def serve(config: JoinServiceConfig, *, log: Log) -> None:
         observer=log,
         runtime_directory=config.runtime_directory,
     )
+    reloader = Reloader(
+        lambda: load_config(JoinServiceConfig, path),
+        lambda new: rate.configure(rate=new.challenges_per_second, burst=new.challenge_burst),
+        log=log,
+    )
+    reloader.listen()
+    pages = _pages(config, listener, health, reloader, log) if config.metrics_port else None
     keeping = asyncio.create_task(identity.keep())
     stop = asyncio.create_task(wait_for_stop())
     starting = asyncio.create_task(_start(config, identity, server, listener, health))
@@ -159,6 +187,39 @@ async def serve(config: JoinServiceConfig, *, log: Log) -> None:
             task.cancel()
         await listener.stop(grace_seconds=_GRACE_SECONDS)
         await server.stop()
+        if pages is not None:
+            pages.stop()
+
+
+def _pages(
+    config: JoinServiceConfig, listener: Listener, health: Health, reloader: Reloader[JoinServiceConfig], log: Log
+) -> Pages:
+    metrics = counted("join", log)
+    keys = KeyClient(config.key_service_socket, timeout_seconds=_PAGE_SECONDS)
+    if metrics is not None:
+        metrics.gauge("config_generation", "Readings of the configuration.", lambda: reloader.generation)
+        metrics.gauge("unverified_connections", "Connections that have shown nothing yet.", lambda: listener.unverified)
+        metrics.gauge("attested_connections", "Connections that have shown evidence.", lambda: listener.served)
+
+    def figures() -> Page:
+        return Page(200, (metrics.exposition() if metrics else b"") + _of_the_key_service(keys))
+
+    pages = Pages(
+        {
+            "/metrics": figures,
+            "/healthz": lambda: health_page("alive"),
+            "/readyz": lambda: health_page(health.sentence, is_good=health.is_serving),
+        }
+    )
+    log.event("metrics", address=config.metrics_address, port=pages.start(config.metrics_address, config.metrics_port))
+    return pages
+
+
+def _of_the_key_service(keys: KeyClient) -> bytes:
+    try:
+        return keys.health().metrics
+    except AttestedError:
+        return b"# the key service does not answer\n"
 
 
 async def _start(
@@ -204,7 +265,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
     options = parser.parse_args(argv)
     try:
-        asyncio.run(serve(load_config(JoinServiceConfig, options.config), log=open_log()))
+        config = load_config(JoinServiceConfig, options.config)
+        asyncio.run(serve(config, log=open_log(), path=options.config))
     except AttestedError as error:
         sys.stderr.write(f"attested-join-service: {error}\n")
         return 1

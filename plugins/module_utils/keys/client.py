@@ -61,11 +61,15 @@ class TicketAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthAnswer:
-    """Whether the key service can release, in which state it is, and for which cluster (empty while closed)."""
+    """Whether the key service can release, in which state it is, and for which cluster (empty while closed).
+
+    ``metrics``: its figures as Prometheus reads them.
+    """
 
     ready: bool
     state: str
     cluster_id: bytes
+    metrics: bytes = b""
 
 
 @dataclass(slots=True)
@@ -199,7 +203,9 @@ def _health_request() -> Any:
 
 
 def _health(message: Any) -> HealthAnswer:
-    return HealthAnswer(ready=message.ready, state=message.state, cluster_id=message.cluster_id)
+    return HealthAnswer(
+        ready=message.ready, state=message.state, cluster_id=message.cluster_id, metrics=message.metrics
+    )
 
 
 def _unreachable(path: str, error: Exception) -> KeyServiceError:

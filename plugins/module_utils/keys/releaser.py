@@ -126,6 +126,10 @@ class Releaser:
         self._held: dict[str, Held] = {}
         self._stripes = tuple(threading.Lock() for _unused in range(_STRIPES))
 
+    def configure(self, *, facts: ClusterFacts, demands: Demands) -> None:
+        """Decide by these from the next try on; one that runs keeps what it began with."""
+        self._facts, self._demands = facts, demands
+
     def challenge(self, request: bytes) -> bytes:
         """Return a `ChallengeResponse`; its only effect is a record that lives for 60 s."""
         parsed = ChallengeRequest.parse(request)

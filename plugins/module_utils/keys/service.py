@@ -24,12 +24,13 @@ from ..errors import AttestedError, KeyServiceError
 from ..kube import IDENTITIES, ApiGateway, Attempt, AttemptWriter, LivePolicy, NearPolicy, NodeWatcher, StatusWriter
 from ..proto import message_class, parse
 from ..reasons import Coarse, Reason
-from ..serving import Notifier, load_config, open_log, wait_for_stop
+from ..serving import Notifier, Reloader, load_config, open_log, wait_for_stop
 from ..system import SystemClock, SystemRandom, TokenBuckets, read_bytes, release
 from .auditing import HeadKeeper, refusal_of
 from .ca import JoinCa, sign_server_certificate
 from .client import Channel
 from .credential import MintedCredential
+from .figures import key_metrics
 from .framing import REQUEST, RESPONSE, SOCKET, refusal_answer
 from .issue import ClusterFacts
 from .kubelet import load_cluster_ca
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ..kube import AttemptSink
-    from ..serving import Line, Log
+    from ..serving import Line, Log, Metrics
     from ..system import Clock
     from .kubelet import ClusterCa
     from .master import KeyBundle
@@ -79,6 +80,7 @@ class KeyServiceConfig:
     ek_roots: Path | None = None
     audit_directory: Path = Path("/var/log/attested")
     tcti: str = ""
+    metrics: bool = False
     tickets_per_second: float = 0.5
     ticket_burst: int = 20
 
@@ -100,6 +102,7 @@ class KeyService:
 
         A refusal is told to ``attempts`` once it is decided; every decision is in ``audit`` before it is answered.
         """
+        self.metrics: Metrics | None = None
         self._audit = audit
         self._releaser = releaser
         self._bundle = bundle
@@ -188,6 +191,8 @@ class KeyService:
         response.health.ready = True
         response.health.state = "open"
         response.health.cluster_id = self._bundle.cluster_id
+        if self.metrics is not None:
+            response.health.metrics = self.metrics.exposition()
         return bytes(response.SerializeToString())
 
 
@@ -205,8 +210,11 @@ def _attempt(error: AttestedError, line: Line, *, now: datetime) -> Attempt:
     )
 
 
-async def serve(config: KeyServiceConfig, *, log: Log) -> None:
-    """Serve until SIGTERM; raises KEYS_ABSENT, CLUSTER_CA_UNUSABLE, FILE_UNUSABLE before it listens."""
+async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> None:
+    """Serve until SIGTERM; raises KEYS_ABSENT, CLUSTER_CA_UNUSABLE, FILE_UNUSABLE before it listens.
+
+    On SIGHUP ``path`` is read again: what tickets say and the EK roots change then, the rest needs a restart.
+    """
     bundle = _opened_bundle(config)
     ca = load_cluster_ca(read_bytes(config.cluster_ca_certificate), read_bytes(config.cluster_ca_key))
     gateway = ApiGateway(
@@ -227,6 +235,14 @@ async def serve(config: KeyServiceConfig, *, log: Log) -> None:
         group=user.pw_gid,
         refused=lambda uid: log.event("caller_refused", user=uid),
     )
+    reloader = Reloader(
+        lambda: load_config(KeyServiceConfig, path),
+        lambda new: releaser.configure(facts=_facts(new), demands=_demands(new)),
+        log=log,
+    )
+    if config.metrics:
+        service.metrics = key_metrics(log, near=near, audit=audit, reloader=reloader)
+    reloader.listen()
     await server.start()
     _follow(config, gateway, near, log)
     _start("attempts", attempts.run_once, log)
@@ -263,7 +279,7 @@ def _releaser(
 ) -> Releaser:
     return Releaser(
         bundle=bundle,
-        facts=ClusterFacts(kubernetes_version=config.kubernetes_version, api_endpoint=config.api_endpoint),
+        facts=_facts(config),
         ca=ca,
         policy=LivePolicy(gateway, lock_register=config.lock_register),
         writer=StatusWriter(gateway),
@@ -279,6 +295,10 @@ def _releaser(
             what="tickets a second of one machine",
         ),
     )
+
+
+def _facts(config: KeyServiceConfig) -> ClusterFacts:
+    return ClusterFacts(kubernetes_version=config.kubernetes_version, api_endpoint=config.api_endpoint)
 
 
 def _demands(config: KeyServiceConfig) -> Demands:
@@ -347,7 +367,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
     options = parser.parse_args(argv)
     try:
-        asyncio.run(serve(load_config(KeyServiceConfig, options.config), log=open_log()))
+        config = load_config(KeyServiceConfig, options.config)
+        asyncio.run(serve(config, log=open_log(), path=options.config))
     except AttestedError as error:
         sys.stderr.write(f"attested-key-service: {error}\n")
         return 1

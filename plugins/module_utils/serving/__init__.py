@@ -13,6 +13,8 @@ from .config import load_config
 from .grpc_server import Call, Handler, ServerLimits, UnixServer
 from .health import HEALTH_METHOD, Health
 from .logs import Line, Log, open_log
+from .metrics import Metrics, Page, Pages, counted, health_page
+from .reload import Reloader
 from .runtime import Notifier, wait_for_stop
 
 __all__ = [
@@ -22,9 +24,15 @@ __all__ = [
     "Health",
     "Line",
     "Log",
+    "Metrics",
     "Notifier",
+    "Page",
+    "Pages",
+    "Reloader",
     "ServerLimits",
     "UnixServer",
+    "counted",
+    "health_page",
     "load_config",
     "open_log",
     "wait_for_stop",

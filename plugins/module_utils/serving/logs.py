@@ -22,7 +22,7 @@ from ..reasons import Reason
 from ..system import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _MAX_TEXT = 2000
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+")
@@ -50,6 +50,11 @@ class Log:
         self._stream = stream
         self._as_json = as_json
         self._clock = clock
+        self._observers: list[Callable[[str, Mapping[str, Value]], None]] = []
+
+    def observed_by(self, observer: Callable[[str, Mapping[str, Value]], None]) -> None:
+        """Let ``observer`` hear the name and the fields of every line."""
+        self._observers.append(observer)
 
     def event(self, name: str, /, **fields: Value) -> None:
         """Write one line: time, event name, fields."""
@@ -57,6 +62,8 @@ class Log:
         text = self._json(name, clean) if self._as_json else self._readable(name, clean)
         self._stream.write(text + "\n")
         self._stream.flush()
+        for observer in self._observers:
+            observer(name, clean)
 
     @contextmanager
     def request(self, name: str, /, **fields: Value) -> Iterator[Line]:

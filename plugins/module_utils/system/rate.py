@@ -44,6 +44,11 @@ class TokenBuckets:
         self._lock = threading.Lock()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
+    def configure(self, *, rate: float, burst: int) -> None:
+        """Go on with other limits; what a source has left stays."""
+        with self._lock:
+            self._rate, self._burst = rate, float(burst)
+
     def take(self, source: str) -> None:
         """Take one token of ``source``; raises the reason, with the time of the next token, when there is none."""
         missing = 1.0 - self._taken(source)

@@ -1,0 +1,144 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Figures of a service in Prometheus' words, and the loopback pages `/metrics`, `/healthz`, `/readyz`.
+
+Counters come from the log: whatever is one line there is counted by event, outcome and reason, all of which are words
+of ours, so that no peer can make a new time series. Nothing secret is counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from .._deps.metrics import prometheus
+from ..errors import DependencyError, TransportError
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .logs import Log
+
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_PAGE_SECONDS = 5.0
+
+
+class Metrics:
+    """The figures of one service; ``service`` (join, key) is part of every name."""
+
+    def __init__(self, service: str) -> None:
+        """Begin at zero; raises DEPENDENCY_MISSING where prometheus_client is not installed."""
+        self._prefix = f"attested_{service}"
+        self._registry = prometheus.CollectorRegistry(auto_describe=True)
+        self._events = prometheus.Counter(
+            f"{self._prefix}_events",
+            "Lines of the service's log.",
+            ("event", "outcome", "reason"),
+            registry=self._registry,
+        )
+        self._seconds = prometheus.Histogram(
+            f"{self._prefix}_request_seconds",
+            "How long requests took.",
+            ("event",),
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+
+    def observe(self, event: str, fields: Mapping[str, object]) -> None:
+        """Count one line of the log."""
+        reason = str(fields.get("reason", ""))
+        known = reason if reason in Reason.__members__ else "" if not reason else "other"
+        self._events.labels(event=event, outcome=str(fields.get("outcome", "")), reason=known).inc()
+        seconds = fields.get("seconds")
+        if "outcome" in fields and isinstance(seconds, float):
+            self._seconds.labels(event=event).observe(seconds)
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Show ``value()`` as ``attested_<service>_<name>`` whenever somebody asks."""
+        prometheus.Gauge(f"{self._prefix}_{name}", text, registry=self._registry).set_function(value)
+
+    def exposition(self) -> bytes:
+        """Return all figures as Prometheus reads them."""
+        return bytes(prometheus.generate_latest(self._registry))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer: HTTP status and text."""
+
+    status: int
+    text: bytes
+
+
+class Pages:
+    """A small HTTP server on loopback that shows pages by their paths, each in a thread of its own."""
+
+    def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
+        """Show ``pages``; any other path is 404."""
+        self._pages = dict(pages)
+        self._server: ThreadingHTTPServer | None = None
+
+    def start(self, address: str, port: int) -> int:
+        """Listen and return the port; raises PORT_UNAVAILABLE."""
+        try:
+            self._server = ThreadingHTTPServer((address, port), self._handler())
+        except OSError as error:
+            raise TransportError(
+                f"cannot listen at {address}:{port}: {error.strerror or error}", reason=Reason.PORT_UNAVAILABLE
+            ) from error
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, name="pages", daemon=True).start()
+        return int(self._server.server_address[1])
+
+    def stop(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        pages = self._pages
+
+        class Handler(BaseHTTPRequestHandler):
+            """Answers GET; says nothing of itself."""
+
+            timeout = _PAGE_SECONDS
+            server_version = "attested"
+            sys_version = ""
+
+            def do_GET(self) -> None:
+                page = pages[self.path]() if self.path in pages else Page(404, b"not found\n")
+                self.send_response(page.status)
+                self.send_header("Content-Type", _TEXT)
+                self.send_header("Content-Length", str(len(page.text)))
+                self.end_headers()
+                self.wfile.write(page.text)
+
+            def log_message(self, *_unused: Any) -> None:
+                """Keep the service's log to itself."""
+
+        return Handler
+
+
+def health_page(sentence: str, *, is_good: bool = True) -> Page:
+    """Return 200 or 503 with what ``systemctl status`` shows."""
+    return Page(200 if is_good else 503, f"{sentence}\n".encode())
+
+
+def counted(service: str, log: Log) -> Metrics | None:
+    """Return the figures of ``service``, fed by its log; None, and one line, where the library is missing.
+
+    Figures are worth less than tickets, so a service goes on without them.
+    """
+    try:
+        metrics = Metrics(service)
+    except DependencyError as error:
+        log.event("metrics_absent", reason=error.code, detail=error.message)
+        return None
+    log.observed_by(metrics.observe)
+    return metrics
