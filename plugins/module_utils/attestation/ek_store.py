@@ -57,7 +57,7 @@ def _certificates(path: Path) -> list[x509.Certificate]:
         if b"-----BEGIN" in data:
             return list(x509.load_pem_x509_certificates(data))
         return [x509.load_der_x509_certificate(data)]
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise _unusable(f"certificates in PEM or DER in {path}") from error
 
 

@@ -74,7 +74,7 @@ def load_snp_collateral(*, chain: bytes, crl: bytes) -> SnpCollateral:
     try:
         ask, ark = x509.load_pem_x509_certificates(chain)
         revoked = x509.load_der_x509_crl(crl)
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise Refusal(
             "expected a chain of two certificates in PEM and a revocation list in DER, got others",
             reason=Reason.TEE_COLLATERAL_MALFORMED,

@@ -111,7 +111,14 @@ def _signing_certificate(data: bytes, collateral: SnpCollateral, now: datetime) 
         certificate = x509.load_der_x509_certificate(data)
         first, last, _read = certificate.not_valid_before_utc, certificate.not_valid_after_utc, certificate.extensions
         key = certificate.public_key()
-    except (ValueError, TypeError, x509.DuplicateExtension, exceptions.UnsupportedAlgorithm) as error:
+    except (
+        ValueError,
+        TypeError,
+        x509.DuplicateExtension,
+        x509.InvalidVersion,
+        x509.UnsupportedGeneralNameType,
+        exceptions.UnsupportedAlgorithm,
+    ) as error:
         raise _malformed("a certificate", f"{error}"[:200]) from error
     _verify_issued(certificate, collateral.ask, "a signing key of the intermediate")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):

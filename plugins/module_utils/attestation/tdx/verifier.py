@@ -146,7 +146,7 @@ def _verify_processor(parsed: Any, collateral: TdxCollateral, now: datetime) -> 
     try:
         chain = x509.load_pem_x509_certificates(bytes(parsed.cert_chain_pem_bytes() or b"").rstrip(b"\0"))
         dates = [(one.not_valid_before_utc, one.not_valid_after_utc) for one in chain]
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise _malformed("certificates of the processor's key in the quote", f"{error}"[:200]) from error
     require(
         all(first <= now <= last for first, last in dates),

@@ -58,6 +58,11 @@ def test_a_certificate_that_only_has_the_names_of_a_root(tmp_path: Path) -> None
         pytest.param("roots.pem", b"no certificate", id="a text"),
         pytest.param("roots.pem", pem(ROOT.certificate)[:200], id="a damaged certificate"),
         pytest.param("roots.der", der(ROOT.certificate)[:-1], id="damaged DER"),
+        pytest.param(
+            "roots.der",
+            der(ROOT.certificate).replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x07", 1),
+            id="a version that does not exist",
+        ),
     ],
 )
 def test_a_file_without_certificates(tmp_path: Path, name: str, content: bytes) -> None:

@@ -236,6 +236,15 @@ def test_step_3_a_built_certificate_for_a_key_that_is_no_chips() -> None:
     assert refused(replace(GOOD, certificate=encoded)) == "TEE_COLLATERAL_MALFORMED"
 
 
+def test_a_built_certificate_or_list_of_a_version_that_does_not_exist() -> None:
+    certificate = GOOD.certificate.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x07", 1)
+    assert refused(replace(GOOD, certificate=certificate)) == "TEE_COLLATERAL_MALFORMED"
+    crl = COLLATERAL.crl.public_bytes(serialization.Encoding.DER).replace(b"\x02\x01\x01", b"\x02\x01\x03", 1)
+    with pytest.raises(Refusal) as caught:
+        load_snp_collateral(chain=(REAL / "milan" / "chain.pem").read_bytes(), crl=crl)
+    assert caught.value.code == "TEE_COLLATERAL_MALFORMED"
+
+
 def test_step_4_a_built_report_with_the_signature_of_another() -> None:
     later = built(at_0C0=b"h" * 32).report
     assert refused(replace(GOOD, report=GOOD.report[:0x2A0] + later[0x2A0:])) == "TEE_SIGNATURE"

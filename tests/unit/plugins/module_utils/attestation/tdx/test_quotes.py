@@ -361,6 +361,15 @@ def test_collateral_that_cannot_be_read(data: bytes) -> None:
     assert caught.value.code == "TEE_COLLATERAL_MALFORMED"
 
 
+def test_a_revocation_list_of_a_version_that_does_not_exist() -> None:
+    """Found by changing collateral at random: the X.509 library has an error of its own kind for it."""
+    fields = json.loads(COLLATERAL.text)
+    fields["pck_crl"] = fields["pck_crl"].replace("020101", "020103", 1)
+    with pytest.raises(AttestedError) as caught:
+        load_tdx_collateral(collateral=json.dumps(fields).encode(), root=INTEL)
+    assert caught.value.code == "TEE_COLLATERAL_MALFORMED"
+
+
 def test_words_of_the_library_that_nobody_knows_are_a_refusal() -> None:
     assert verifier._refused("something new").code == "TEE_QUOTE_REFUSED"
 
