@@ -124,7 +124,7 @@ known_by:
   description: Who vouches for the TPM.
   returned: for enroll
   type: str
-  sample: "certificate chain: Infineon (IFX) SLB9670, root CN=Infineon OPTIGA(TM) RSA Root CA"
+  sample: "certificate chain of Infineon (IFX) SLB9670, root CN=Infineon OPTIGA(TM) RSA Root CA"
 boot:
   description: The boot line by line; a line that is not proven is a hint of the log.
   returned: with read_boot

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MAX_CHAIN_DEPTH = 8
 _MAX_NAME = 96
+_UNSAFE = '"\\{}%#'
+"""What a YAML string, a template or a comment would mind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +37,10 @@ class CertifiedKey:
 
     @property
     def label(self) -> str:
-        """Return maker, model and root on one line, at most 160 characters, without quotes or backslashes."""
+        """Return maker, model and root on one line, at most 160 characters, without what YAML or templates mind."""
         name = self.root.subject.rfc4514_string()
-        plain = "".join(one if one.isascii() and one.isprintable() and one not in '"\\' else "?" for one in name)
-        return f"{self.tpm.label}, root {plain[:_MAX_NAME]}"
+        kept = (one if one.isascii() and one.isprintable() and one not in _UNSAFE else "?" for one in name[:_MAX_NAME])
+        return f"{self.tpm.label}, root {''.join(kept)}"
 
 
 def verify_ek_certificate(

@@ -35,7 +35,7 @@ def vouch(
             )
         return before.known_by or BY_CONSOLE, None
     if machine.certified is not None:
-        return f"{BY_CHAIN}: {machine.certified.label}", None
+        return f"{BY_CHAIN} of {machine.certified.label}", None
     if insecure_first_use:
         return FIRST_USE, f"{machine.ek_sha256} is believed on first use: nobody vouches for this TPM"
     raise Refusal(

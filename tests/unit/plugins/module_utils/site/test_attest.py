@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
     BindingContext,
     ChallengeRequest,
@@ -24,9 +25,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.attest import Testimony as Said
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.attest import Verifier
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.enrolment import vouch
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.identities import InventoryNode
+from ansible_collections.attested.kubernetes.plugins.module_utils.site.identities import (
+    InventoryNode,
+    render_identity_file,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
 from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.ek import Authority, der, ek_extensions
 from ansible_collections.attested.kubernetes.tests.support.exchange import (
     CLUSTER_ID,
     NOW,
@@ -60,10 +65,13 @@ class Machine:
     nodelock: bytes = b""
     cluster_id: bytes = CLUSTER_ID
     answered: Any = None
+    certificates: tuple[bytes, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
 
     def identify(self, purpose: Purpose) -> bytes:
-        return ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public).to_bytes()
+        return ChallengeRequest(
+            ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public, ek_certificates=self.certificates
+        ).to_bytes()
 
     def answer(self, purpose: Purpose, challenge: Any) -> Said:
         logs = logs_of(self.boot, nodelock=self.nodelock)
@@ -170,6 +178,21 @@ def test_who_vouches_for_a_machine(machine: Machine, before, first_use: bool, ex
     known = node(found.ek_sha256) if before else node(None)
     known_by, warning = vouch(found, before=known, insecure_first_use=first_use)
     assert (known_by, warning is not None) == expected
+
+
+def test_the_maker_vouches_for_a_machine_by_name(machine: Machine) -> None:
+    """What is written down names maker, model and root, and is one plain string for YAML and templates."""
+    maker = Authority.root("Maker {{ x }} # Root: CA")
+    certificate = der(maker.issue("", machine.tpm.ek.public.key(), ek_extensions()))
+    machine.certificates = (certificate,)
+    verifier = replace(VERIFIER, demands=Demands(ek_roots=(maker.certificate,)))
+    known_by, warning = vouch(verifier.enroll(machine), before=None, insecure_first_use=False)
+    assert (known_by, warning) == (
+        "certificate chain of Infineon (IFX) SLB9670, root CN=Maker ?? x ?? ? Root: CA",
+        None,
+    )
+    written = yaml.safe_load(render_identity_file(ek_sha256="a" * 64, known_by=known_by))
+    assert written["attested_ek_known_by"] == known_by
 
 
 @pytest.mark.parametrize(
