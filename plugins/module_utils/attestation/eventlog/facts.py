@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from .types import FirmwareEvent, FirmwareLog
 
-_SEPARATOR = bytes(4)
+_SEPARATOR = hashlib.sha256(bytes(4)).digest()
 _LINUX_COMMANDS = ("linux ", "linuxefi ", "linux16 ")
 _SECTION_NAMES = {hashlib.sha256(f"{name}\x00".encode()).digest(): name for name in kinds.SECTIONS}
 _MAX_LEVEL = 4096
@@ -43,7 +43,10 @@ def boot_facts(firmware: FirmwareLog, *, quoted: Collection[int], command_line: 
 
     ``command_line`` (/proc/cmdline) is a hint that is believed by its hash only.
     """
-    by_register = {pcr: [event for event in firmware.events if event.pcr == pcr] for pcr in quoted}
+    by_register: dict[int, list[FirmwareEvent]] = {pcr: [] for pcr in quoted}
+    for event in firmware.events:
+        if event.pcr in by_register:
+            by_register[event.pcr].append(event)
     keys = by_register.get(SECURE_BOOT_REGISTER, [])
     return BootFacts(
         secure_boot=_secure_boot(keys),
@@ -61,7 +64,7 @@ def is_proven(event: FirmwareEvent) -> bool:
 
 def is_separator(event: FirmwareEvent) -> bool:
     """Whether the event is the separator between firmware and what it starts, by its digest."""
-    return event.digests.get(ALG_SHA256) == hashlib.sha256(_SEPARATOR).digest()
+    return event.digests.get(ALG_SHA256) == _SEPARATOR
 
 
 def _secure_boot(events: Sequence[FirmwareEvent]) -> bool | None:
@@ -131,9 +134,10 @@ def _sbat_level(events: Sequence[FirmwareEvent]) -> dict[str, int]:
     for event in events:
         if not is_proven(event):
             return {}
-        variable = kinds.efi_variable(event.data)
-        if behind and variable is not None and (variable.name, variable.vendor) == ("SbatLevel", kinds.SHIM_LOCK):
-            return dict(_levels(variable.value[:_MAX_LEVEL]))
+        if behind and event.data.startswith(kinds.SHIM_LOCK):
+            variable = kinds.efi_variable(event.data)
+            if variable is not None and variable.name == "SbatLevel":
+                return dict(_levels(variable.value[:_MAX_LEVEL]))
         behind = behind or is_separator(event)
     return {}
 

@@ -9,6 +9,7 @@ its digests are believed; its type decides nothing but whether it was extended (
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ MAX_EVENTS = 4096
 EV_NO_ACTION = 0x00000003
 
 _LOG = "firmware event log"
+_EVENT_HEAD = struct.Struct("<III")
 _SIGNATURE = b"Spec ID Event03\x00"
 _STARTUP_LOCALITY = b"StartupLocality\x00"
 _LOCALITIES = (0, 3, 4)
@@ -113,7 +115,7 @@ def _algorithm(body: _Cursor) -> tuple[int, int]:
 
 
 def _event(cursor: _Cursor, sizes: dict[int, int], number: int) -> FirmwareEvent:
-    pcr, kind, count = cursor.number(4), cursor.number(4), cursor.number(4)
+    pcr, kind, count = _EVENT_HEAD.unpack(cursor.take(_EVENT_HEAD.size))
     if count != len(sizes):
         raise malformed(_LOG, f"{len(sizes)} digests an event", f"{count}")
     digests: dict[int, bytes] = {}

@@ -63,7 +63,7 @@ def test_startup_locality_is_read(value: bytes, expected: int) -> None:
     ("data", "message"),
     [
         pytest.param(BASE[:-1], "40 more bytes at offset", id="truncated by one byte"),
-        pytest.param(BASE + b"\x00", "4 more bytes at offset", id="one byte behind the end"),
+        pytest.param(BASE + b"\x00", "12 more bytes at offset", id="one byte behind the end"),
         pytest.param(header(signature=b"Spec ID Event02\x00"), "the header Spec ID Event03", id="another header"),
         pytest.param(BASE[65:], "in the firmware event log", id="no header"),
         pytest.param(header(()), "1 to 8 algorithms", id="no algorithm"),
