@@ -40,6 +40,7 @@ class ActionModule(SiteAction):
                 "preset": {"type": "str", "choices": [one.value for one in Preset], "default": Preset.AUTO.value},
                 "read_boot": {"type": "bool", "default": False},
                 "insecure_first_use": {"type": "bool", "default": False},
+                "replacing": {"type": "bool", "default": False},
             }
         )
     )
@@ -55,7 +56,12 @@ class ActionModule(SiteAction):
         registers = preset_registers(Preset(params["preset"])) if whole else DEFAULT_REGISTERS
         machine = self.verifier(params).enroll(self.port(params), registers=registers)
         before = next((node for node in self.nodes() if node.name == self.node_name), None)
-        known_by, warning = vouch(machine, before=before, insecure_first_use=params["insecure_first_use"])
+        known_by, warning = vouch(
+            machine,
+            before=before,
+            insecure_first_use=params["insecure_first_use"],
+            replacing=params["replacing"],
+        )
         values = {**_machine(machine), "known_by": known_by}
         if params["read_boot"]:
             values["boot"] = [_line(line) for line in machine.read()]

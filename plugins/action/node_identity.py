@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Result
-from ..module_utils.policy import identity_name
+from ..module_utils.policy import Admission, identity_name
 from ..module_utils.site import Site
 from ..module_utils.site.identities import render_identity_file
 from ..plugin_utils.action import AttestedAction
@@ -27,11 +27,18 @@ class ActionModule(AttestedAction):
             "node": {"type": "str", "required": True},
             "ek_sha256": {"type": "str", "required": True},
             "known_by": {"type": "str", "required": True},
+            "admission": {"type": "str", "choices": ["Approved", "Refused", "Revoked"], "default": "Approved"},
+            "replaced": {"type": "list", "elements": "str", "default": []},
         }
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
         """Render, compare, write."""
         path = Site.at(params["site"]).identity_file(params["node"])
-        wanted = render_identity_file(ek_sha256=params["ek_sha256"], known_by=params["known_by"])
+        wanted = render_identity_file(
+            ek_sha256=params["ek_sha256"],
+            known_by=params["known_by"],
+            admission=Admission(params["admission"]),
+            replaced=params["replaced"],
+        )
         return write_site_file(path, wanted, check_mode=check_mode, identity=identity_name(params["ek_sha256"]))

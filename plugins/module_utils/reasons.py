@@ -486,6 +486,41 @@ class Reason(Enum):
         "Revoke or remove one of them.",
         "ansible-playbook attested.kubernetes.policy",
     )
+    IDENTITY_LAST_CONTROL_PLANE = _row(
+        Coarse.LOCAL,
+        "The only control plane cannot be revoked: nobody would be left to decide about machines.",
+        "Make another control plane first, or take the cluster down.",
+    )
+    IDENTITY_NAME_WANTED = _row(
+        Coarse.LOCAL,
+        "A waiting machine is approved without the name of the node that it becomes.",
+        "Say which node it is; the name that it claims is only a hint.",
+        "ansible-playbook attested.kubernetes.approve -e confirm=IDENTITY -e node=NAME",
+    )
+    IDENTITY_NEEDS_SIGNATURE = _row(
+        Coarse.LOCAL,
+        "A control plane is approved by the site's signed policy alone.",
+        "Enroll the machine in the site, in the group control_planes, then apply the policy.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
+    IDENTITY_NODE_TAKEN = _row(
+        Coarse.REFUSED,
+        "An unknown machine asks to be a node that is registered with another TPM.",
+        "If its board or TPM was changed, replace the node's machine; otherwise somebody pretends to be that node.",
+        "ansible-playbook attested.kubernetes.replace -e confirm=NODE",
+    )
+    IDENTITY_NOT_FOUND = _row(
+        Coarse.LOCAL,
+        "There is not exactly one identity of this name, or of a node of this name.",
+        "Name one of the identities in the list.",
+        "kubectl get nodeidentities",
+    )
+    IDENTITY_PENDING = _row(
+        Coarse.REFUSED,
+        "The machine proved its key and waits for an admin's word.",
+        "Approve or refuse it.",
+        "ansible-playbook attested.kubernetes.approve -e confirm=IDENTITY -e node=NAME",
+    )
     IDENTITY_RATE = _row(
         Coarse.BUSY,
         "One proven machine asks for tickets more often than is allowed.",

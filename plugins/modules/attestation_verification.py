@@ -69,6 +69,10 @@ options:
     description: Believe a TPM for which nobody vouches; only with O(purpose=enroll). Warns at each use.
     type: bool
     default: false
+  replacing:
+    description: Another TPM than the site names is what is wanted, since the machine of this node is replaced.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""

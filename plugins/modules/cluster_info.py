@@ -64,6 +64,16 @@ nodes:
       posture: boot
       attested: "2026-11-21T12:00:00Z"
       known_by: enroll
+waiting:
+  description: Unknown machines that proved their key and wait for an admin, the oldest first.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - identity: ek-9f2c1d5e9f2c1d5e9f2c
+      claims: w-7
+      since: "2026-11-21T12:00:00Z"
+      known_by: "queue: proved its key 2026-11-21T12:00:00Z, nobody vouches for it"
 pending_requests:
   description: Certificate requests that wait for somebody's approval.
   returned: success

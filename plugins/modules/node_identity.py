@@ -40,6 +40,16 @@ options:
     description: Who vouches for the TPM.
     type: str
     required: true
+  admission:
+    description: The admin's word on the machine. There is no way back from V(Revoked).
+    type: str
+    choices: [Approved, Refused, Revoked]
+    default: Approved
+  replaced:
+    description: Endorsement keys (SHA-256, 64 hexadecimal digits each) of the machines that were this node before.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""

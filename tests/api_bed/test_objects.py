@@ -29,6 +29,13 @@ def identity(seed: str, **spec: str) -> dict[str, Any]:
     }
 
 
+def revoked(seed: str, **spec: str) -> dict[str, Any]:
+    """Return a revoked identity as the site writes it, with the label by which its writes are found."""
+    document = identity(seed, admission="Revoked", **spec)
+    document["metadata"]["labels"] = {"attested-kubernetes.dev/revoked": "true"}
+    return document
+
+
 def refused(api: ApiBed, document: dict[str, Any]) -> str:
     """Apply ``document`` and return the API's complaint; fails when it is accepted."""
     with pytest.raises(RuntimeError) as caught:
@@ -40,7 +47,7 @@ def test_a_good_identity_is_accepted_and_may_be_revoked(api: ApiBed) -> None:
     api.apply(identity("a1"))
     api.apply(identity("a1", admission="Refused"))
     api.apply(identity("a1", admission="Approved"))
-    api.apply(identity("a1", admission="Revoked"))
+    api.apply(revoked("a1"))
     assert api.get(KIND, identity("a1")["metadata"]["name"])["spec"]["admission"] == "Revoked"
 
 
@@ -61,12 +68,12 @@ def test_what_a_machine_is_cannot_change(api: ApiBed, change: dict[str, str], sa
 
 @pytest.mark.parametrize("admission", ["Approved", "Refused"])
 def test_revoked_has_no_way_back(api: ApiBed, admission: str) -> None:
-    api.apply(identity("a3", admission="Revoked"))
+    api.apply(revoked("a3"))
     assert "a revoked identity stays revoked" in refused(api, identity("a3", admission=admission))
 
 
 def test_a_revoked_identity_cannot_be_deleted(api: ApiBed) -> None:
-    api.apply(identity("a4", admission="Revoked"), identity("a5"))
+    api.apply(revoked("a4"), identity("a5"))
     name = identity("a4")["metadata"]["name"]
     deadline = time.monotonic() + 20  # a new admission policy reaches the API server's compiler after a moment
     while time.monotonic() < deadline:

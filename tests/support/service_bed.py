@@ -56,7 +56,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import KeyClient
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import REVOKED_LABEL, Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
@@ -391,6 +391,8 @@ class Machine:
         """Write its identity, and the profile of the good boot, into the API as the site does."""
         document = render_identity(identity_of(self.tpm.ek, name or self.name, role))
         document["spec"] |= spec
+        if document["spec"]["admission"] == "Revoked":
+            document["metadata"]["labels"] = {REVOKED_LABEL: "true"}
         self.bed.api.apply(document, render_profile(learned(boots.load(GOOD_BOOT))))
 
     def identity(self) -> dict[str, Any]:

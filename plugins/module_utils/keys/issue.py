@@ -79,11 +79,13 @@ def issue_ticket(
 
 
 def _new_ticket(decision: Decision, *, ca: ClusterCa, now: datetime) -> Held:
-    name = decision.registration.identity.node_name
+    identity = decision.registration.identity
     return Held(
         key_sha256=decision.request.spki_sha256,
         expires=decision.expires,
-        certificate=sign_kubelet_certificate(decision.request, node_name=name, ca=ca, now=now),
+        certificate=sign_kubelet_certificate(
+            decision.request, node_name=identity.node_name, machine=identity.name, ca=ca, now=now
+        ),
     )
 
 

@@ -10,6 +10,7 @@ names another one is refused rather than corrected (design 6.3, 6.5). Requested 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,8 +29,12 @@ KUBELET_LIFE = timedelta(hours=72)
 SERVICE_LIFE = timedelta(hours=24)
 KEY_SERVICE_USER = "attested:key-service"
 
+MACHINE_GROUP = "attested:"
+"""Prefix of the group that names a machine's identity; also in the admission policies of the role key_service."""
+
 _CLOCK_SKEW = timedelta(minutes=5)
 _NODE_GROUP = "system:nodes"
+_NODE_USER = re.compile(r"system:node:([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)")
 _MIN_RSA_BITS = 2048
 _MAX_RSA_BITS = 4096
 _MAX_REQUEST_BYTES = 16 * 1024
@@ -93,17 +98,35 @@ def check_kubelet_request(der: bytes, *, node_name: str) -> KubeletRequest:
     return KubeletRequest(key, spki_sha256(key))
 
 
+def claimed_node_name(der: bytes) -> str:
+    """Return the node that a request asks to be, or nothing where it is no request for a node: a claim, to be told."""
+    try:
+        subject = _parse(der).subject
+    except Refusal:
+        return ""
+    names = [str(one.value) for one in subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    found = _NODE_USER.fullmatch(names[0]) if len(names) == 1 else None
+    return found[1] if found else ""
+
+
 def spki_sha256(key: PublicKey) -> str:
     """Return the hex SHA-256 of a key's SubjectPublicKeyInfo."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(der).hexdigest()
 
 
-def sign_kubelet_certificate(request: KubeletRequest, *, node_name: str, ca: ClusterCa, now: datetime) -> bytes:
-    """Return the PEM client certificate of node ``node_name``: 72 h, clientAuth only, no SAN."""
+def sign_kubelet_certificate(
+    request: KubeletRequest, *, node_name: str, machine: str, ca: ClusterCa, now: datetime
+) -> bytes:
+    """Return the PEM client certificate of node ``node_name``: 72 h, clientAuth only, no SAN.
+
+    ``machine`` is the name of its identity: as a group of the user it tells the API server which machine writes, so
+    that a revoked one is known also when another one bears its node's name by now.
+    """
     subject = x509.Name(
         [
             x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, _NODE_GROUP),
+            x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, f"{MACHINE_GROUP}{machine}"),
             x509.NameAttribute(x509.NameOID.COMMON_NAME, f"system:node:{node_name}"),
         ]
     )

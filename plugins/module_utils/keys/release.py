@@ -113,6 +113,7 @@ def decide_release(
     held: Held | None,
     fresh_disk: DiskId,
     now: datetime,
+    inherited_disk: str = "",
 ) -> Decision:
     """Return what the machine gets; raises `Refusal`.
 
@@ -122,7 +123,8 @@ def decide_release(
     4. The AK is the one pinned at the first ticket, if there was one. AK_NOT_PINNED
     5. Its TPM counted on since the last ticket; locked only in the boot of that ticket. TPM_ROLLED_BACK,
        NODELOCK_NO_TICKET
-    6. The disk id is empty or the assigned one. DISK_ID_NOT_ASSIGNED
+    6. The disk id is empty or the assigned one (``inherited_disk``: of the machine that it replaces, where it has none
+       of its own yet). DISK_ID_NOT_ASSIGNED
     7. A live ticket of the same key is repeated within one boot; another key or boot supersedes it.
 
     The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
@@ -132,7 +134,9 @@ def decide_release(
     kubelet = check_kubelet_request(request.certificate_request, node_name=identity.node_name)
     _check_pin(identity.status.ak_name, proven.ak_name.hex())
     rebooted = check_continuity(identity.status.tpm, proven.tpm, locked=proven.locked)
-    disk, assigns = _choose_disk(request.disk_id, identity.status.disk_id, fresh_disk)
+    disk, assigns = _choose_disk(
+        request.disk_id, identity.status.disk_id, DiskId(inherited_disk) if inherited_disk else fresh_disk
+    )
     live = held if held is not None and held.expires > now else None
     repeats = live if live is not None and not rebooted and live.key_sha256 == kubelet.spki_sha256 else None
     return Decision(

@@ -33,10 +33,12 @@ from ..attestation import (
     verify_doorkeeper,
     verify_node,
 )
-from ..errors import ApiError, AttestedError, KeyServiceError
+from ..errors import ApiError, AttestedError, KeyServiceError, PolicyError, Refusal
+from ..policy import inherited_disk
 from ..reasons import Reason
 from .derive import DiskId
 from .issue import Exchange, issue_ticket
+from .kubelet import claimed_node_name
 from .listener import stays
 from .release import JoinRequest, Proven, decide_release, plan_status
 
@@ -193,6 +195,10 @@ class Releaser:
         except ApiError as error:
             if error.reason is not Reason.API_CONFLICT or attempts == 1:
                 raise
+        except PolicyError as error:
+            if error.reason is Reason.IDENTITY_UNKNOWN:
+                self._refuse_pretender(call)
+            raise
         return self._release(call, attempts - 1)
 
     def _try(self, call: _Call, snapshot: Snapshot, *, near: NearPolicy | None = None) -> Released:
@@ -210,6 +216,7 @@ class Releaser:
             held=self._held.get(ek),
             fresh_disk=DiskId.from_random(self._random.token(_UUID_BYTES)),
             now=now,
+            inherited_disk=inherited_disk((one.identity for one in snapshot.registrations), node.identity),
         )
         if near is not None:
             near.confirm(snapshot, node.verdict.profile)  # 5
@@ -227,6 +234,19 @@ class Releaser:
             repeated=decision.repeats is not None,
             superseded=decision.supersedes,
         )
+
+    def _refuse_pretender(self, call: _Call) -> None:
+        """Refuse by its own reason an unknown machine, whose key is proven, that asks to be a known node (S6)."""
+        claimed = claimed_node_name(call.request.certificate_request)
+        if claimed:
+            call.note(claims=claimed)
+        holders = self._policy.holders_of(claimed) if claimed else ()
+        if holders:
+            raise Refusal(
+                f"expected {claimed} with the TPM of {', '.join(holders)}, got the unknown "
+                f"{call.record.ek_public.spki_sha256()}",
+                reason=Reason.IDENTITY_NODE_TAKEN,
+            )
 
     def _issue(self, decision: Decision, node: VerifiedNode, now: datetime) -> Issued:
         machine = node.machine

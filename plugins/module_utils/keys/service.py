@@ -21,9 +21,18 @@ from typing import TYPE_CHECKING, Any
 from ..attestation import Demands, load_ek_store
 from ..audit import AuditLog, AuditPlace, HeadSigner
 from ..errors import AttestedError, KeyServiceError
-from ..kube import IDENTITIES, ApiGateway, Attempt, AttemptWriter, LivePolicy, NearPolicy, NodeWatcher, StatusWriter
+from ..kube import (
+    IDENTITIES,
+    ApiGateway,
+    AttemptWriter,
+    LivePolicy,
+    NearPolicy,
+    NodeWatcher,
+    StatusWriter,
+    WaitingRoom,
+)
 from ..proto import message_class, parse
-from ..reasons import Coarse, Reason
+from ..reasons import Reason
 from ..serving import Notifier, Reloader, load_config, open_log, wait_for_stop
 from ..system import SystemClock, SystemRandom, TokenBuckets, read_bytes, release
 from .auditing import HeadKeeper, refusal_of
@@ -36,13 +45,12 @@ from .issue import ClusterFacts
 from .kubelet import load_cluster_ca
 from .listener import SocketServer, caller_gone, stays
 from .releaser import Releaser
+from .teller import Teller
 from .wrap import KeyPaths, KeyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
 
-    from ..kube import AttemptSink
     from ..serving import Line, Log, Metrics
     from ..system import Clock
     from .kubelet import ClusterCa
@@ -52,7 +60,6 @@ CONFIG = "/etc/attested/key-service.yml"
 
 _WORKERS = 8
 _WATCH_PAUSE_SECONDS = 5.0
-_ATTEMPTED = frozenset({Coarse.INVALID, Coarse.REFUSED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +70,7 @@ class KeyServiceConfig:
     ``audit_directory``: where each decision is recorded; ``tcti``: the TPM that signs the head of that record, none
     where it is empty. ``tickets_per_second`` and ``ticket_burst`` bound what one proven machine may ask.
     ``ek_roots``: file with roots of TPM makers, or directory with roots and intermediates (`load_ek_store`); with it
-    every EK must also be certified.
+    every EK must also be certified. ``unknown_machines``: ``refuse`` them, or ``queue`` those that proved their key.
     """
 
     node_name: str
@@ -83,6 +90,17 @@ class KeyServiceConfig:
     metrics: bool = False
     tickets_per_second: float = 0.5
     ticket_burst: int = 20
+    unknown_machines: str = "refuse"
+
+    @property
+    def queues_unknown_machines(self) -> bool:
+        """Whether unknown machines wait for an admin; raises CONFIG_INVALID for a word that is none."""
+        if self.unknown_machines not in {"queue", "refuse"}:
+            raise KeyServiceError(
+                f"expected unknown_machines as queue or refuse, got {self.unknown_machines[:64]!r}",
+                reason=Reason.CONFIG_INVALID,
+            )
+        return self.unknown_machines == "queue"
 
 
 class KeyService:
@@ -95,12 +113,12 @@ class KeyService:
         bundle: KeyBundle,
         clock: Clock,
         log: Log,
-        attempts: AttemptSink | None = None,
+        teller: Teller | None = None,
         audit: AuditLog | None = None,
     ) -> None:
         """Answer with ``releaser`` and the join CA of ``bundle``; each call is one line of ``log``.
 
-        A refusal is told to ``attempts`` once it is decided; every decision is in ``audit`` before it is answered.
+        A refusal goes to ``teller`` once it is decided; every decision is in ``audit`` before it is answered.
         """
         self.metrics: Metrics | None = None
         self._audit = audit
@@ -108,7 +126,7 @@ class KeyService:
         self._bundle = bundle
         self._clock = clock
         self._log = log
-        self._attempts = attempts
+        self._teller = teller
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="release")
 
     async def handle(self, data: bytes) -> bytes:
@@ -138,8 +156,8 @@ class KeyService:
             answer = bytes(self._call(kind, request, line, gone).SerializeToString())
         except AttestedError as error:
             self._record(kind, line, refusal_of(error))
-            if self._attempts is not None and error.reason.value.coarse in _ATTEMPTED:
-                self._attempts.note(_attempt(error, line, now=self._clock.now()))
+            if self._teller is not None:
+                self._teller.tell(error, line.fields, now=self._clock.now())
             raise
         except Exception as error:
             self._record(kind, line, {"reason": Reason.INTERNAL.name, "detail": type(error).__name__})
@@ -196,20 +214,6 @@ class KeyService:
         return bytes(response.SerializeToString())
 
 
-def _attempt(error: AttestedError, line: Line, *, now: datetime) -> Attempt:
-    """Return what is told of a refusal; without proof of its key a machine is a stranger, whatever it claims."""
-    fields = {name: str(value) for name, value in line.fields.items()}
-    proven = "proven" in fields
-    return Attempt(
-        reason=error.code,
-        message=error.message,
-        at=now,
-        correlation_id=fields.get("correlation_id", ""),
-        ek_sha256=fields.get("ek", "") if proven else "",
-        node_name=fields.get("node", "") if proven else "",
-    )
-
-
 async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> None:
     """Serve until SIGTERM; raises KEYS_ABSENT, CLUSTER_CA_UNUSABLE, FILE_UNUSABLE before it listens.
 
@@ -224,9 +228,11 @@ async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> No
     )
     near = NearPolicy(gateway, lock_register=config.lock_register)
     attempts = AttemptWriter(gateway, gateway, clock=SystemClock())
+    waiting = WaitingRoom(gateway, gateway, clock=SystemClock())
+    teller = Teller(attempts, waiting=waiting if config.queues_unknown_machines else None)
     releaser = _releaser(config, bundle, ca, gateway, near)
     audit = _audit(config)
-    service = KeyService(releaser, bundle=bundle, clock=SystemClock(), log=log, attempts=attempts, audit=audit)
+    service = KeyService(releaser, bundle=bundle, clock=SystemClock(), log=log, teller=teller, audit=audit)
     user = _join_user(config.join_user)
     server = SocketServer(
         config.socket,
@@ -247,6 +253,7 @@ async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> No
     _follow(config, gateway, near, log)
     _start("attempts", attempts.run_once, log)
     _start("audit", _keeper(config, audit, gateway, near).run_once, log)
+    _start("queue", waiting.run_once, log)
     Notifier().ready(f"{release()}, serving cluster {bundle.cluster_id.hex()[:16]}")
     log.event("serving", cluster=bundle.cluster_id.hex(), socket=str(config.socket))
     log.event("stopping", signal=await wait_for_stop())

@@ -20,16 +20,19 @@ from .http import Credential, CredentialFiles
 from .live import LivePolicy, Registration, Snapshot, StatusChange, StatusWriter
 from .near import NearPolicy, ObjectCache
 from .nodes import ADMITTED, JOINED, NodeWatcher, newly_joined
+from .waiting import CLAIM, Arrival, WaitingPlan, WaitingRoom, plan_waiting, render_waiting
 
 __all__ = [
     "ADMITTED",
     "ATTEMPTS",
     "ATTEMPT_KIND",
+    "CLAIM",
     "IDENTITIES",
     "JOINED",
     "PROFILES",
     "STRANGER",
     "ApiGateway",
+    "Arrival",
     "Attempt",
     "AttemptPlan",
     "AttemptSink",
@@ -47,7 +50,11 @@ __all__ = [
     "Snapshot",
     "StatusChange",
     "StatusWriter",
+    "WaitingPlan",
+    "WaitingRoom",
     "newly_joined",
     "plan_attempts",
+    "plan_waiting",
     "render_event",
+    "render_waiting",
 ]

@@ -86,6 +86,11 @@ class LivePolicy:
         registrations = [_registration(one, raw) for one, raw in zip(identities, objects, strict=True)]
         return Snapshot(self.profiles(), registrations, lock_register=self._lock_register)
 
+    def holders_of(self, node_name: str) -> tuple[str, ...]:
+        """Return the identities that are, or were, this node, as of now."""
+        found = self._gateway.objects(IDENTITIES, where={"spec.nodeName": node_name})
+        return tuple(sorted(one["metadata"]["name"] for one in found))
+
     def identity_for(self, ek_sha256: str) -> NodeIdentity:
         """Return the approved identity of an endorsement key, as of now."""
         return self.snapshot_for(ek_sha256).identity_for(ek_sha256)

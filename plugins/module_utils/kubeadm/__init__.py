@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .admission import AdmissionPlan, Wish, plan_admission, run_admission
 from .api import KubeconfigNodeReader, NodeReader, NodeView
 from .attempts import list_attempts, run_attempts
 from .cluster import ControlPlane, InitOutcome
@@ -23,6 +24,7 @@ from .spec import ClusterSpec, KubernetesPaths, NodeSpec, is_node_name
 __all__ = [
     "INIT_PHASES",
     "JOIN_PHASES",
+    "AdmissionPlan",
     "ClusterSpec",
     "ClusterView",
     "ControlPlane",
@@ -42,13 +44,16 @@ __all__ = [
     "Reset",
     "ResetPlan",
     "Step",
+    "Wish",
     "Worker",
     "is_node_name",
     "join_identities",
     "list_attempts",
     "node_spec",
+    "plan_admission",
     "read_cluster",
     "remaining_seconds",
+    "run_admission",
     "run_attempts",
     "run_cluster",
     "run_info",

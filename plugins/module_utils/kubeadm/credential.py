@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .spec import KubernetesPaths
 
 _LIMIT = 1 << 20
+_NODE_GROUP = "system:nodes"
+_MACHINE_GROUP = "attested:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +135,15 @@ def require_pair(credential: KubeletCredential, *, name: str) -> None:
         key = serialization.load_pem_private_key(credential.key, password=None)
     except (ValueError, TypeError) as error:
         raise _invalid("expected a certificate and a key in PEM") from error
-    subject = leaf.subject.rfc4514_string()
-    wanted = f"CN=system:node:{name},O=system:nodes"
-    if subject != wanted:
-        raise _invalid(f"expected the subject {wanted}, got {subject}")
+    found = [(attribute.oid, str(attribute.value)) for attribute in leaf.subject]
+    named = [part for part in found if part[0] != x509.NameOID.ORGANIZATION_NAME]
+    groups = {value for oid, value in found if oid == x509.NameOID.ORGANIZATION_NAME}
+    others = [group for group in groups - {_NODE_GROUP} if not group.startswith(_MACHINE_GROUP)]
+    if named != [(x509.NameOID.COMMON_NAME, f"system:node:{name}")] or _NODE_GROUP not in groups or others:
+        raise _invalid(
+            f"expected the subject CN=system:node:{name},O={_NODE_GROUP} (and its machine's group), "
+            f"got {leaf.subject.rfc4514_string()}"
+        )
     if _spki(leaf.public_key()) != _spki(key.public_key()):
         raise _invalid("expected the certificate of this node's own key, got another key's")
 

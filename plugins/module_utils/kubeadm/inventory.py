@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .kubectl import Kubectl
 
 _IDENTITIES = "nodeidentities.attested-kubernetes.dev"
+_PENDING, _REVOKED = "Pending", "Revoked"
+_CLAIM = "attested-kubernetes.dev/claims-node"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _BOOTSTRAPPER = "system:node-bootstrapper"
 _AUTO_APPROVAL = ("system:certificates.k8s.io:certificatesigningrequests:", "system:node-bootstrapper")
@@ -24,6 +26,7 @@ class ClusterView:
     """Nodes (plain values, one a Node or identity), and the names of what a cluster of ours must not have."""
 
     nodes: tuple[dict[str, Any], ...]
+    waiting: tuple[dict[str, Any], ...]
     pending_requests: tuple[str, ...]
     bootstrap_tokens: tuple[str, ...]
     auto_approval_bindings: tuple[str, ...]
@@ -33,6 +36,7 @@ class ClusterView:
         """Return plain values for a module's result."""
         return {
             "nodes": list(self.nodes),
+            "waiting": list(self.waiting),
             "pending_requests": list(self.pending_requests),
             "bootstrap_tokens": list(self.bootstrap_tokens),
             "auto_approval_bindings": list(self.auto_approval_bindings),
@@ -53,6 +57,7 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
     bindings = [*kinds.get("ClusterRoleBinding", ()), *kinds.get("RoleBinding", ())]
     return ClusterView(
         nodes=join_identities(kinds.get("Node", ()), identities),
+        waiting=waiting_machines(identities),
         pending_requests=_names(one for one in kinds.get("CertificateSigningRequest", ()) if _is_pending(one)),
         bootstrap_tokens=_names(tokens),
         auto_approval_bindings=_names(one for one in bindings if _opens_a_door(one)),
@@ -65,8 +70,25 @@ def join_identities(
 ) -> tuple[dict[str, Any], ...]:
     """Return one row a node name, from its Node object and its identity, whichever exist."""
     by_node = {one["metadata"]["name"]: one for one in nodes}
-    by_identity = {one["spec"]["nodeName"]: one for one in identities}
+    decided = [one for one in identities if one["spec"]["admission"] != _PENDING]
+    live_last = sorted(decided, key=lambda one: one["spec"]["admission"] != _REVOKED)
+    by_identity = {one["spec"]["nodeName"]: one for one in live_last}
     return tuple(_row(name, by_node.get(name), by_identity.get(name)) for name in sorted({*by_node, *by_identity}))
+
+
+def waiting_machines(identities: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Return the machines that wait for an admin, the oldest first."""
+    found = [one for one in identities if one["spec"]["admission"] == _PENDING]
+    found.sort(key=lambda one: one["metadata"].get("creationTimestamp", ""))
+    return tuple(
+        {
+            "identity": one["metadata"]["name"],
+            "claims": one["metadata"].get("annotations", {}).get(_CLAIM, ""),
+            "since": one["metadata"].get("creationTimestamp", ""),
+            "known_by": one["spec"].get("knownBy", ""),
+        }
+        for one in found
+    )
 
 
 def _row(name: str, node: dict[str, Any] | None, identity: dict[str, Any] | None) -> dict[str, Any]:

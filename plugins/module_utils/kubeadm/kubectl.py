@@ -14,7 +14,7 @@ from ..reasons import Reason
 from .gateway import last_words, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ..system import CommandResult, Runner
@@ -62,6 +62,10 @@ class Kubectl:
         result = self._checked("get", ",".join(kinds), "--output=json", *options)
         items: list[dict[str, Any]] = json.loads(result.stdout)["items"]
         return items
+
+    def patch(self, kind: str, name: str, document: Mapping[str, Any]) -> None:
+        """Merge ``document`` into an object; raises KUBECTL_FAILED, also where an admission rule says no."""
+        self._checked("patch", kind, name, "--type=merge", f"--patch={json.dumps(document)}")
 
     def delete(self, *words: str) -> bool:
         """Delete what ``words`` name; return whether it was there."""

@@ -19,13 +19,23 @@ from .assertions import (
 from .decision import EventDeviation, MeasurementMismatch, RegisterDeviation, Verdict, decide, event_deviations
 from .documents import parse_documents, render_document
 from .facts import BootFacts, boot_options, given_options
-from .identity import Admission, IdentityStatus, NodeIdentity, Role, TpmRecord, find_identity, identity_name
+from .identity import (
+    Admission,
+    IdentityStatus,
+    NodeIdentity,
+    Role,
+    TpmRecord,
+    find_identity,
+    identity_name,
+    inherited_disk,
+)
 from .in_force import PolicyInForce, SitePolicy, register_selection
 from .learn import DEFAULT_REGISTERS, learn_profile
 from .manifest import (
     API_VERSION,
     IDENTITY_KIND,
     PROFILE_KIND,
+    REVOKED_LABEL,
     Manifests,
     parse_objects,
     render_identity,
@@ -45,6 +55,7 @@ __all__ = [
     "IMAGE_REGISTER",
     "KERNEL_REGISTER",
     "PROFILE_KIND",
+    "REVOKED_LABEL",
     "SECURE_BOOT_REGISTER",
     "STRICT_REGISTERS",
     "Admission",
@@ -77,6 +88,7 @@ __all__ = [
     "find_identity",
     "given_options",
     "identity_name",
+    "inherited_disk",
     "learn_preset",
     "learn_profile",
     "merge_profiles",

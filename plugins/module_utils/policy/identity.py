@@ -27,9 +27,10 @@ class Role(Enum):
 
 
 class Admission(Enum):
-    """The admin's word on a machine; from REVOKED there is no way back."""
+    """The admin's word on a machine: PENDING before there is one, and from REVOKED there is no way back."""
 
     APPROVED = "Approved"
+    PENDING = "Pending"
     REFUSED = "Refused"
     REVOKED = "Revoked"
 
@@ -55,13 +56,17 @@ class IdentityStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIdentity:
-    """One machine. ``ek_sha256``: 64 lower-case hex digits, SHA-256 of the EK's SubjectPublicKeyInfo."""
+    """One machine. ``ek_sha256``: 64 lower-case hex digits, SHA-256 of the EK's SubjectPublicKeyInfo.
+
+    ``replaced_by``: of a revoked one, the name of the identity that took its node's name and its disk.
+    """
 
     ek_sha256: str
     node_name: str
     role: Role
     admission: Admission
     known_by: str = ""
+    replaced_by: str = ""
     status: IdentityStatus = field(default=IdentityStatus())
 
     @property
@@ -75,11 +80,33 @@ def identity_name(ek_sha256: str) -> str:
     return f"ek-{ek_sha256[:NAME_DIGITS]}"
 
 
+def inherited_disk(identities: Iterable[NodeIdentity], heir: NodeIdentity) -> str:
+    """Return the disk id that ``heir`` takes over from the revoked identity which an admin replaced by it, or nothing.
+
+    The machine's claims have no part in it: the admin names the heir in the revoked object, under one node name.
+    Raises `PolicyError` IDENTITY_AMBIGUOUS where two of them leave it different disks.
+    """
+    left = {
+        one.status.disk_id
+        for one in identities
+        if one.admission is Admission.REVOKED
+        and one.replaced_by == heir.name
+        and one.node_name == heir.node_name
+        and one.status.disk_id
+    }
+    if len(left) > 1:
+        raise _refusal(
+            f"expected one disk for {heir.node_name}, the identities that it replaces leave {sorted(left)}",
+            Reason.IDENTITY_AMBIGUOUS,
+        )
+    return next(iter(left), "")
+
+
 def find_identity(identities: Iterable[NodeIdentity], ek_sha256: str) -> NodeIdentity:
     """Return the approved identity of an endorsement key.
 
     Raises `PolicyError` IDENTITY_UNKNOWN, IDENTITY_REVOKED (one revocation outweighs everything), IDENTITY_AMBIGUOUS
-    (two live identities with this key, or another one with this node's name) or IDENTITY_REFUSED.
+    (two live identities with this key, or another one with this node's name), IDENTITY_PENDING or IDENTITY_REFUSED.
     """
     every = tuple(identities)
     same_key = tuple(one for one in every if one.ek_sha256 == ek_sha256)
@@ -91,6 +118,8 @@ def find_identity(identities: Iterable[NodeIdentity], ek_sha256: str) -> NodeIde
         )
     _require_single(same_key, f"endorsement key {ek_sha256}")
     identity = same_key[0]
+    if identity.admission is Admission.PENDING:
+        raise _refusal(f"expected an approved identity, {identity.name} waits for an admin", Reason.IDENTITY_PENDING)
     if identity.admission is Admission.REFUSED:
         raise _refusal(f"expected an approved identity, {identity.node_name} was refused", Reason.IDENTITY_REFUSED)
     same_name = tuple(

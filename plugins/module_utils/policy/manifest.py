@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 API_VERSION = "attested-kubernetes.dev/v1alpha1"
 IDENTITY_KIND = "NodeIdentity"
 PROFILE_KIND = "MeasurementProfile"
+REVOKED_LABEL = "attested-kubernetes.dev/revoked"
 
 MAX_VALUES = 64
 MAX_REFERENCE_EVENTS = 1024
@@ -104,6 +105,7 @@ def _identity(fields: Fields, name: str) -> NodeIdentity:
         role=spec.choice("role", Role),
         admission=spec.choice("admission", Admission),
         known_by=spec.text("knownBy", limit=MAX_KNOWN_BY, default=""),
+        replaced_by=spec.text("replacedBy", limit=MAX_KNOWN_BY, default=""),
         status=_status(fields.take("status")),
     )
     spec.finish()
@@ -238,18 +240,23 @@ def _moment(time: datetime) -> str:
 
 
 def render_identity(identity: NodeIdentity) -> dict[str, Any]:
-    """Return the manifest of an identity without its status, which is not the admin's."""
-    return _manifest(
-        IDENTITY_KIND,
-        identity.name,
-        {
-            "ekSha256": identity.ek_sha256,
-            "nodeName": identity.node_name,
-            "role": identity.role.value,
-            "admission": identity.admission.value,
-            "knownBy": identity.known_by,
-        },
-    )
+    """Return the manifest of an identity without its status, which is not the admin's.
+
+    A revoked one carries the label by which the API server finds it when its node's user writes.
+    """
+    spec = {
+        "ekSha256": identity.ek_sha256,
+        "nodeName": identity.node_name,
+        "role": identity.role.value,
+        "admission": identity.admission.value,
+        "knownBy": identity.known_by,
+    }
+    if identity.replaced_by:
+        spec["replacedBy"] = identity.replaced_by
+    document = _manifest(IDENTITY_KIND, identity.name, spec)
+    if identity.admission is Admission.REVOKED:
+        document["metadata"]["labels"] = {REVOKED_LABEL: "true"}
+    return document
 
 
 def _manifest(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,20 +20,27 @@ FIRST_USE = "insecure_first_use"
 
 
 def vouch(
-    machine: VerifiedMachine, *, before: InventoryNode | None, insecure_first_use: bool
+    machine: VerifiedMachine, *, before: InventoryNode | None, insecure_first_use: bool, replacing: bool = False
 ) -> tuple[str, str | None]:
     """Return how ``machine`` is known, and a warning to show if that is weak.
 
-    A TPM that the site names already must be this one (EK_CHANGED). Otherwise its certificate chained to a configured
+    A TPM that the site names already must be this one (EK_CHANGED), unless the admin is ``replacing`` the machine, and
+    one that was replaced before never comes back (IDENTITY_REVOKED). Otherwise its certificate chained to a configured
     authority, or ``insecure_first_use`` is set, or it is refused (EK_NOT_VOUCHED_FOR).
     """
+    if before is not None and machine.ek_sha256 in before.replaced:
+        raise Refusal(
+            f"expected another TPM in {before.name}, {machine.ek_sha256} was replaced before",
+            reason=Reason.IDENTITY_REVOKED,
+        )
     if before is not None and before.ek_sha256 is not None:
-        if before.ek_sha256 != machine.ek_sha256:
+        if before.ek_sha256 == machine.ek_sha256:
+            return before.known_by or BY_CONSOLE, None
+        if not replacing:
             raise Refusal(
                 f"expected the TPM {before.ek_sha256} in {before.name}, found {machine.ek_sha256}",
                 reason=Reason.EK_CHANGED,
             )
-        return before.known_by or BY_CONSOLE, None
     if machine.certified is not None:
         return f"{BY_CHAIN} of {machine.certified.label}", None
     if insecure_first_use:

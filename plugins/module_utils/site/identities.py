@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import PolicyError, SiteError
-from ..policy import Admission, NodeIdentity, Role
+from ..policy import Admission, NodeIdentity, Role, identity_name
 from ..reasons import Reason
 
 if TYPE_CHECKING:
@@ -24,12 +24,17 @@ _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryNode:
-    """One host of the group ``nodes``; ``ek_sha256`` (64 hex digits) is None until enroll wrote it."""
+    """One host of the group ``nodes``; ``ek_sha256`` (64 hex digits) is None until enroll wrote it.
+
+    ``replaced`` are the machines that were this node before, by their endorsement keys: revoked, and none comes back.
+    """
 
     name: str
     role: Role
     ek_sha256: str | None
     known_by: str
+    admission: Admission = Admission.APPROVED
+    replaced: tuple[str, ...] = ()
 
 
 def read_nodes(
@@ -61,15 +66,27 @@ def enrolled_identities(nodes: Iterable[InventoryNode]) -> tuple[NodeIdentity, .
                 reason=Reason.IDENTITY_AMBIGUOUS,
             )
         found[node.ek_sha256] = _identity(node, node.ek_sha256)
+        for ek in node.replaced:
+            found[ek] = _replaced(node, ek, heir=node.ek_sha256)
     return tuple(found.values())
 
 
-def render_identity_file(*, ek_sha256: str, known_by: str) -> bytes:
-    """Return host_vars/<node>/identity.yml."""
-    return (
-        "---\n# Written by attested.kubernetes.enroll: which TPM is in this machine. Commit it.\n"
-        f'attested_ek: sha256:{ek_sha256}\nattested_ek_known_by: "{known_by}"\n'
-    ).encode()
+def render_identity_file(
+    *, ek_sha256: str, known_by: str, admission: Admission = Admission.APPROVED, replaced: Iterable[str] = ()
+) -> bytes:
+    """Return host_vars/<node>/identity.yml; ``replaced`` are endorsement keys (hex) of the machines before this one."""
+    lines = [
+        "---",
+        "# Written by attested.kubernetes.enroll: which TPM is in this machine. Commit it.",
+        f"attested_ek: sha256:{ek_sha256}",
+        f'attested_ek_known_by: "{known_by}"',
+    ]
+    if admission is not Admission.APPROVED:
+        lines.append(f"attested_admission: {admission.value}")
+    before = [f"  - sha256:{ek}" for ek in replaced]
+    if before:
+        lines += ["attested_ek_replaced:", *before]
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _identity(node: InventoryNode, ek_sha256: str) -> NodeIdentity:
@@ -77,8 +94,19 @@ def _identity(node: InventoryNode, ek_sha256: str) -> NodeIdentity:
         ek_sha256=ek_sha256,
         node_name=node.name,
         role=node.role,
-        admission=Admission.APPROVED,
+        admission=node.admission,
         known_by=node.known_by,
+    )
+
+
+def _replaced(node: InventoryNode, ek_sha256: str, *, heir: str) -> NodeIdentity:
+    return NodeIdentity(
+        ek_sha256=ek_sha256,
+        node_name=node.name,
+        role=node.role,
+        admission=Admission.REVOKED,
+        known_by=node.known_by,
+        replaced_by=identity_name(heir),
     )
 
 
@@ -89,6 +117,8 @@ def _node(host: str, role: Role, variables: Mapping[str, Any]) -> InventoryNode:
         role=role,
         ek_sha256=str(ek).removeprefix("sha256:") if ek else None,
         known_by=str(variables.get("attested_ek_known_by", "")),
+        admission=Admission(str(variables.get("attested_admission", Admission.APPROVED.value))),
+        replaced=tuple(str(one).removeprefix("sha256:") for one in variables.get("attested_ek_replaced", ())),
     )
 
 
@@ -104,4 +134,14 @@ def _problems(host: str, variables: Mapping[str, Any]) -> list[str]:
     ek = variables.get("attested_ek")
     if ek and not _EK.fullmatch(str(ek)):
         problems.append(f"expected attested_ek of {host} as sha256:<64 hex digits>, got {str(ek)[:80]!r}")
+    problems += [
+        f"expected attested_ek_replaced of {host} as sha256:<64 hex digits>, got {str(one)[:80]!r}"
+        for one in variables.get("attested_ek_replaced", ())
+        if not _EK.fullmatch(str(one))
+    ]
+    admission = str(variables.get("attested_admission", Admission.APPROVED.value))
+    if admission not in {one.value for one in Admission} - {Admission.PENDING.value}:
+        problems.append(
+            f"expected attested_admission of {host} as Approved, Refused or Revoked, got {admission[:80]!r}"
+        )
     return problems

@@ -67,10 +67,11 @@ def test_certificate_names_the_registered_node_and_nothing_else(key: Any) -> Non
     ca = make_ca()
     asks_for_more = x509.SubjectAlternativeName([x509.DNSName("api.prod.example")])
     request = kubelet.check_kubelet_request(make_request(key=key, extension=asks_for_more), node_name="w-1")
-    pem = kubelet.sign_kubelet_certificate(request, node_name="w-1", ca=ca, now=NOW)
+    pem = kubelet.sign_kubelet_certificate(request, node_name="w-1", machine="ek-1", ca=ca, now=NOW)
     certificate = x509.load_pem_x509_certificate(pem)
     certificate.verify_directly_issued_by(ca.certificate)
-    assert [(part.oid, part.value) for part in certificate.subject] == GOOD
+    group = (NameOID.ORGANIZATION_NAME, "attested:ek-1")
+    assert [(part.oid, part.value) for part in certificate.subject] == [GOOD[0], group, GOOD[1]]
     assert certificate.public_key() == key.public_key()
     assert certificate.not_valid_after_utc == NOW + timedelta(hours=72)
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -148,10 +149,27 @@ def test_a_ca_that_is_no_pem_is_refused_without_its_text() -> None:
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.parametrize(
+    ("subject", "claimed"),
+    [
+        pytest.param(GOOD, "w-1", id="a node's request"),
+        pytest.param([(CN, "admin")], "", id="a user's request"),
+        pytest.param([(CN, "system:node:w-1,spec.role=worker")], "", id="a name that would say more in a selector"),
+        pytest.param([(CN, "system:node:w-1"), (CN, "system:node:w-2")], "", id="two names"),
+    ],
+)
+def test_what_a_request_claims_is_only_told(subject: Any, claimed: str) -> None:
+    assert kubelet.claimed_node_name(make_request(subject)) == claimed
+
+
+def test_bytes_that_are_no_request_claim_nothing() -> None:
+    assert kubelet.claimed_node_name(b"\x30\x80") == ""
+
+
 def test_an_rsa_ca_as_kubeadm_makes_it_signs_too() -> None:
     ca = make_ca(rsa.generate_private_key(65537, 2048))
     request = kubelet.check_kubelet_request(make_request(), node_name="w-1")
-    pem = kubelet.sign_kubelet_certificate(request, node_name="w-1", ca=ca, now=NOW)
+    pem = kubelet.sign_kubelet_certificate(request, node_name="w-1", machine="ek-1", ca=ca, now=NOW)
     x509.load_pem_x509_certificate(pem).verify_directly_issued_by(ca.certificate)
 
 

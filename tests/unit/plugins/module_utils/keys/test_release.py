@@ -135,6 +135,17 @@ def test_a_ticket_that_ended_is_neither_repeated_nor_superseded(key_number: int)
     assert (decision.repeats, decision.supersedes) == (None, False)
 
 
+def test_a_machine_in_anothers_place_takes_over_its_disk() -> None:
+    decision = decide(inherited_disk=ASSIGNED)
+    assert (decision.disk.uuid, decision.assigns) == (ASSIGNED, True)
+    assert plan_status(decision, proven=PROVEN, now=NOW).to_document()["diskId"] == ASSIGNED
+
+
+def test_a_machine_with_a_disk_of_its_own_keeps_it() -> None:
+    decision = decide(registration=registration(disk_id=ASSIGNED), inherited_disk=FOREIGN_DISK)
+    assert (decision.disk.uuid, decision.assigns) == (ASSIGNED, False)
+
+
 REBOOTED = dataclasses.replace(PROVEN, reset_count=3, restart_count=0, clock=1)
 LAST = TpmRecord(clock=7, reset_count=2, restart_count=1)
 

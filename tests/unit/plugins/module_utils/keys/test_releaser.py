@@ -34,6 +34,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue imp
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.releaser import Released, Releaser
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import KeyService, main
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller import Teller
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     IDENTITIES,
     PROFILES,
@@ -197,7 +198,7 @@ class Attempts:
 def asked_of_the_service(bed: Bed, channel: Channel, request: bytes, binding: bytes) -> tuple[str, list[Attempt]]:
     """Return the code that the service answers a Release with, and what it told of it."""
     attempts = Attempts()
-    service = KeyService(bed.releaser, bundle=bed.bundle, clock=bed.clock, log=open_log(), attempts=attempts)
+    service = KeyService(bed.releaser, bundle=bed.bundle, clock=bed.clock, log=open_log(), teller=Teller(attempts))
     message = message_class(REQUEST)(correlation_id="c-1")
     message.release.request, message.release.binding = request, binding
     for name in ("exporter", "spki_sha256", "peer_nonce", "evidence"):

@@ -12,6 +12,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     Admission,
     AllowedValue,
+    IdentityStatus,
     MeasurementProfile,
     NodeIdentity,
     Posture,
@@ -19,6 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     SitePolicy,
     find_identity,
     identity_name,
+    inherited_disk,
 )
 
 EK = "a1" * 32
@@ -38,6 +40,35 @@ def test_a_name_is_made_of_the_key() -> None:
     assert machine().name == identity_name(EK) == "ek-a1a1a1a1a1a1a1a1a1a1"
 
 
+def old(disk_id: str = "disk-a", **changes: Any) -> NodeIdentity:
+    """Return a revoked machine that an admin replaced by `machine()`."""
+    known = {"ek_sha256": OTHER, "node_name": "w-1", "admission": Admission.REVOKED, "replaced_by": machine().name}
+    return NodeIdentity(role=Role.WORKER, status=IdentityStatus(disk_id=disk_id), **{**known, **changes})
+
+
+@pytest.mark.parametrize(
+    ("left", "disk"),
+    [
+        pytest.param([old()], "disk-a", id="named as the heir"),
+        pytest.param([old(disk_id="")], "", id="of one that never had a disk"),
+        pytest.param([old(replaced_by="")], "", id="not named"),
+        pytest.param([old(replaced_by=identity_name("c3" * 32))], "", id="somebody else is the heir"),
+        pytest.param([old(node_name="w-2")], "", id="of another node"),
+        pytest.param([old(admission=Admission.APPROVED)], "", id="of a live machine"),
+        pytest.param([old(), old(ek_sha256="c3" * 32)], "disk-a", id="through two machines with one disk"),
+        pytest.param([], "", id="of nobody"),
+    ],
+)
+def test_whose_disk_a_machine_takes_over(left: list[NodeIdentity], disk: str) -> None:
+    assert inherited_disk([*left, machine()], machine()) == disk
+
+
+def test_two_disks_for_one_heir_are_refused() -> None:
+    with pytest.raises(PolicyError) as caught:
+        inherited_disk([old(), old(disk_id="disk-b", ek_sha256="c3" * 32)], machine())
+    assert caught.value.code == "IDENTITY_AMBIGUOUS"
+
+
 def test_an_approved_machine_is_found() -> None:
     assert find_identity([machine(OTHER, "w-2"), machine()], EK) == machine()
 
@@ -48,6 +79,7 @@ def test_an_approved_machine_is_found() -> None:
         pytest.param([], "IDENTITY_UNKNOWN", id="no identity at all"),
         pytest.param([machine(OTHER)], "IDENTITY_UNKNOWN", id="a machine with another TPM"),
         pytest.param([machine(admission=Admission.REFUSED)], "IDENTITY_REFUSED", id="a refused machine"),
+        pytest.param([machine(admission=Admission.PENDING)], "IDENTITY_PENDING", id="a machine that waits"),
         pytest.param([machine(admission=Admission.REVOKED)], "IDENTITY_REVOKED", id="a revoked machine"),
         pytest.param(
             [machine(), machine(name="w-9", admission=Admission.REVOKED)],

@@ -221,7 +221,11 @@ def test_a_malformed_profile_is_refused(path: str, value: object, problem: str) 
         ("spec/nodeName", "a.-b", "nodeName: expected a node name (DNS, lower case), got 'a.-b'"),
         ("spec/nodeName", "x" * 64, "nodeName: expected a node name (DNS, lower case)"),
         ("spec/role", "master", "role: expected one of control-plane, worker, got 'master'"),
-        ("spec/admission", "approved", "admission: expected one of Approved, Refused, Revoked, got 'approved'"),
+        (
+            "spec/admission",
+            "approved",
+            "admission: expected one of Approved, Pending, Refused, Revoked, got 'approved'",
+        ),
         ("spec/knownBy", "x" * 257, "knownBy: expected a text on one line of at most 256 characters"),
         ("spec/diskId", "x", "site.yml.spec: 'diskId': unknown field"),
     ],

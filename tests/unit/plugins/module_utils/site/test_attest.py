@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -225,3 +226,27 @@ def test_damaged_answer_is_refused_without_its_text(tmp_path) -> None:
         AnswerStore(tmp_path, require_memory=lambda _path: None).take("0" * 32)
     assert refused.value.code == "ANSWER_UNKNOWN"
     assert "canary" not in repr(refused.value.__cause__) + str(refused.value)
+
+
+def test_a_replaced_machine_needs_somebody_to_vouch_for_the_new_one(machine: Machine) -> None:
+    found, old = VERIFIER.enroll(machine), node("f" * 64, "certificate chain")
+    assert vouch(found, before=old, insecure_first_use=True, replacing=True)[0] == "insecure_first_use"
+    with pytest.raises(AttestedError) as caught:
+        vouch(found, before=old, insecure_first_use=False, replacing=True)
+    assert caught.value.code == "EK_NOT_VOUCHED_FOR"
+
+
+def test_a_second_run_of_a_replacement_finds_the_machine_that_is_there(machine: Machine) -> None:
+    found = VERIFIER.enroll(machine)
+    assert vouch(found, before=node(found.ek_sha256), insecure_first_use=False, replacing=True) == (
+        "console fingerprint",
+        None,
+    )
+
+
+def test_a_machine_that_was_replaced_does_not_come_back(machine: Machine) -> None:
+    found = VERIFIER.enroll(machine)
+    known = dataclasses.replace(node("f" * 64), replaced=(found.ek_sha256,))
+    with pytest.raises(AttestedError) as caught:
+        vouch(found, before=known, insecure_first_use=True, replacing=True)
+    assert caught.value.code == "IDENTITY_REVOKED"

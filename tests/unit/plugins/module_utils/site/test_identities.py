@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission, Role, identity_name
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.identities import (
     enrolled_identities,
     read_nodes,
@@ -48,6 +49,8 @@ def test_one_tpm_for_two_nodes_is_refused() -> None:
     [
         pytest.param(hosts(attested_ek="md5:1"), GROUPS, "attested_ek of w-1", id="an EK that is no digest"),
         pytest.param(hosts(attested_ek="sha256:" + "A" * 64), GROUPS, "attested_ek of w-1", id="upper-case digits"),
+        pytest.param(hosts(attested_ek_replaced=["1"]), GROUPS, "attested_ek_replaced of w-1", id="a wrong old EK"),
+        pytest.param(hosts(attested_admission="Maybe"), GROUPS, "attested_admission of w-1", id="a word that is none"),
         pytest.param({}, {"workers": ["Node_1"]}, "'Node_1'", id="a name that is no node name"),
         pytest.param({}, {"workers": ["x"], "control_planes": ["x"]}, "in both", id="a host in both groups"),
     ],
@@ -56,6 +59,28 @@ def test_unusable_inventory_is_refused_by_name(inventory, groups, said: str) -> 
     with pytest.raises(AttestedError, match=said) as refused:
         read_nodes(inventory, groups)
     assert refused.value.code == "SITE_INVENTORY"
+
+
+EK_C = "c" * 64
+
+
+@pytest.mark.parametrize("admission", [Admission.APPROVED, Admission.REFUSED, Admission.REVOKED])
+def test_the_admins_word_is_in_the_site(admission: Admission) -> None:
+    found = enrolled_identities(read_nodes(hosts(attested_admission=admission.value), GROUPS))
+    assert {one.node_name: one.admission for one in found} == {"cp-1": Admission.APPROVED, "w-1": admission}
+
+
+def test_a_machine_that_was_replaced_stays_revoked_and_names_its_heir() -> None:
+    found = enrolled_identities(read_nodes(hosts(attested_ek_replaced=[f"sha256:{EK_C}"]), GROUPS))
+    old = next(one for one in found if one.ek_sha256 == EK_C)
+    assert (old.node_name, old.admission, old.replaced_by) == ("w-1", Admission.REVOKED, identity_name(EK_B))
+
+
+def test_an_identity_file_keeps_who_was_revoked_and_replaced() -> None:
+    text = render_identity_file(ek_sha256=EK_B, known_by="x", admission=Admission.REVOKED, replaced=[EK_C])
+    known = yaml.safe_load(text)
+    found = enrolled_identities(read_nodes({"w-1": known}, {"workers": ["w-1"]}))
+    assert {one.ek_sha256: one.admission for one in found} == {EK_B: Admission.REVOKED, EK_C: Admission.REVOKED}
 
 
 def test_identity_file_is_yaml_that_reads_back() -> None:

@@ -1,0 +1,164 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The admin's word on a machine, written into its identity in the cluster: what is asked, decided, and patched."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import PolicyError
+from ..policy import REVOKED_LABEL, Admission, Role
+from ..reasons import Reason
+from ..result import Diff, Result
+from ..system import SystemRunner
+from .kubectl import Kubectl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_KIND = "nodeidentities.attested-kubernetes.dev"
+_CERTIFICATE_LIFE = timedelta(hours=72)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the admin says: of which machine (name of identity or node), and which node a waiting one becomes."""
+
+    name: str
+    admission: Admission
+    node_name: str = ""
+    replaced_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionPlan:
+    """The identity as it is, and the merge patch that makes it what was asked for; an empty one is nothing to do."""
+
+    identity: Mapping[str, Any]
+    patch: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The name of the identity."""
+        return str(self.identity["metadata"]["name"])
+
+
+def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> AdmissionPlan:
+    """Return what is to patch.
+
+    Raises `PolicyError` IDENTITY_NOT_FOUND (none or several of that name), IDENTITY_REVOKED (there is no way back),
+    IDENTITY_NAME_WANTED (a waiting machine has no node name yet), IDENTITY_AMBIGUOUS (another machine has it),
+    IDENTITY_NEEDS_SIGNATURE (a control plane is approved by the site's signed policy alone) or
+    IDENTITY_LAST_CONTROL_PLANE.
+    """
+    identity = _find(identities, wish.name)
+    spec = identity["spec"]
+    now = Admission(spec["admission"])
+    if now is Admission.REVOKED and wish.admission is not Admission.REVOKED:
+        raise PolicyError(f"expected a live identity, {wish.name} was revoked", reason=Reason.IDENTITY_REVOKED)
+    if wish.admission is Admission.APPROVED and now is not Admission.APPROVED:
+        _require_worker(spec, wish)
+        _require_free_name(identities, identity, wish)
+    if wish.admission is Admission.REVOKED and now is not Admission.REVOKED:
+        _require_another_control_plane(identities, identity)
+    patch = {"admission": wish.admission.value, "nodeName": wish.node_name, "replacedBy": wish.replaced_by}
+    changes = {field: value for field, value in patch.items() if value and spec.get(field) != value}
+    labels = {"metadata": {"labels": {REVOKED_LABEL: "true"}}} if wish.admission is Admission.REVOKED else {}
+    return AdmissionPlan(identity=identity, patch={**labels, "spec": changes} if changes else {})
+
+
+def run_admission(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Do what the module `node_admission` is asked for; raises `PolicyError`, KUBECTL_FAILED."""
+    kubectl = Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"]))
+    wish = Wish(
+        name=params["name"],
+        admission=Admission(params["admission"]),
+        node_name=params["node_name"],
+        replaced_by=params["replaced_by"],
+    )
+    plan = plan_admission(kubectl.read((_KIND,)), wish)
+    if plan.patch and not check_mode:
+        kubectl.patch(_KIND, plan.name, plan.patch)
+    return Result(changed=bool(plan.patch), values=_told(plan, wish), diff=_difference(plan))
+
+
+def _find(identities: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    """Return the identity of this name, or the one that is this node now; a revoked one only if no other is."""
+    found = [one for one in identities if one["metadata"]["name"] == name]
+    found = found or [one for one in identities if one["spec"]["nodeName"] == name]
+    live = [one for one in found if one["spec"]["admission"] != Admission.REVOKED.value]
+    chosen = live or found
+    if len(chosen) != 1:
+        names = ", ".join(one["metadata"]["name"] for one in chosen) or "none"
+        raise PolicyError(f"expected one identity for {name}, found {names}", reason=Reason.IDENTITY_NOT_FOUND)
+    return chosen[0]
+
+
+def _require_worker(spec: Mapping[str, Any], wish: Wish) -> None:
+    if spec["role"] != Role.WORKER.value:
+        raise PolicyError(
+            f"expected a worker, {wish.name} is registered as {spec['role']}", reason=Reason.IDENTITY_NEEDS_SIGNATURE
+        )
+
+
+def _require_free_name(identities: Sequence[Mapping[str, Any]], identity: Mapping[str, Any], wish: Wish) -> None:
+    name = wish.node_name or identity["spec"]["nodeName"]
+    if name == identity["metadata"]["name"]:
+        raise PolicyError(f"expected the node that {wish.name} becomes, got none", reason=Reason.IDENTITY_NAME_WANTED)
+    holders = [
+        one["metadata"]["name"]
+        for one in identities
+        if one["spec"]["nodeName"] == name
+        and one["spec"]["admission"] == Admission.APPROVED.value
+        and one["metadata"]["name"] != identity["metadata"]["name"]
+    ]
+    if holders:
+        raise PolicyError(
+            f"expected a name that no machine has, {name} is {', '.join(holders)}", reason=Reason.IDENTITY_AMBIGUOUS
+        )
+
+
+def _require_another_control_plane(identities: Sequence[Mapping[str, Any]], identity: Mapping[str, Any]) -> None:
+    others = [
+        one
+        for one in identities
+        if one["spec"]["role"] == Role.CONTROL_PLANE.value
+        and one["spec"]["admission"] == Admission.APPROVED.value
+        and one["metadata"]["name"] != identity["metadata"]["name"]
+    ]
+    if identity["spec"]["role"] == Role.CONTROL_PLANE.value and not others:
+        raise PolicyError(
+            f"expected another control plane, {identity['spec']['nodeName']} is the only one",
+            reason=Reason.IDENTITY_LAST_CONTROL_PLANE,
+        )
+
+
+def _told(plan: AdmissionPlan, wish: Wish) -> dict[str, Any]:
+    spec, status = plan.identity["spec"], plan.identity.get("status", {})
+    attested = status.get("lastAttestation", {}).get("time", "")
+    return {
+        "identity": plan.name,
+        "node": wish.node_name or spec["nodeName"],
+        "role": spec["role"],
+        "ek_sha256": spec["ekSha256"],
+        "known_by": spec.get("knownBy", ""),
+        "before": spec["admission"],
+        "admission": wish.admission.value,
+        "disk_id": status.get("diskId", ""),
+        "certificate_until": (datetime.fromisoformat(attested) + _CERTIFICATE_LIFE).isoformat() if attested else "",
+    }
+
+
+def _difference(plan: AdmissionPlan) -> Diff:
+    changes = plan.patch.get("spec", {})
+    before = {field: plan.identity["spec"].get(field, "") for field in changes}
+    return Diff(before=_lines(before), after=_lines(changes))
+
+
+def _lines(fields: Mapping[str, Any]) -> str:
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in sorted(fields.items()))

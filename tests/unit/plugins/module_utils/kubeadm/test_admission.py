@@ -1,0 +1,112 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The admin's word on a machine: what is patched, and what is refused before anything is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Wish, plan_admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission
+
+LABEL = {"metadata": {"labels": {"attested-kubernetes.dev/revoked": "true"}}}
+
+
+def identity(name: str, node: str = "w-1", *, role: str = "worker", admission: str = "Approved") -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"nodeName": node, "role": role, "admission": admission}}
+
+
+FLEET = [
+    identity("ek-cp", "cp-1", role="control-plane"),
+    identity("ek-1", "w-1"),
+    identity("ek-2", "w-2", admission="Refused"),
+    identity("ek-old", "w-3", admission="Revoked"),
+    identity("ek-new", "w-3"),
+    identity("ek-gone", "w-4", admission="Revoked"),
+    identity("ek-new-one", "ek-new-one", admission="Pending"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "admission", "patch"),
+    [
+        pytest.param("w-1", Admission.REVOKED, {**LABEL, "spec": {"admission": "Revoked"}}, id="a node is revoked"),
+        pytest.param("ek-1", Admission.REVOKED, {**LABEL, "spec": {"admission": "Revoked"}}, id="by its key"),
+        pytest.param("w-1", Admission.REFUSED, {"spec": {"admission": "Refused"}}, id="a node is refused"),
+        pytest.param("w-2", Admission.APPROVED, {"spec": {"admission": "Approved"}}, id="a refused one comes back"),
+        pytest.param("w-1", Admission.APPROVED, {}, id="nothing to do"),
+        pytest.param("w-4", Admission.REVOKED, {}, id="revoked already"),
+    ],
+)
+def test_what_is_patched(name: str, admission: Admission, patch: dict[str, Any]) -> None:
+    assert plan_admission(FLEET, Wish(name=name, admission=admission)).patch == patch
+
+
+def test_a_node_that_was_replaced_is_its_present_machine() -> None:
+    assert plan_admission(FLEET, Wish(name="w-3", admission=Admission.REVOKED)).name == "ek-new"
+
+
+def test_a_replaced_machine_names_its_heir() -> None:
+    plan = plan_admission(FLEET, Wish(name="w-1", admission=Admission.REVOKED, replaced_by="ek-9"))
+    assert plan.patch["spec"] == {"admission": "Revoked", "replacedBy": "ek-9"}
+
+
+def test_a_waiting_machine_becomes_the_node_that_the_admin_says() -> None:
+    plan = plan_admission(FLEET, Wish(name="ek-new-one", admission=Admission.APPROVED, node_name="w-7"))
+    assert plan.patch == {"spec": {"admission": "Approved", "nodeName": "w-7"}}
+
+
+def test_a_waiting_machine_is_refused_without_a_name() -> None:
+    plan = plan_admission(FLEET, Wish(name="ek-new-one", admission=Admission.REFUSED))
+    assert plan.patch == {"spec": {"admission": "Refused"}}
+
+
+@pytest.mark.parametrize(
+    ("node_name", "code"),
+    [
+        pytest.param("", "IDENTITY_NAME_WANTED", id="no name"),
+        pytest.param("w-1", "IDENTITY_AMBIGUOUS", id="the name of another machine"),
+    ],
+)
+def test_a_waiting_machine_needs_a_name_of_its_own(node_name: str, code: str) -> None:
+    with pytest.raises(AttestedError) as caught:
+        plan_admission(FLEET, Wish(name="ek-new-one", admission=Admission.APPROVED, node_name=node_name))
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "admission", "code"),
+    [
+        pytest.param("w-9", Admission.REVOKED, "IDENTITY_NOT_FOUND", id="nobody of that name"),
+        pytest.param("w-4", Admission.APPROVED, "IDENTITY_REVOKED", id="a revoked one"),
+        pytest.param("ek-old", Admission.REFUSED, "IDENTITY_REVOKED", id="a revoked one is not merely refused"),
+        pytest.param("cp-1", Admission.REVOKED, "IDENTITY_LAST_CONTROL_PLANE", id="the only control plane"),
+    ],
+)
+def test_what_is_refused(name: str, admission: Admission, code: str) -> None:
+    with pytest.raises(AttestedError) as caught:
+        plan_admission(FLEET, Wish(name=name, admission=admission))
+    assert caught.value.code == code
+
+
+def test_two_machines_of_one_node_are_told_by_their_keys() -> None:
+    fleet = [*FLEET, identity("ek-twin", "w-1")]
+    with pytest.raises(AttestedError, match="found ek-1, ek-twin") as caught:
+        plan_admission(fleet, Wish(name="w-1", admission=Admission.REFUSED))
+    assert caught.value.code == "IDENTITY_NOT_FOUND"
+    assert plan_admission(fleet, Wish(name="ek-twin", admission=Admission.REFUSED)).name == "ek-twin"
+
+
+def test_a_control_plane_is_approved_by_the_site_alone() -> None:
+    fleet = [*FLEET, identity("ek-cp2", "cp-2", role="control-plane", admission="Refused")]
+    with pytest.raises(AttestedError) as caught:
+        plan_admission(fleet, Wish(name="cp-2", admission=Admission.APPROVED))
+    assert caught.value.code == "IDENTITY_NEEDS_SIGNATURE"
+
+
+def test_a_control_plane_beside_another_is_revoked() -> None:
+    fleet = [*FLEET, identity("ek-cp2", "cp-2", role="control-plane")]
+    assert plan_admission(fleet, Wish(name="cp-1", admission=Admission.REVOKED)).patch
