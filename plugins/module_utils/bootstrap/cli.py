@@ -20,6 +20,7 @@ from .audit import add_audit
 from .journal import NodeJournal
 from .node_config import DEFAULT_PATH, load_node_config
 from .status import NodeStatus, read_status
+from .variants import add_variants, own_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ def _status(options: argparse.Namespace) -> int:
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
     config = load_node_config(options.config)
     status = read_status(machine, NodeJournal(clock=machine.clock))
-    values = {"node": config.name, "cluster": config.cluster_name, **status.as_result()}
+    values = {"node": config.name, "cluster": config.cluster_name, "evidence": own_evidence(), **status.as_result()}
     if options.json:
         _say(json.dumps(values, indent=2))
     else:
@@ -96,6 +97,7 @@ def _table(values: dict[str, Any], status: NodeStatus) -> str:
         "phase": _colored(values["phase"], color),
         "since": values["since"],
         "locked": "yes" if values["locked"] else "no",
+        "evidence": values["evidence"],
         "kubelet": "running" if values["kubelet_active"] else "stopped",
         "certificate": f"until {values['certificate_expires']}" if values["certificate_expires"] else "none",
         "Kubernetes": values["kubernetes_version"],
@@ -163,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     add_audit(commands, common)
     codes = commands.add_parser("codes", parents=[common], help="all reason codes")
     codes.set_defaults(run=_codes)
+    add_variants(commands, common)
     return parser
 
 

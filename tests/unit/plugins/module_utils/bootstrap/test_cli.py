@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import cli
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.journal import NodeState
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.status import NodeStatus
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 
@@ -53,3 +56,39 @@ def test_wrong_usage_is_told(words, capsys):
         cli.main(words)
     assert caught.value.code == 2
     assert "usage" in capsys.readouterr().err
+
+
+def test_variants_say_what_was_proven_of_them(capsys):
+    """Nobody ran the confidential ones on hardware, and the program says so."""
+    assert cli.main(["variants"]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert shown["tdx"].strip() == "admits nobody; verification only, not proven on hardware"
+    assert "admits machines" in shown["tpm2"]
+
+
+def test_a_program_gets_the_variants_as_json(capsys):
+    assert cli.main(["variants", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [name for name, row in rows.items() if row["admits"]] == ["tpm2"]
+    assert rows["sev-snp"] == {
+        "issued": False,
+        "admits": False,
+        "standing": "verification only, not proven on hardware",
+    }
+
+
+def test_status_names_the_kind_of_evidence(capsys, monkeypatch):
+    fresh = NodeStatus(
+        state=NodeState(),
+        locked=False,
+        kubelet_active=False,
+        certificate_expires=None,
+        to_do="Nothing.",
+        needs_person=False,
+    )
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(cli, "load_node_config", lambda _path: SimpleNamespace(name="w-1", cluster_name="lab"))
+    monkeypatch.setattr(cli, "read_status", lambda _machine, _journal: fresh)
+    assert cli.main(["status"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "evidence tpm2: proven with software TPMs" in shown
