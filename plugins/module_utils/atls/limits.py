@@ -29,9 +29,11 @@ class Limits:
     unverified_per_source: int = 256
     """The same for one address; large, because a load balancer makes many machines look like one."""
     served: int = 256
-    """Connections that have shown evidence; one more is closed at once."""
+    """Connections that have shown evidence; one more is closed at once, unless an old one can go."""
     served_per_source: int = 128
     """The same for one address."""
+    served_patience_seconds: float = 30.0
+    """What an attested connection gets in any case; after it the oldest goes when one more comes."""
     handshake_seconds: float = 10.0
     """From the first byte to the end of the TLS handshake; in it the peer's TPM quotes, and slow ones need seconds."""
     judging_seconds: float = 10.0
@@ -110,29 +112,48 @@ class Unverified:
 
 
 class Served:
-    """Attested connections by source."""
+    """Attested connections by source, oldest first.
+
+    Evidence costs a stranger with a TPM of software nothing, and then he may be silent. So where all places are taken,
+    a connection that had its time for a ticket makes room; one that has not keeps its place.
+    """
 
     def __init__(self, limits: Limits) -> None:
         """Count against ``limits``."""
         self._limits = limits
+        self._slots: dict[Slot, float] = {}
         self._sources: Counter[str] = Counter()
 
     def __len__(self) -> int:
         """Count them."""
-        return self._sources.total()
+        return len(self._slots)
 
-    def enter(self, source: str) -> None:
-        """Count one more; raises `TransportError` CONNECTION_LIMIT where there are too many."""
-        if len(self) >= self._limits.served or self._sources[source] >= self._limits.served_per_source:
+    def enter(self, source: str, give_up: Callable[[], None], *, now: float) -> Slot:
+        """Take a slot at ``now`` (monotonic); raises `TransportError` CONNECTION_LIMIT where there is none."""
+        if self._sources[source] >= self._limits.served_per_source:
+            self._make_room(source, now, lambda slot: slot.source == source)
+        elif len(self._slots) >= self._limits.served:
+            self._make_room(source, now, lambda _slot: True)
+        slot = Slot(source, give_up)
+        self._slots[slot] = now
+        self._sources[source] += 1
+        return slot
+
+    def leave(self, slot: Slot) -> None:
+        """Give the slot back; harmless when it was given up already."""
+        if self._slots.pop(slot, None) is None:
+            return
+        self._sources[slot.source] -= 1
+        if not self._sources[slot.source]:
+            del self._sources[slot.source]
+
+    def _make_room(self, source: str, now: float, counts: Callable[[Slot], bool]) -> None:
+        oldest = next(slot for slot in self._slots if counts(slot))
+        if now - self._slots[oldest] < self._limits.served_patience_seconds:
             raise TransportError(
                 f"expected at most {self._limits.served} attested connections and "
                 f"{self._limits.served_per_source} from one address, got one more from {source}",
                 reason=Reason.CONNECTION_LIMIT,
             )
-        self._sources[source] += 1
-
-    def leave(self, source: str) -> None:
-        """Count one less."""
-        self._sources[source] -= 1
-        if not self._sources[source]:
-            del self._sources[source]
+        self.leave(oldest)
+        oldest.give_up()

@@ -194,9 +194,12 @@ class Listener:
             if claims is None:
                 await self._reject(peer, session)
                 return
-            self._served.enter(peer.source)
+            served = self._served.enter(peer.source, peer.give_up, now=self._clock.monotonic())
             self._unverified.leave(slot)
-            await self._pass_on(peer, session, claims)
+            try:
+                await self._pass_on(peer, session, claims)
+            finally:
+                self._served.leave(served)
         except Exception as error:  # noqa: BLE001 - whatever it is, this peer is not served and the others are
             self._note("connection_failed", peer, _cause(peer, error))
         finally:
@@ -318,7 +321,6 @@ class Listener:
                 self._note("connection_broken", peer, splice.error)
         finally:
             self._registry.remove(str(path))
-            self._served.leave(peer.source)
 
     async def _reject(self, peer: _Peer, session: TlsSession) -> None:
         wait = peer.accepted_at + self._limits.rejection_floor_seconds - self._clock.monotonic()

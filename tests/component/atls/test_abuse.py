@@ -150,3 +150,21 @@ async def test_resets_leave_it_healthy(bed: Bed) -> None:
     assert await bed.say()
     await settled(lambda: bed.listener.unverified == 0)
     assert set(bed.events.reasons("connection_failed")) <= {"CONNECTION_CLOSED"}
+
+
+async def test_a_dripping_stranger_is_dropped_in_time() -> None:
+    """The deadline counts from the first byte, however often another one comes."""
+    async with running_bed(limits=Limits(handshake_seconds=0.6)) as bed:
+        strangers = await opened(bed, 3)
+        dripped = 0
+        for byte in client_hello()[:200]:
+            for _unused, writer in strangers:
+                with suppress(ConnectionError):
+                    writer.write(bytes([byte]))
+            dripped += 1
+            await asyncio.sleep(0.02)
+            if bed.listener.unverified == 0:
+                break
+        assert 0 < dripped < 200
+        assert bed.events.reasons("connection_failed") == ["CONNECTION_TIMEOUT"] * 3
+        closed(strangers)

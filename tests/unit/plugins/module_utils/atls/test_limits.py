@@ -60,13 +60,28 @@ def test_leaving_twice_counts_once() -> None:
 def test_attested_connections_have_a_ceiling(sources: str, refused: bool) -> None:
     """Three in all, two a source; one more is refused, and a place that was left is free."""
     served = Served(Limits(served=3, served_per_source=2))
-    for source in sources[:-1]:
-        served.enter(source)
+    slots = [served.enter(source, lambda: None, now=0.0) for source in sources[:-1]]
     if refused:
         with pytest.raises(TransportError, match="CONNECTION_LIMIT"):
-            served.enter(sources[-1])
-        served.leave(sources[0])
-    served.enter(sources[-1])
+            served.enter(sources[-1], lambda: None, now=29.9)
+        served.leave(slots[0])
+    served.enter(sources[-1], lambda: None, now=29.9)
+    assert len(served) == len(sources) - refused
+
+
+def test_an_attested_connection_that_had_its_time_makes_room() -> None:
+    """The oldest of a full source, or of all; who came later stays."""
+    gone: list[str] = []
+    served = Served(Limits(served=3, served_per_source=2))
+    for name, source, now in (("a1", "a", 0.0), ("b1", "b", 1.0), ("b2", "b", 2.0)):
+        served.enter(source, lambda name=name: gone.append(name), now=now)  # type: ignore[misc]
+    served.enter("b", lambda: None, now=31.0)
+    assert gone == ["b1"]
+    served.enter("c", lambda: None, now=31.0)
+    assert gone == ["b1", "a1"]
+    with pytest.raises(TransportError, match="CONNECTION_LIMIT"):
+        served.enter("d", lambda: None, now=31.5)
+    assert len(served) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,317 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What strangers, floods, giants and herds cost the machines that want to join.
+
+Real relay, key service, kube-apiserver and etcd, test attesters, everything on this machine. Each figure stands beside
+its baseline of the same run.
+Usage: python tests/bench/under_fire.py [--only PART ...] [--tickets N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import socket
+import statistics
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
+    CHALLENGE,
+    ISSUE_JOIN_TICKET,
+    ask,
+    call,
+    pause_before_retry,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import DoorkeeperIssuer
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import enrolled, install, measure
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.api_bed import api_bed, why_not
+from ansible_collections.attested.kubernetes.tests.support.bench import Figure, report
+from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
+from ansible_collections.attested.kubernetes.tests.support.service_bed import GOOD_BOOT, Machine, ServiceBed
+from OpenSSL import SSL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from multiprocessing.connection import Connection
+
+STRANGERS = 500
+HERD = 256
+IDENTITIES = 2000
+PROFILES = 20
+AT_ONCE = 4
+MEGA = 1e6
+
+
+def client_hello() -> bytes:
+    """Return what a TLS client sends first."""
+    connection = SSL.Connection(SSL.Context(SSL.TLS_CLIENT_METHOD), None)
+    connection.set_connect_state()
+    with suppress(SSL.WantReadError):
+        connection.do_handshake()
+    return connection.bio_read(1 << 16)
+
+
+HELLO = client_hello()
+
+
+@dataclass(slots=True)
+class Stranger:
+    """One connection that goes nowhere: half-open after its hello, or dripping the hello byte by byte."""
+
+    port: int
+    number: int
+    sent: int = 0
+    connection: socket.socket = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Connect from one of four addresses."""
+        source = (f"127.0.0.{2 + self.number % 4}", 0)
+        self.connection = socket.create_connection(("127.0.0.1", self.port), source_address=source)
+        self.sent = 5 if self.number % 2 else len(HELLO)
+        self.connection.sendall(HELLO[: self.sent])
+
+    def go_on(self) -> None:
+        """Drip, or look whether the service has cut us off; then come again."""
+        try:
+            if self.sent < len(HELLO):
+                self.connection.sendall(HELLO[self.sent : self.sent + 1])
+                self.sent += 1
+            if self.connection.recv(1 << 16, socket.MSG_DONTWAIT) == b"":
+                raise ConnectionError
+        except BlockingIOError:
+            return
+        except OSError:
+            self.connection.close()
+            with suppress(OSError):
+                self.__post_init__()
+
+
+def strangers(pipe: Connection, port: int) -> None:
+    """Keep 500 half-open and 500 dripping connections until the pipe says so."""
+    all_of_them = [Stranger(port, number) for number in range(2 * STRANGERS)]
+    pipe.send("ready")
+    while not pipe.poll(0.5):
+        for one in all_of_them:
+            one.go_on()
+    for one in all_of_them:
+        one.connection.close()
+
+
+def p95(seconds: Iterable[float]) -> float:
+    """Return the 95th percentile in milliseconds."""
+    return statistics.quantiles(seconds, n=20, method="inclusive")[18] * 1000
+
+
+def fire(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
+    """Compare good joins on a quiet service and among a thousand strangers, in turn."""
+    quiet: list[float] = []
+    busy: list[float] = []
+    for _unused in range(2):
+        quiet += asyncio.run(_good(machines, tickets // 2))
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.Process(target=strangers, args=(theirs, bed.port), daemon=True)
+        process.start()
+        ours.recv()
+        busy += asyncio.run(_good(machines, tickets // 2))
+        ours.send("stop")
+        process.join()
+    name = f"p95 of good joins among {STRANGERS} half-open and {STRANGERS} dripping"
+    report(Figure(name=name, value=p95(busy), unit="ms", baseline=p95(quiet), baseline_name="ms, quiet"))
+
+
+async def _good(machines: list[Machine], tickets: int) -> list[float]:
+    """Ask for tickets, four at a time, again at once where it fails; return the seconds of each, failures included."""
+    left, seconds = iter(range(tickets)), []
+
+    async def worker(own: list[Machine]) -> None:
+        for number in left:
+            begun = time.monotonic()
+            while not await _asked(own[number % len(own)]):
+                failures.append(number)
+            seconds.append(time.monotonic() - begun)
+
+    failures: list[int] = []
+    await asyncio.gather(*(worker(machines[first::AT_ONCE]) for first in range(AT_ONCE)))
+    if failures:
+        print(f"{len(failures)} tries of {tickets} had to be repeated")
+    return seconds
+
+
+async def _asked(machine: Machine) -> bool:
+    try:
+        await ask(machine.bed.endpoint, machine.config(), machine.machine)
+    except AttestedError:
+        return False
+    return True
+
+
+async def _send(machine: Machine, request: bytes) -> str:
+    config = machine.config()
+    issuer = DoorkeeperIssuer(machine.machine.attester)
+    async with connect(machine.bed.endpoint, pins=config.pins, cluster_id=config.cluster_id, issuer=issuer) as opened:
+        with suppress(AttestedError):
+            await call(opened, CHALLENGE, b"")  # so that the connection stands before we are busy with the giant
+        try:
+            await call(opened, ISSUE_JOIN_TICKET, request)
+        except AttestedError as error:
+            return error.code
+    return "answered"
+
+
+def giants(bed: ServiceBed, machines: list[Machine]) -> None:
+    """Send a body of 1 GiB and an event log of a million events; both are refused, and memory stays."""
+    before = {name: bed.resident_bytes(name) for name in ("join", "key")}
+    event = bytes(50)
+    bodies = {
+        "a body of 1 GiB": bytes(1 << 30),
+        "an event log of 1,000,000 events": message_class("join.IssueJoinTicketRequest")(
+            event_logs=event * 1_000_000
+        ).SerializeToString(),
+    }
+    for name, body in bodies.items():
+        print(f"{name}: {asyncio.run(_send(machines[0], body))}")
+    for name, base in before.items():
+        grown = (bed.resident_bytes(name) - base) / MEGA
+        report(Figure(name=f"memory that the {name} service grew by, after giants", value=grown, unit="MB", budget=20))
+
+
+def growth(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
+    """Give out many tickets and look at the memory at a quarter and at the end."""
+    measure(bed, machines, concurrency=8, tickets=tickets // 4)
+    quarter = {name: bed.resident_bytes(name) / MEGA for name in ("join", "key")}
+    measure(bed, machines, concurrency=8, tickets=tickets - tickets // 4)
+    report(
+        *(
+            Figure(
+                name=f"resident {name} service after {tickets} tickets",
+                value=bed.resident_bytes(name) / MEGA,
+                unit="MB",
+                baseline=base,
+                baseline_name=f"MB after {tickets // 4}",
+            )
+            for name, base in quarter.items()
+        )
+    )
+
+
+def start_together(bed: ServiceBed, directory: Path) -> None:
+    """Let 256 machines ask in the same instant, each again when it is told to, until each has its ticket."""
+    machines = [Machine(f"herd-{number}", bed, directory / f"h{number}") for number in range(HERD)]
+    bed.api.apply(*(render_identity(identity_of(one.tpm.ek, one.name)) for one in machines))
+    for machine in machines:
+        machine.store.kubelet_key()
+    time.sleep(1)
+    seconds = asyncio.run(_together(machines))
+    issued = [machine.identity()["status"]["tickets"]["issued"] for machine in machines]
+    print(f"served {len(issued)} of {HERD}, each {min(issued)} to {max(issued)} times")
+    report(
+        Figure(name=f"{HERD} machines in the same instant: the last has its ticket", value=seconds, unit="s", budget=30)
+    )
+
+
+async def _together(machines: list[Machine]) -> float:
+    begun = time.monotonic()
+
+    async def served(machine: Machine) -> None:
+        while True:
+            try:
+                await ask(machine.bed.endpoint, machine.config(), machine.machine)
+            except (AttestedError, grpc.RpcError) as error:
+                pause = pause_before_retry(error) if isinstance(error, AttestedError) else 1.0
+                await asyncio.sleep(1.0 if pause is None else pause)
+            else:
+                return
+
+    await asyncio.gather(*(served(machine) for machine in machines))
+    return time.monotonic() - begun
+
+
+def scale(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
+    """Compare the rate with 3 profiles and a few identities to that with 20 and 2,000."""
+    good = render_profile(learned(boots.load(GOOD_BOOT)))
+    bed.api.apply(*(_other_profile(good, number) for number in range(2)))
+    time.sleep(1)
+    few = [measure(bed, machines, concurrency=8, tickets=tickets // 2).rate for _unused in range(2)]
+    bed.api.apply(*(_other_profile(good, number) for number in range(PROFILES - 1)))
+    bed.api.apply(*(_other_identity(number) for number in range(IDENTITIES - len(machines))))
+    time.sleep(2)
+    many = [measure(bed, machines, concurrency=8, tickets=tickets // 2).rate for _unused in range(2)]
+    report(
+        Figure(
+            name=f"tickets with {IDENTITIES} identities and {PROFILES} profiles, c=8",
+            value=max(many),
+            unit="/s",
+            baseline=max(few),
+            baseline_name=f"/s with {len(machines)} and 3",
+        )
+    )
+
+
+def _other_profile(good: dict[str, Any], number: int) -> dict[str, Any]:
+    registers = [
+        {**one, "values": [{"sha256": f"{number:064x}", "label": f"other {number}"}]}
+        for one in good["spec"]["registers"]
+    ]
+    return {**good, "metadata": {"name": f"other-{number}"}, "spec": {**good["spec"], "registers": registers}}
+
+
+def _other_identity(number: int) -> dict[str, Any]:
+    ek = f"{number:020d}".replace("0", "a") + f"{number:044x}"
+    return {
+        "apiVersion": "attested-kubernetes.dev/v1alpha1",
+        "kind": "NodeIdentity",
+        "metadata": {"name": f"ek-{ek[:20]}"},
+        "spec": {"ekSha256": ek, "nodeName": f"other-{number}", "role": "worker", "admission": "Approved"},
+    }
+
+
+PARTS = ("fire", "giants", "growth", "herd", "scale")
+
+
+def main() -> None:
+    """Run the parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("--tickets", type=int, default=200, help="tickets of a comparison (default: %(default)s)")
+    parser.add_argument("--growth", type=int, default=5000, help="tickets of the long run (default: %(default)s)")
+    options = parser.parse_args()
+    reason = why_not()
+    if reason:
+        print(f"under fire: not measured, {reason}")
+        return
+    multiprocessing.set_start_method("spawn")
+    with tempfile.TemporaryDirectory(prefix="under-fire-") as name, api_bed(Path(name)) as api:
+        install(api)
+        bed = ServiceBed(api)
+        try:
+            bed.start()
+            machines = list(enrolled(bed, Path(name)))
+            measure(bed, machines, concurrency=8, tickets=len(machines))
+            run = {
+                "fire": lambda: fire(bed, machines, options.tickets),
+                "giants": lambda: giants(bed, machines),
+                "growth": lambda: growth(bed, machines, options.growth),
+                "herd": lambda: start_together(bed, Path(name)),
+                "scale": lambda: scale(bed, machines, options.tickets),
+            }
+            for part in options.only:
+                run[part]()
+        finally:
+            bed.stop()
+
+
+if __name__ == "__main__":
+    main()
