@@ -20,9 +20,17 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
     answer,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.answers import AnswerStore
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import appended
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    MeasurementProfile,
+    Posture,
+    Preset,
+    Role,
+    SitePolicy,
+    learn_preset,
+    preset_registers,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.attest import Testimony as Said
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.attest import Verifier
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.enrolment import vouch
@@ -104,6 +112,56 @@ VERIFIER = Verifier(cluster_id=CLUSTER_ID, demands=Demands(), clock=Clock(), ran
 def test_enrolment_proves_the_tpm_and_its_boot_without_a_policy(machine: Machine) -> None:
     found = VERIFIER.enroll(machine)
     assert (found.ek_sha256, found.lock.state) == (machine.tpm.ek.public.spki_sha256(), LockState.UNLOCKED)
+
+
+def machine_with(boot_name: str) -> Machine:
+    boot = boots.load(boot_name)
+    return Machine(tpm=SoftTpm(boot.pcrs), boot=boot)
+
+
+def profile_of(machine: Machine, preset: Preset) -> MeasurementProfile:
+    """Learn over the wire, as the enrolment does."""
+    found = VERIFIER.enroll(machine, registers=preset_registers(preset))
+    return learn_preset("p", preset, pcrs=found.quote.pcrs, events=found.events, facts=found.facts)
+
+
+@pytest.mark.parametrize(
+    ("boot", "preset"),
+    [
+        ("deb13-base", Preset.IMAGE),
+        ("deb13-base", Preset.STRICT),
+        ("deb13-grub-secureboot", Preset.SECURE_BOOT),
+        ("deb13-secureboot", Preset.AUTO),
+    ],
+)
+def test_a_machine_that_a_profile_was_learned_from_is_accepted_by_it(boot: str, preset: Preset) -> None:
+    """Quoted are the registers of values and of facts; the node is locked as it is when it is verified."""
+    machine = machine_with(boot)
+    profile = profile_of(machine, preset)
+    machine.lock()
+    known = SitePolicy(profiles=[profile], identities=[identity_of(machine.tpm.ek, "w-1", Role.WORKER)])
+    verified, _handle = VERIFIER.verify(machine, purpose=Purpose.VERIFY, node="w-1", policy=known)
+    assert set(verified.machine.quote.pcrs) == {*profile.demanded_registers, 15}
+    assert verified.verdict.posture is Posture.BOOT
+
+
+def test_another_boot_option_on_the_same_machine_is_refused_by_its_own_code() -> None:
+    """The whole chain of an assertion: wire, replay, facts, decision."""
+    machine = machine_with("deb13-grub-secureboot")
+    profile = profile_of(machine, Preset.SECURE_BOOT)
+    fewer = replace(profile, assertions=replace(profile.assertions, boot_options=("ro",)))
+    machine.lock()
+    known = SitePolicy(profiles=[fewer], identities=[identity_of(machine.tpm.ek, "w-1", Role.WORKER)])
+    with pytest.raises(PolicyError) as caught:
+        VERIFIER.verify(machine, purpose=Purpose.VERIFY, node="w-1", policy=known)
+    assert caught.value.code == "BOOT_OPTION_UNKNOWN"
+    assert "got root=LABEL=root console=ttyS0 quiet systemd.show_status=auto" in caught.value.message
+
+
+def test_what_was_not_quoted_is_not_read_to_a_person(machine: Machine) -> None:
+    asked = VERIFIER.enroll(machine, registers=(7,))
+    assert {line.pcr for line in asked.read()} == {7, 15}
+    assert asked.facts.command_lines == ()
 
 
 def test_what_is_sealed_for_init_opens_on_that_machine_only_once_kept(machine: Machine, tmp_path) -> None:
