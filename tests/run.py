@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -182,6 +183,38 @@ def model_deep() -> Counts:
     return _pytest("-s", "-m", "slow", "tests/model")
 
 
+def fuzz() -> Counts:
+    """Every parser of foreign bytes under coverage-guided fuzzing, two seconds each."""
+    return _fuzz(2)
+
+
+def fuzz_long() -> Counts:
+    """The same, two minutes each; what reaches further is kept in the cache."""
+    return _fuzz(120)
+
+
+def _fuzz(seconds: int) -> Counts:
+    names = [path.stem.removeprefix("fuzz_") for path in sorted((ROOT / "tests" / "fuzz").glob("fuzz_*.py"))]
+
+    def one(name: str) -> tuple[bool, int]:
+        keep = CACHE / "fuzz" / name
+        argv = [sys.executable, "tests/fuzz/run_target.py", name, "--seconds", str(seconds), "--keep", str(keep)]
+        done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        said = done.stdout.decode(errors="replace")
+        runs = re.findall(r"^Done (\d+) runs", said, re.MULTILINE)
+        good = done.returncode == 0 and bool(runs)
+        print(
+            f"fuzz {name:<24} {runs[-1] if runs else 'no'} inputs" + ("" if good else f": FAILED\n{said[-4000:]}"),
+            flush=True,
+        )
+        return good, int(runs[-1]) if runs else 0
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        outcomes = list(pool.map(one, names))
+    print(f"fuzz: {sum(count for _good, count in outcomes)} inputs to {len(names)} parsers", flush=True)
+    return _tally([good for good, _count in outcomes])
+
+
 def machines() -> Counts:
     """Machines of a lab: real boots, reboots, guests, and a host that is as before."""
     return _pytest("tests/system/lab_machines")
@@ -212,6 +245,8 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "bundle": bundle,
     "component": component,
     "e2e": e2e,
+    "fuzz": fuzz,
+    "fuzz_long": fuzz_long,
     "lint": lint,
     "machines": machines,
     "model": model,
@@ -230,12 +265,13 @@ TEST = (
     "bundle",
     "api_bed",
     "attacks",
+    "fuzz",
     "molecule",
     "e2e",
 )
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
-    "nightly": (*TEST, "model_deep", "machines"),
+    "nightly": (*TEST, "fuzz_long", "model_deep", "machines"),
     "test": TEST,
 }
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .._deps.yaml import yaml
 from ..errors import SystemFault
 from ..reasons import Reason
-from ..system import read_bytes
+from ..system import load_documents, read_bytes
 
 VERSION = 1
 DEFAULT_PATH = "/etc/attested/node.yml"
@@ -72,9 +71,9 @@ def load_node_config(path: str | Path = DEFAULT_PATH) -> NodeConfig:
 def parse_node_config(data: bytes, *, where: str = DEFAULT_PATH) -> NodeConfig:
     """Return the configuration in ``data``; raises NODE_CONFIG_MALFORMED naming every problem found."""
     try:
-        body = yaml.safe_load(data)
-    except (yaml.YAMLError, ValueError) as error:
-        raise _malformed(where, ["expected YAML, got something else"]) from error
+        (body,) = load_documents(data.decode())
+    except ValueError as error:  # two documents and none at all among them
+        raise _malformed(where, ["expected one document of plain YAML, got something else"]) from error
     if problems := _problems(body):
         raise _malformed(where, problems)
     return NodeConfig(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .clock import Clock, SystemClock
 from .command import CommandResult, Runner, SystemRunner
+from .documents import load_documents
 from .files import read_bytes, remove, write_atomic
 from .random import Random, SystemRandom
 from .rate import TokenBuckets
@@ -22,6 +23,7 @@ __all__ = [
     "SystemRandom",
     "SystemRunner",
     "TokenBuckets",
+    "load_documents",
     "read_bytes",
     "release",
     "remove",
