@@ -63,16 +63,9 @@ class Row:
 
 OPEN: tuple[Row, ...] = (
     Row(id="S12", title="Policy downgrade", owner=4, why="no signed policy generation is in force yet"),
-    Row(id="S25", title="Verifier fails open", owner=4, why="its file is not written yet"),
-    Row(id="S26", title="Admin API without client authentication", owner=4, why="its file is not written yet"),
     Row(id="S27", title="Half-open handshakes", owner=4, why="its file is not written yet"),
     Row(id="S28", title="Oversized evidence", owner=4, why="its file is not written yet"),
     Row(id="S29", title="Malformed structures", owner=4, why="its file is not written yet"),
-    Row(id="S30", title="Log injection", owner=4, why="its file is not written yet"),
-    Row(id="S35", title="Secrets in Ansible's output", owner=4, why="its file is not written yet"),
-    Row(id="S36", title="World-readable files", owner=4, why="its file is not written yet"),
-    Row(id="S39", title="Discovery without CA pin", owner=4, why="its file is not written yet"),
-    Row(id="S40", title="Path tricks in identifiers", owner=4, why="its file is not written yet"),
     Row(id="S31", title="TEE quote half-verified", owner=4, why="no SNP or TDX verification yet"),
     Row(id="S32", title="Stale collateral", owner=4, why="no SNP or TDX verification yet"),
     Row(id="S33", title="vTPM not tied to the CVM", owner=4, why="no SNP or TDX verification yet"),

@@ -40,7 +40,7 @@ def play(name: str, *options: str, cwd: Path, **env: str) -> subprocess.Complete
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 
@@ -177,7 +177,7 @@ def policy_play(site: Path, *options: str, boot: str = "deb13-base") -> subproce
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 

@@ -1,0 +1,101 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Faults at every step: which functions of ours a piece of work calls, and what happens when one of them fails.
+
+The steps are not listed by hand: the work is watched once, and then done again for each function that it called, with
+an exception where that function begins, or where it ends with its work done.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ansible_collections.attested.kubernetes.tests.support.house import UTILS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import CodeType, FrameType
+
+_Result = TypeVar("_Result")
+BEGIN, END = "begins", "ends"
+
+
+class InjectedError(Exception):
+    """What no code of ours can expect."""
+
+
+class NotReachedError(Exception):
+    """The work was done without the step: something was remembered from an earlier time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A function of ours, and where in it the fault is: at its beginning or at its end."""
+
+    code: CodeType
+    when: str
+
+    def __str__(self) -> str:
+        """Return file and name."""
+        return f"{self.file}:{self.code.co_qualname} {self.when}"
+
+    @property
+    def file(self) -> str:
+        """The file below module_utils."""
+        return self.code.co_filename.removeprefix(f"{UTILS}/")
+
+
+def steps_of(work: Callable[[], object], *, packages: Iterable[str] = ()) -> list[Step]:
+    """Do ``work`` and return the steps that it took, in their order; only those of ``packages``, if there are any."""
+    seen: dict[Step, None] = {}
+    prefixes = tuple(f"{UTILS}/{name}" for name in packages) or (str(UTILS),)
+
+    def watch(frame: FrameType, _event: str, _argument: Any) -> Any:
+        known = Step(frame.f_code, END) in seen or not frame.f_code.co_filename.startswith(prefixes)
+        return None if known else inside
+
+    def inside(frame: FrameType, event: str, _argument: Any) -> Any:
+        if event == "line":  # a generator that is thrown away unused begins, but runs no line
+            seen.setdefault(Step(frame.f_code, BEGIN))
+        if event == "return" and Step(frame.f_code, BEGIN) in seen:
+            seen.setdefault(Step(frame.f_code, END))
+        return inside
+
+    _traced(watch, work)
+    return list(seen)
+
+
+def with_fault(step: Step, work: Callable[[], _Result], error: Exception) -> _Result:
+    """Do ``work`` with ``error`` at the first time that ``step`` is reached; raises `NotReachedError` if it is not."""
+    done: list[bool] = []
+
+    def fail(frame: FrameType, event: str, _argument: Any) -> Any:
+        if frame.f_code is not step.code or done:
+            return None
+        if step.when == BEGIN:
+            done.append(True)
+            raise error
+        return at_end
+
+    def at_end(frame: FrameType, event: str, _argument: Any) -> Any:
+        if event == "return" and not done:
+            done.append(True)
+            raise error
+        return at_end
+
+    result = _traced(fail, work)
+    if not done:
+        raise NotReachedError(str(step))
+    return result
+
+
+def _traced(trace: Callable[..., Any], work: Callable[[], _Result]) -> _Result:
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return work()
+    finally:
+        sys.settrace(before)
