@@ -80,7 +80,7 @@ def lint() -> Counts:
             ("ruff", "check", "."),
             ("ruff", "format", "--check", "."),
             ("mypy", "-p", PACKAGE),
-            ("mypy", "tests/run.py", "tests/support", "tests/bench"),
+            ("mypy", "tests/run.py", "tests/support", "tests/bench", "tests/mutation"),
             ("yamllint", "--strict", "."),
             ("antsibull-changelog", "lint"),
         )
@@ -215,6 +215,16 @@ def _fuzz(seconds: int) -> Counts:
     return _tally([good for good, _count in outcomes])
 
 
+def mutation() -> Counts:
+    """Each small lie in the deciding code, and a test that fails for it."""
+    return _tally([_run(sys.executable, "tests/mutation/run.py")])
+
+
+def mutation_slice() -> Counts:
+    """A few of them, chosen by the commit."""
+    return _tally([_run(sys.executable, "tests/mutation/run.py", "--slice", "4")])
+
+
 def machines() -> Counts:
     """Machines of a lab: real boots, reboots, guests, and a host that is as before."""
     return _pytest("tests/system/lab_machines")
@@ -252,6 +262,8 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "model": model,
     "model_deep": model_deep,
     "molecule": molecule,
+    "mutation": mutation,
+    "mutation_slice": mutation_slice,
     "sanity": sanity,
     "sanity_quick": sanity_quick,
     "unit": unit,
@@ -261,6 +273,7 @@ TEST = (
     "unit",
     "sanity",
     "model",
+    "mutation_slice",
     "component",
     "bundle",
     "api_bed",
@@ -271,7 +284,7 @@ TEST = (
 )
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
-    "nightly": (*TEST, "fuzz_long", "model_deep", "machines"),
+    "nightly": (*TEST, "fuzz_long", "model_deep", "mutation", "machines"),
     "test": TEST,
 }
 

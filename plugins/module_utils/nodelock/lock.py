@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..attestation.eventlog import (
     DEFAULT_REGISTER,
-    FirmwareLog,
     LockReading,
     LockState,
     parse_firmware_log,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from ..system import Clock
 
 _CLUSTER_ID_BYTES = 32
-_NO_FIRMWARE = FirmwareLog(events=(), startup_locality=0)
 
 
 class RegisterTpm(Protocol):
@@ -136,11 +134,10 @@ class NodeLock:
 
     def _read(self) -> LockReading:
         value = self._tpm.pcr_read([self._register])[self._register]
-        firmware = _content(self._paths.firmware_log)
         return read_lock(
             value,
             register=self._register,
-            firmware=parse_firmware_log(firmware) if firmware else _NO_FIRMWARE,
+            firmware=parse_firmware_log(_content(self._paths.firmware_log)),
             userspace=parse_records(_content(self._paths.userspace_log), "log of systemd"),
             nodelock=parse_records(_content(self._paths.log), "node lock log"),
         )

@@ -29,6 +29,7 @@ from ...tpm import (
     PcrSelection,
     Public,
     RsaParameters,
+    Scheme,
     Signature,
 )
 from .types import VerifiedQuote
@@ -97,8 +98,7 @@ def verify_attestation_key(ak: Public) -> None:
         "an attestation key that cannot decrypt, got one that can",
         Reason.AK_ATTRIBUTES,
     )
-    scheme = ak.parameters.scheme if isinstance(ak.parameters, (EccParameters, RsaParameters)) else None
-    hashes_used = {ak.name_alg, scheme.hash_alg if scheme else 0}
+    hashes_used = {ak.name_alg, _scheme(ak).hash_alg}
     _require(
         hashes_used == {ALG_SHA256},
         f"SHA-256 for the attestation key's name and scheme, got {[f'{one:#06x}' for one in sorted(hashes_used)]}",
@@ -136,9 +136,9 @@ def verify_signature(ak: Public, quote: bytes, signed: bytes) -> None:
         signature, key = Signature.parse(signed), ak.key()
     except TpmError as error:
         raise Refusal(error.message, reason=Reason.EVIDENCE_MALFORMED) from error
-    scheme = ak.parameters.scheme if isinstance(ak.parameters, (EccParameters, RsaParameters)) else None
+    scheme = _scheme(ak)
     _require(
-        scheme is not None and (signature.alg, signature.hash_alg) == (scheme.alg, scheme.hash_alg),
+        (signature.alg, signature.hash_alg) == (scheme.alg, scheme.hash_alg),
         f"a signature of the key's own scheme, got {signature.alg:#06x} with {signature.hash_alg:#06x}",
         Reason.QUOTE_SIGNATURE,
     )
@@ -148,6 +148,11 @@ def verify_signature(ak: Public, quote: bytes, signed: bytes) -> None:
         raise Refusal(
             "expected a quote signed by the attestation key, got another signature", reason=Reason.QUOTE_SIGNATURE
         ) from error
+
+
+def _scheme(ak: Public) -> Scheme:
+    """Return how the key signs; that of what is no key has no hash."""
+    return ak.parameters.scheme if isinstance(ak.parameters, (EccParameters, RsaParameters)) else Scheme()
 
 
 def _check(key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, signature: Signature, signed: bytes) -> None:

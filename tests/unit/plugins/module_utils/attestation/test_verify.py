@@ -25,6 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
     VerifiedNode,
     issue_doorkeeper,
     new_challenge,
+    shows_activation,
     verify_doorkeeper,
     verify_machine,
 )
@@ -128,6 +129,36 @@ def test_a_machine_without_policy_is_verified_up_to_its_boot(exchange: Exchange)
     assert machine.ek_sha256 == exchange.tpm.ek.public.spki_sha256()
     assert machine.purpose is Purpose.JOIN
     assert "kernel command line" in " ".join(event.text for event in machine.events)
+
+
+def test_a_machine_is_judged_by_the_demands_of_its_verifier(exchange: Exchange) -> None:
+    challenge, record = exchange.challenged()
+    known = {"record": record, "context": exchange.context, "logs": exchange.logs, "now": NOW}
+    bound = exchange.answered(challenge).bound
+    demands = Demands(lock_register=16)
+    assert code_of(lambda: verify_machine(bound, **known, demands=demands)) == "NODELOCK_REGISTER_RESETTABLE"
+
+
+def test_registers_that_were_not_quoted_are_not_read(exchange: Exchange) -> None:
+    """Nothing vouches for them."""
+    challenge, record = new_challenge(exchange.request(), selection=(0, 4, 15), random=SystemRandom(), now=NOW)
+    known = {"record": record, "context": exchange.context, "logs": exchange.logs, "now": NOW}
+    machine = verify_machine(exchange.answered(challenge).bound, **known)
+    assert {line.pcr for line in machine.read()} == {0, 4, 15}
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        pytest.param({}, True, id="the answer to this challenge"),
+        pytest.param({"proof": b"p" * 32}, False, id="without the secret"),
+        pytest.param({"challenge_id": b"i" * 16}, False, id="to another challenge"),
+    ],
+)
+def test_who_opened_the_challenge_is_no_stranger(exchange: Exchange, changes: dict[str, Any], shown: bool) -> None:
+    challenge, record = exchange.challenged()
+    bound = replace(exchange.answered(challenge).bound, **changes)
+    assert shows_activation(bound, record=record) is shown
 
 
 @pytest.mark.parametrize("kind", [VerifiedMachine, VerifiedNode])
@@ -380,6 +411,12 @@ def doorkeeper(tpm: SoftTpm) -> VerifiedQuote:
 def test_both_pieces_of_evidence_of_one_run_are_accepted(exchange: Exchange) -> None:
     earlier = doorkeeper(exchange.tpm)
     assert exchange.run(earlier=earlier).machine.quote.clock_info.clock > earlier.clock_info.clock
+
+
+def test_two_pieces_of_evidence_within_a_millisecond(exchange: Exchange) -> None:
+    earlier = doorkeeper(exchange.tpm)
+    same = replace(earlier.clock_info, clock=earlier.clock_info.clock + 1)
+    assert exchange.run(earlier=replace(earlier, clock_info=same)).machine.quote.clock_info == same
 
 
 def test_reset_between_two_pieces_of_evidence(exchange: Exchange) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import parse_records
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import NodeLockError, Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import NodeLockError, Refusal, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import (
     Hooks,
     LockState,
@@ -18,6 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock impor
     NodeLockPaths,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.paths import exclusive
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 
 CLUSTER = bytes(range(32))
 OTHER = bytes(range(32, 64))
@@ -168,19 +170,54 @@ def test_a_register_that_cannot_hold_the_lock_is_refused_before_anything_is_read
     assert str(register) in caught.value.message
 
 
+class Impatient:
+    """A clock that goes on only while somebody sleeps, half a minute each time."""
+
+    def __init__(self):
+        self.elapsed = 0.0
+
+    def monotonic(self):
+        return self.elapsed
+
+    def sleep(self, _seconds):
+        self.elapsed += 30
+
+
 def test_a_lock_file_that_is_held_is_told(tpm, paths):
-    class Impatient:
-        elapsed = 0.0
-
-        def monotonic(self):
-            return self.elapsed
-
-        def sleep(self, _seconds):
-            self.elapsed += 60
-
+    """After thirty seconds of the clock that it was given, and not before."""
+    clock = Impatient()
     with exclusive(paths, clock=Impatient()), pytest.raises(NodeLockError) as caught:
-        NodeLock(tpm, paths=paths, clock=Impatient()).read()
-    assert caught.value.code == "NODELOCK_BUSY"
+        NodeLock(tpm, paths=paths, clock=clock).read()
+    assert (caught.value.code, clock.elapsed) == ("NODELOCK_BUSY", 60)
+
+
+def test_production_waits_on_the_clock_of_the_system_below_run(tpm):
+    lock = NodeLock(tpm)
+    assert isinstance(lock._clock, SystemClock)
+    assert lock._paths == NodeLockPaths()
+
+
+def test_only_root_reads_the_log_and_everybody_sees_the_marker(tpm, paths):
+    deep = replace(paths, directory=paths.directory / "deeper")
+    NodeLock(tpm, paths=deep).acquire(CLUSTER)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (deep.directory, *deep.directory.iterdir())}
+    assert modes == {"deeper": 0o711, "nodelock.lock": 0o600, "nodelock.log": 0o600, "locked": 0o644}
+    assert deep.marker.read_bytes() == CLUSTER.hex().encode() + b"\n"
+
+
+def test_a_lock_file_that_leads_elsewhere_is_refused(tpm, paths, tmp_path):
+    paths.directory.mkdir()
+    paths.lock_file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SystemFault) as caught:
+        NodeLock(tpm, paths=paths).read()
+    assert caught.value.code == "FILE_UNUSABLE"
+
+
+def test_the_firmware_s_log_is_read_where_there_is_one(tpm, paths):
+    paths.firmware_log.write_bytes(b"no log")
+    with pytest.raises(Refusal) as caught:
+        NodeLock(tpm, paths=paths).read()
+    assert caught.value.code == "EVENT_LOG_MALFORMED"
 
 
 def test_the_record_names_cluster_and_digests_of_every_bank(tpm, paths):

@@ -1,0 +1,35 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The deciding code, and the tests that concern each file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+UTILS = ROOT / "plugins" / "module_utils"
+SURVIVORS = Path(__file__).with_name("survivors.yml")
+
+_UNIT = "tests/unit/plugins/module_utils"
+
+TARGETS: dict[str, tuple[str, ...]] = {
+    "atls/binding.py": (f"{_UNIT}/atls/test_binding.py", f"{_UNIT}/attestation/test_challenge.py"),
+    "attestation/tpm2/verifier.py": (
+        f"{_UNIT}/attestation/tpm2",
+        f"{_UNIT}/attestation/test_verify.py",
+    ),
+    "attestation/verified.py": (f"{_UNIT}/attestation/test_verify.py",),
+    "attestation/verify.py": (f"{_UNIT}/attestation/test_verify.py", "tests/component/attestation"),
+    "nodelock/lock.py": (f"{_UNIT}/nodelock",),
+    "nodelock/log.py": (f"{_UNIT}/nodelock",),
+    "nodelock/paths.py": (f"{_UNIT}/nodelock",),
+    "sealing/box.py": (f"{_UNIT}/sealing",),
+}
+"""A file below plugins/module_utils, and its tests."""
+
+NUMBERED = {
+    "attestation/tpm2/verifier.py",
+    "attestation/verify.py",
+}
+"""Files whose docstrings number their checks: nothing may survive there, listed or not."""
