@@ -66,9 +66,6 @@ OPEN: tuple[Row, ...] = (
     Row(id="S27", title="Half-open handshakes", owner=4, why="its file is not written yet"),
     Row(id="S28", title="Oversized evidence", owner=4, why="its file is not written yet"),
     Row(id="S29", title="Malformed structures", owner=4, why="its file is not written yet"),
-    Row(id="S31", title="TEE quote half-verified", owner=4, why="no SNP or TDX verification yet"),
-    Row(id="S32", title="Stale collateral", owner=4, why="no SNP or TDX verification yet"),
-    Row(id="S33", title="vTPM not tied to the CVM", owner=4, why="no SNP or TDX verification yet"),
 )
 """Attacks of issue 4 whose target does not exist yet."""
 

@@ -183,7 +183,7 @@ def test_step_1_a_built_report_of_another_form(report: bytes) -> None:
 @pytest.mark.parametrize(
     ("collateral", "code"),
     [
-        pytest.param(OTHER.collateral(), "TEE_CHAIN_UNTRUSTED", id="another root (S31: a software 'processor')"),
+        pytest.param(OTHER.collateral(), "TEE_CHAIN_UNTRUSTED", id="another root"),
         pytest.param(replace(COLLATERAL, ark=OTHER.collateral().ark), "TEE_CHAIN_UNTRUSTED", id="another ARK"),
         pytest.param(replace(COLLATERAL, ask=OTHER.collateral().ask), "TEE_CHAIN_UNTRUSTED", id="another ASK"),
         pytest.param(replace(COLLATERAL, ark=COLLATERAL.ask), "TEE_CHAIN_UNTRUSTED", id="a root that is none"),
@@ -201,7 +201,7 @@ def test_step_2_built_collateral(collateral: SnpCollateral, code: str) -> None:
 @pytest.mark.parametrize(
     ("days", "code"),
     [(29, None), (31, "TEE_COLLATERAL_EXPIRED"), (-2, "TEE_COLLATERAL_EXPIRED")],
-    ids=["before the next update", "past the next update (S33)", "before the list was made"],
+    ids=["before the next update", "past the next update", "before the list was made"],
 )
 def test_step_2_the_clock_moves_over_built_collateral(days: int, code: str | None) -> None:
     now = NOW + timedelta(days=days)
@@ -275,7 +275,7 @@ def test_step_5_a_built_certificate_without_one_of_its_extensions(missing: str) 
 @pytest.mark.parametrize(
     ("changes", "policy", "code"),
     [
-        pytest.param({"at_008": number(POLICY | 1 << 19, 8)}, {}, "TEE_DEBUG", id="debugging (S32)"),
+        pytest.param({"at_008": number(POLICY | 1 << 19, 8)}, {}, "TEE_DEBUG", id="debugging"),
         pytest.param({"at_008": number(POLICY | 1 << 18, 8)}, {}, "TEE_ATTRIBUTES", id="migration"),
         pytest.param({}, {"smt": False}, "TEE_ATTRIBUTES", id="multithreading where it is not allowed"),
         pytest.param({"at_030": number(1, 4)}, {}, "TEE_VMPL", id="VMPL 1"),

@@ -98,7 +98,7 @@ def test_a_real_quote_is_genuine(folder: str, now: datetime) -> None:
     ],
 )
 def test_the_clock_moves_over_real_collateral(now: datetime, code: str) -> None:
-    """S33: collateral frozen at a good date."""
+    """S32: collateral frozen at a good date."""
     assert real_refused(now=now) == code
 
 
@@ -119,7 +119,7 @@ def test_real_tcb_information_of_another_platform() -> None:
 
 
 def test_a_real_quote_under_another_root() -> None:
-    """S31: what chains to Intel does not chain to a root of our own, and the other way round."""
+    """What chains to Intel does not chain to a root of our own, and the other way round."""
     ours = replace(real_collateral(), root=COLLATERAL.root)
     assert real_refused(collateral=ours) in {"TEE_CHAIN_UNTRUSTED", "TEE_QUOTE_REFUSED"}
     assert refused(collateral=replace(COLLATERAL, root=INTEL)) in {"TEE_CHAIN_UNTRUSTED", "TEE_QUOTE_REFUSED"}
@@ -211,7 +211,7 @@ def test_step_1_a_built_quote_of_another_form(quote: bytes) -> None:
             GOOD, MAKER.collateral(issuer=OTHER), "TEE_CHAIN_UNTRUSTED", id="TCB information of another maker"
         ),
         pytest.param(
-            OTHER.evidence(DATA, KEY.public), COLLATERAL, "TEE_CHAIN_UNTRUSTED", id="a quote of another maker (S31)"
+            OTHER.evidence(DATA, KEY.public), COLLATERAL, "TEE_CHAIN_UNTRUSTED", id="a quote of another maker"
         ),
     ],
 )
@@ -286,7 +286,7 @@ def test_step_3_a_built_level_that_the_policy_allows() -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        pytest.param({"td_attributes": bytes.fromhex("0100001000000000")}, "TEE_DEBUG", id="debugging (S32)"),
+        pytest.param({"td_attributes": bytes.fromhex("0100001000000000")}, "TEE_DEBUG", id="debugging"),
         pytest.param({"td_attributes": bytes.fromhex("1000001000000000")}, "TEE_ATTRIBUTES", id="profiling"),
         pytest.param({"td_attributes": bytes(8)}, "TEE_ATTRIBUTES", id="no SEPT_VE_DISABLE"),
         pytest.param({"td_attributes": bytes.fromhex("0000003000000000")}, "TEE_ATTRIBUTES", id="migration"),
