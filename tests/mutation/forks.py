@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import resource
+import signal
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = "ansible_collections.attested.kubernetes.plugins.module_utils"
 _CPU_SECONDS = 20
+_STUCK_SECONDS = 600  # of waiting for something that never comes
 _WORKERS = os.cpu_count() or 1
 _SURVIVED, _KILLED, _BROKEN = 0, 1, 3
 
@@ -121,6 +123,7 @@ def _learn(session: pytest.Session, path: Path) -> dict[str, Any]:
 
 def _try(mutant: Mutant, module: Any, tests: _Tests) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 5))
+    signal.alarm(_STUCK_SECONDS)
     _put(mutant, module)
     items, session = tests.of(mutant.function), tests.session
     for item, following in _pairs(items):
