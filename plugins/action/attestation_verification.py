@@ -19,6 +19,7 @@ from ..module_utils.policy import (
 )
 from ..module_utils.site.enrolment import vouch
 from ..module_utils.site.policy_files import site_policy
+from ..module_utils.site.sources import read_delivered
 from ..module_utils.verification.finding import found
 from ..plugin_utils.site_action import SITE_SPEC, SiteAction
 
@@ -41,6 +42,8 @@ class ActionModule(SiteAction):
                 "read_boot": {"type": "bool", "default": False},
                 "insecure_first_use": {"type": "bool", "default": False},
                 "replacing": {"type": "bool", "default": False},
+                "delivered": {"type": "path"},
+                "serial": {"type": "str", "default": ""},
             }
         )
     )
@@ -61,6 +64,7 @@ class ActionModule(SiteAction):
             before=before,
             insecure_first_use=params["insecure_first_use"],
             replacing=params["replacing"],
+            delivered=read_delivered(params["delivered"], serial=params["serial"]) if params["delivered"] else None,
         )
         values = {**_machine(machine), "known_by": known_by}
         if params["read_boot"]:

@@ -416,11 +416,24 @@ class Reason(Enum):
         "If the mainboard or TPM was replaced on purpose, remove attested_ek of the host and enroll it again; else find out who answers there.",
         "ansible-playbook attested.kubernetes.enroll",
     )
+    EK_NOT_AS_DELIVERED = _row(
+        Coarse.REFUSED,
+        "The machine has another TPM than its delivery papers say.",
+        "Compare the serial number with the machine; if it is the right one, ask who delivered it.",
+        "ansible-playbook attested.kubernetes.enroll",
+    )
     EK_NOT_VOUCHED_FOR = _row(
         Coarse.REFUSED,
         "Nobody vouches for the machine's TPM.",
         "Set attested_endorsement_authorities, or read the fingerprint at the machine's console and set attested_ek in its "
         "host_vars, or accept first use with -e attested_insecure_first_use=true.",
+        "ansible-playbook attested.kubernetes.enroll",
+    )
+    EK_SOURCE_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "A file that should say which TPM a machine has says nothing of it.",
+        "Give an EK certificate or public key (PEM or DER), or a list of serial numbers as YAML or CSV, and set "
+        "attested_serial in the machine's host_vars for a list.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     ENDPOINT_INVALID = _row(

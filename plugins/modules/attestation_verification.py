@@ -73,6 +73,17 @@ options:
     description: Another TPM than the site names is what is wanted, since the machine of this node is replaced.
     type: bool
     default: false
+  delivered:
+    description:
+      - File on the machine that runs the playbook, which says the TPM that this machine must prove. An EK certificate
+        or public key in PEM or DER, or a list of serial numbers as YAML (C(serial) to hash) or as CSV with the columns
+        C(serial) and C(ek_sha256). Another TPM is refused with V(EK_NOT_AS_DELIVERED), a file without this machine
+        with V(EK_SOURCE_UNUSABLE).
+    type: path
+  serial:
+    description: Serial number of the machine in such a list.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""

@@ -116,7 +116,7 @@ def replace_role(api: ApiBed, role: dict[str, Any]) -> None:
         pytest.param(("create", "events", "-n", "default"), "yes", id="it may write events of cluster-wide objects"),
         pytest.param(("create", "events", "-n", "kube-system"), "no", id="not those of another namespace"),
         pytest.param(("list", "events", "-n", "default"), "no", id="and reads none"),
-        pytest.param(("create", "nodeidentities"), "no", id="it makes nobody known"),
+        pytest.param(("patch", "nodeidentities"), "no", id="it changes nobody's identity"),
     ],
 )
 def test_what_the_key_service_may(api: ApiBed, words: tuple[str, ...], allowed: str) -> None:

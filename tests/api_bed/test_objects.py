@@ -125,6 +125,8 @@ ALLOWED = {
     ("get", "measurementprofiles.attested-kubernetes.dev"),
     ("list", "measurementprofiles.attested-kubernetes.dev"),
     ("watch", "measurementprofiles.attested-kubernetes.dev"),
+    ("create", "nodeidentities.attested-kubernetes.dev"),  # those that wait: test_queue.py
+    ("delete", "nodeidentities.attested-kubernetes.dev"),
     ("patch", "nodeidentities.attested-kubernetes.dev/status"),
     ("list", "joinattempts.attested-kubernetes.dev"),
     ("create", "joinattempts.attested-kubernetes.dev"),

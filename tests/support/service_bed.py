@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 GOOD_BOOT = "deb13-base"
 CHANGED_BOOT = "deb13-cmdline"
 MASTER_CANARY = b"canary-master-secret-0123456789a"
-_START_SECONDS = 30
+_START_SECONDS = 120
 
 
 def bundle_of(master_key: bytes = MASTER_CANARY) -> KeyBundle:

@@ -26,6 +26,7 @@ from .constellation import (
 )
 from .doorkeeper import issue_doorkeeper, verify_doorkeeper
 from .ek_certificate import CertifiedKey
+from .ek_profile import parse_certificate, spki_of
 from .ek_store import EkStore, load_ek_store
 from .eventlog import DEFAULT_REGISTER, LockReading, LockState, describe, parse_firmware_log, parse_records
 from .evidence import BoundEvidence, EventLogs, Evidence
@@ -70,9 +71,11 @@ __all__ = [
     "issue_doorkeeper",
     "load_ek_store",
     "new_challenge",
+    "parse_certificate",
     "parse_firmware_log",
     "parse_records",
     "shows_activation",
+    "spki_of",
     "variant",
     "verify_constellation_document",
     "verify_doorkeeper",

@@ -13,6 +13,7 @@ from ..reasons import Reason
 if TYPE_CHECKING:
     from ..attestation import VerifiedMachine
     from .identities import InventoryNode
+    from .sources import Delivered
 
 BY_CHAIN = "certificate chain"
 BY_CONSOLE = "console fingerprint"
@@ -20,14 +21,25 @@ FIRST_USE = "insecure_first_use"
 
 
 def vouch(
-    machine: VerifiedMachine, *, before: InventoryNode | None, insecure_first_use: bool, replacing: bool = False
+    machine: VerifiedMachine,
+    *,
+    before: InventoryNode | None,
+    insecure_first_use: bool,
+    replacing: bool = False,
+    delivered: Delivered | None = None,
 ) -> tuple[str, str | None]:
     """Return how ``machine`` is known, and a warning to show if that is weak.
 
     A TPM that the site names already must be this one (EK_CHANGED), unless the admin is ``replacing`` the machine, and
     one that was replaced before never comes back (IDENTITY_REVOKED). Otherwise its certificate chained to a configured
-    authority, or ``insecure_first_use`` is set, or it is refused (EK_NOT_VOUCHED_FOR).
+    authority, or ``insecure_first_use`` is set, or it is refused (EK_NOT_VOUCHED_FOR). Where a file says which TPM was
+    ``delivered``, it must be that one (EK_NOT_AS_DELIVERED), and the file vouches for it.
     """
+    if delivered is not None and delivered.ek_sha256 != machine.ek_sha256:
+        raise Refusal(
+            f"expected the TPM {delivered.ek_sha256} ({delivered.label}), found {machine.ek_sha256}",
+            reason=Reason.EK_NOT_AS_DELIVERED,
+        )
     if before is not None and machine.ek_sha256 in before.replaced:
         raise Refusal(
             f"expected another TPM in {before.name}, {machine.ek_sha256} was replaced before",
@@ -41,6 +53,8 @@ def vouch(
                 f"expected the TPM {before.ek_sha256} in {before.name}, found {machine.ek_sha256}",
                 reason=Reason.EK_CHANGED,
             )
+    if delivered is not None:
+        return delivered.label, None
     if machine.certified is not None:
         return f"{BY_CHAIN} of {machine.certified.label}", None
     if insecure_first_use:

@@ -38,6 +38,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.site.identitie
     InventoryNode,
     render_identity_file,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.site.sources import Delivered
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.ek import Authority, der, ek_extensions
@@ -308,3 +309,16 @@ def test_a_machine_that_was_replaced_does_not_come_back(machine: Machine) -> Non
     with pytest.raises(AttestedError) as caught:
         vouch(found, before=known, insecure_first_use=True, replacing=True)
     assert caught.value.code == "IDENTITY_REVOKED"
+
+
+def test_papers_vouch_for_the_tpm_that_they_name(machine: Machine) -> None:
+    found = VERIFIER.enroll(machine)
+    papers = Delivered(found.ek_sha256, "EK certificate w-1.pem")
+    assert vouch(found, before=node(None), insecure_first_use=False, delivered=papers) == (papers.label, None)
+
+
+def test_another_tpm_than_the_papers_name_is_refused(machine: Machine) -> None:
+    papers = Delivered("f" * 64, "EK certificate w-1.pem")
+    with pytest.raises(AttestedError) as caught:
+        vouch(VERIFIER.enroll(machine), before=node(None), insecure_first_use=True, delivered=papers)
+    assert caught.value.code == "EK_NOT_AS_DELIVERED"
