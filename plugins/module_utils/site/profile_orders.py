@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..attestation.image import MAX_IMAGE_BYTES, predict, predict_profile, read_image
-from ..attestation.image.prediction import PHASES
+from ..attestation.image import MAX_IMAGE_BYTES, PHASES, predict, predict_profile, read_image
 from ..errors import PolicyError
 from ..policy import AllowedValue, differences, merge_profiles, parse_documents
 from ..reasons import Reason

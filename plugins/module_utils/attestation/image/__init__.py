@@ -8,11 +8,12 @@ from __future__ import annotations
 from .installed import find_next_boots
 from .next_boot import NextBoot, judge_next_boot
 from .pe import MAX_IMAGE_BYTES, Program, parse_program
-from .prediction import Prediction, image_events, predict, predict_profile
+from .prediction import PHASES, Prediction, image_events, predict, predict_profile
 from .uki import KernelImage, read_image
 
 __all__ = [
     "MAX_IMAGE_BYTES",
+    "PHASES",
     "KernelImage",
     "NextBoot",
     "Prediction",
