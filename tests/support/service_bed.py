@@ -45,6 +45,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.join.client im
     ask,
     call,
     kubelet_request,
+    reattest,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import Attester, DoorkeeperIssuer
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
@@ -332,6 +333,10 @@ class Machine:
     def ask(self, **changes: Any) -> TicketMaterial:
         """Ask for a ticket as the join client does."""
         return asyncio.run(ask(self.bed.endpoint, self.config(**changes), self.machine))
+
+    def reattest(self) -> datetime:
+        """Push fresh evidence as the timer does; return when the next is overdue."""
+        return asyncio.run(reattest(self.bed.endpoint, self.config(), self.machine))
 
     def attack(self, attack: Attack) -> Exchanged:
         """Ask for a ticket by hand, with one point changed."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import hashes, serialization, x509
@@ -19,7 +20,7 @@ from .._deps.grpc import grpc
 from ..atls.client import connect, parse_endpoint
 from ..attestation import BindingContext, Challenge, ChallengeRequest, Purpose, answer
 from ..errors import AttestedError, TransportError
-from ..proto import message_class, method_path
+from ..proto import message_class, method_path, parse
 from ..reasons import Reason
 from .doorkeeper import DoorkeeperIssuer
 from .ticket import Expected, open_ticket
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 CHALLENGE = method_path("attested.v1.Attestation", "Challenge")
 ISSUE_JOIN_TICKET = method_path("join.API", "IssueJoinTicket")
+REATTEST = method_path("attested.v1.Attestation", "Reattest")
 BINDING_METADATA = "attested-binding-bin"
 
 CALL_SECONDS = 30.0
@@ -140,6 +142,51 @@ async def ask(endpoint: str, config: JoinConfig, machine: JoinMachine) -> Ticket
         endpoint, pins=config.pins, cluster_id=config.cluster_id, issuer=issuer, clock=machine.clock
     ) as connection:
         return await _converse(connection, config, machine)
+
+
+def push_evidence(config: JoinConfig, machine: JoinMachine) -> tuple[str, datetime]:
+    """Send fresh evidence to the first join service that takes it; return which, and when the next is overdue.
+
+    A control plane may ask itself: its key service judges its TPM like any other. Raises the most telling error.
+    """
+    errors: list[tuple[str, AttestedError]] = []
+    for endpoint in sorted(config.endpoints, key=lambda one: parse_endpoint(one)[0] in config.own_addresses):
+        try:
+            return endpoint, asyncio.run(reattest(endpoint, config, machine))
+        except AttestedError as error:
+            errors.append((endpoint, error))
+    raise most_telling(errors)
+
+
+async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> datetime:
+    """Send fresh evidence of this locked machine to one endpoint; return when the next one is overdue."""
+    attester = machine.attester
+    async with connect(
+        endpoint,
+        pins=config.pins,
+        cluster_id=config.cluster_id,
+        issuer=DoorkeeperIssuer(attester),
+        clock=machine.clock,
+    ) as connection:
+        asked = ChallengeRequest(
+            ek_public=attester.ek.public, ek_certificates=attester.ek.certificates, ak_public=attester.ak.public
+        )
+        challenge = Challenge.parse(await call(connection, CHALLENGE, asked.to_bytes()))
+        logs = machine.read_logs()
+        request = bytes(message_class("attested.v1.ReattestRequest")(event_logs=logs.to_bytes()).SerializeToString())
+        context = BindingContext(
+            purpose=Purpose.VERIFY,
+            cluster_id=config.cluster_id,
+            request=request,
+            exporter=connection.exporter,
+            spki_sha256=connection.spki_sha256,
+        )
+        given = await asyncio.to_thread(
+            answer, attester.tpm, challenge, context, ek=attester.ek, ak=attester.ak, logs=logs
+        )
+        metadata = ((BINDING_METADATA, given.bound.to_bytes()),)
+        said = parse("attested.v1.ReattestResponse", await call(connection, REATTEST, request, metadata=metadata))
+        return datetime.fromtimestamp(said.due_unix_seconds, UTC)
 
 
 async def _converse(connection: AttestedConnection, config: JoinConfig, machine: JoinMachine) -> TicketMaterial:

@@ -39,7 +39,7 @@ from ..serving import (
     wait_for_stop,
 )
 from ..system import SystemClock, SystemRandom, TokenBuckets, release
-from .client import BINDING_METADATA, CHALLENGE, ISSUE_JOIN_TICKET
+from .client import BINDING_METADATA, CHALLENGE, ISSUE_JOIN_TICKET, REATTEST
 from .doorkeeper import DoorkeeperValidator
 
 if TYPE_CHECKING:
@@ -94,13 +94,18 @@ class Relay:
 
     async def issue_join_ticket(self, request: bytes, call: Call) -> bytes:
         """Answer `join.API/IssueJoinTicket`."""
-        binding = call.metadata.get(BINDING_METADATA)
-        if not isinstance(binding, bytes):
-            raise Refusal(f"expected the metadata {BINDING_METADATA}, got none", reason=Reason.BINDING_MISSING)
-        given = await self._keys.release(_channel(call), request, binding, correlation_id=call.correlation_id)
+        given = await self._keys.release(_channel(call), request, _binding(call), correlation_id=call.correlation_id)
         call.line.set(node=given.node_name)
         answer = message_class("join.IssueJoinTicketResponse")(ticket=given.ticket, ticket_signature=given.signature)
         return bytes(answer.SerializeToString())
+
+    async def reattest(self, request: bytes, call: Call) -> bytes:
+        """Answer `attested.v1.Attestation/Reattest`."""
+        answer, node = await self._keys.reattest(
+            _channel(call), request, _binding(call), correlation_id=call.correlation_id
+        )
+        call.line.set(node=node)
+        return answer
 
 
 class ServerIdentity:
@@ -238,11 +243,19 @@ def _server(config: JoinServiceConfig, relay: Relay, *, registry: Registry, heal
             CHALLENGE: relay.challenge,
             HEALTH_METHOD: health.handle,
             ISSUE_JOIN_TICKET: relay.issue_join_ticket,
+            REATTEST: relay.reattest,
         },
         log=log,
         interceptors=(ClaimsInterceptor(registry),),
         limits=ServerLimits(refusal_floor_seconds=config.refusal_floor_seconds),
     )
+
+
+def _binding(call: Call) -> bytes:
+    binding = call.metadata.get(BINDING_METADATA)
+    if not isinstance(binding, bytes):
+        raise Refusal(f"expected the metadata {BINDING_METADATA}, got none", reason=Reason.BINDING_MISSING)
+    return binding
 
 
 def _channel(call: Call) -> Channel:

@@ -110,6 +110,17 @@ class AsyncKeyClient:
         answer = (await self._call(message)).ticket
         return TicketAnswer(ticket=answer.ticket, signature=answer.signature, node_name=answer.node_name)
 
+    async def reattest(
+        self, channel: Channel, request: bytes, binding: bytes, *, correlation_id: str
+    ) -> tuple[bytes, str]:
+        """Return the `ReattestResponse` for a request as it was sent and its `Binding`, and the node's name."""
+        message = _request(correlation_id)
+        message.reattest.channel.CopyFrom(channel.to_message())
+        message.reattest.request = request
+        message.reattest.binding = binding
+        answer = (await self._call(message)).reattested
+        return bytes(answer.response), str(answer.node_name)
+
     async def server_certificate(self, request: bytes, *, correlation_id: str) -> bytes:
         """Return the PEM chain (leaf, join CA) for a certificate request in DER."""
         message = _request(correlation_id)

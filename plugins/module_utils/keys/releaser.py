@@ -140,6 +140,15 @@ class Releaser:
         self._challenges.add(record, now=now)
         return made.to_bytes()
 
+    @property
+    def demands(self) -> Demands:
+        """What evidence must show beside the policy, as it is configured now."""
+        return self._demands
+
+    def take(self, challenge_id: bytes) -> ChallengeRecord:
+        """Return the record of a challenge and forget it; for the other call that answers one (`reattest`)."""
+        return self._challenges.take(challenge_id)
+
     def release(
         self, channel: Channel, request: bytes, binding: bytes, *, note: Note, gone: Callable[[], bool] = stays
     ) -> Released:
@@ -205,7 +214,7 @@ class Releaser:
         now = self._clock.now()
         _note_node(call, snapshot)
         node = _verify(call, snapshot, demands=self._demands, now=now)  # 3
-        proven = _proven(node)
+        proven = proven_by(node)
         ek = node.machine.ek_sha256
         if self._rate is not None:
             self._rate.take(ek)
@@ -279,7 +288,8 @@ def _verify(call: _Call, policy: Snapshot, *, demands: Demands, now: datetime) -
     )
 
 
-def _proven(node: VerifiedNode) -> Proven:
+def proven_by(node: VerifiedNode) -> Proven:
+    """Return what a verified node proved, as the decisions need it."""
     quote = node.machine.quote
     return Proven(
         ak_name=quote.ak_name,

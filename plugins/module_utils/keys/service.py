@@ -15,6 +15,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ from .framing import REQUEST, RESPONSE, SOCKET, refusal_answer
 from .issue import ClusterFacts
 from .kubelet import load_cluster_ca
 from .listener import SocketServer, caller_gone, stays
+from .reattest import Reattester
 from .releaser import Releaser
 from .teller import Teller
 from .wrap import KeyPaths, KeyStore
@@ -71,6 +73,7 @@ class KeyServiceConfig:
     where it is empty. ``tickets_per_second`` and ``ticket_burst`` bound what one proven machine may ask.
     ``ek_roots``: file with roots of TPM makers, or directory with roots and intermediates (`load_ek_store`); with it
     every EK must also be certified. ``unknown_machines``: ``refuse`` them, or ``queue`` those that proved their key.
+    ``reattest_overdue_seconds``: how old the last attestation of a node may be.
     """
 
     node_name: str
@@ -90,6 +93,7 @@ class KeyServiceConfig:
     metrics: bool = False
     tickets_per_second: float = 0.5
     ticket_burst: int = 20
+    reattest_overdue_seconds: int = 3 * 3600
     unknown_machines: str = "refuse"
 
     @property
@@ -115,6 +119,7 @@ class KeyService:
         log: Log,
         teller: Teller | None = None,
         audit: AuditLog | None = None,
+        reattester: Reattester | None = None,
     ) -> None:
         """Answer with ``releaser`` and the join CA of ``bundle``; each call is one line of ``log``.
 
@@ -122,6 +127,7 @@ class KeyService:
         """
         self.metrics: Metrics | None = None
         self._audit = audit
+        self._reattester = reattester
         self._releaser = releaser
         self._bundle = bundle
         self._clock = clock
@@ -176,19 +182,24 @@ class KeyService:
             response.challenge = self._releaser.challenge(request.challenge.request)
         elif kind == "release":
             self._release(request.release, response, line, gone)
+        elif kind == "reattest":
+            self._reattest(request.reattest, response, line)
         elif kind == "server_certificate":
             response.certificate_chain = self._server_certificate(request.server_certificate.certificate_request)
         else:
             raise KeyServiceError("expected a call that is known, got another", reason=Reason.MESSAGE_MALFORMED)
         return response
 
+    def _reattest(self, call: Any, response: Any, line: Line) -> None:
+        if self._reattester is None:
+            raise KeyServiceError("expected a service that takes re-attestations", reason=Reason.MESSAGE_MALFORMED)
+        done = self._reattester.reattest(_channel(call), call.request, call.binding, note=line.set)
+        line.set(node=done.node_name, profile=done.profile)
+        response.reattested.node_name = done.node_name
+        response.reattested.response = done.to_bytes()
+
     def _release(self, call: Any, response: Any, line: Line, gone: Callable[[], bool]) -> None:
-        channel = Channel(
-            exporter=call.channel.exporter,
-            spki_sha256=call.channel.spki_sha256,
-            peer_nonce=call.channel.peer_nonce,
-            evidence=call.channel.evidence,
-        )
+        channel = _channel(call)
         released = self._releaser.release(channel, call.request, call.binding, note=line.set, gone=gone)
         line.set(
             node=released.node_name,
@@ -214,6 +225,15 @@ class KeyService:
         return bytes(response.SerializeToString())
 
 
+def _channel(call: Any) -> Channel:
+    return Channel(
+        exporter=call.channel.exporter,
+        spki_sha256=call.channel.spki_sha256,
+        peer_nonce=call.channel.peer_nonce,
+        evidence=call.channel.evidence,
+    )
+
+
 async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> None:
     """Serve until SIGTERM; raises KEYS_ABSENT, CLUSTER_CA_UNUSABLE, FILE_UNUSABLE before it listens.
 
@@ -232,7 +252,15 @@ async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> No
     teller = Teller(attempts, waiting=waiting if config.queues_unknown_machines else None)
     releaser = _releaser(config, bundle, ca, gateway, near)
     audit = _audit(config)
-    service = KeyService(releaser, bundle=bundle, clock=SystemClock(), log=log, teller=teller, audit=audit)
+    service = KeyService(
+        releaser,
+        bundle=bundle,
+        clock=SystemClock(),
+        log=log,
+        teller=teller,
+        audit=audit,
+        reattester=_reattester(config, bundle, gateway, releaser),
+    )
     user = _join_user(config.join_user)
     server = SocketServer(
         config.socket,
@@ -306,6 +334,18 @@ def _releaser(
 
 def _facts(config: KeyServiceConfig) -> ClusterFacts:
     return ClusterFacts(kubernetes_version=config.kubernetes_version, api_endpoint=config.api_endpoint)
+
+
+def _reattester(config: KeyServiceConfig, bundle: KeyBundle, gateway: ApiGateway, releaser: Releaser) -> Reattester:
+    return Reattester(
+        cluster_id=bundle.cluster_id,
+        take=releaser.take,
+        policy=LivePolicy(gateway, lock_register=config.lock_register),
+        writer=StatusWriter(gateway),
+        demands=lambda: releaser.demands,
+        clock=SystemClock(),
+        overdue_after=timedelta(seconds=config.reattest_overdue_seconds),
+    )
 
 
 def _demands(config: KeyServiceConfig) -> Demands:

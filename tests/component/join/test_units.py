@@ -62,6 +62,7 @@ def analyze() -> str:
             id="the verification service, which faces strangers",
         ),
         pytest.param("verification_service", "attested-witness.service", 3.0, id="the witness, which has the TPM"),
+        pytest.param("verification_service", "attested-reattest.service", 3.0, id="the push of fresh evidence"),
     ],
 )
 def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: float) -> None:
@@ -81,6 +82,7 @@ def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: flo
         pytest.param("key_service", "attested-unlock.service", id="unlock"),
         pytest.param("verification_service", "attested-verification-service.service", id="verification service"),
         pytest.param("verification_service", "attested-witness.service", id="witness"),
+        pytest.param("verification_service", "attested-reattest.service", id="push of fresh evidence"),
     ],
 )
 def test_systemd_understands_every_line(analyze: str, tmp_path: Path, role: str, unit: str) -> None:

@@ -1,0 +1,70 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-reattest`: pushes fresh evidence of this node to a join service of its cluster; a systemd timer runs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from ..atls import JoinCaPins
+from ..errors import AttestedError
+from ..join import Attester, TicketStore
+from ..join.client import JoinConfig, JoinMachine, pause_before_retry, push_evidence
+from ..system import SystemClock, release
+from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
+from .node_config import DEFAULT_PATH, load_node_config
+from .retry import ask_again
+from .witness import read_event_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from .node_config import NodeConfig
+
+_WAIT_SECONDS = 120
+
+
+def push(path: str | Path) -> tuple[str, datetime]:
+    """Push evidence once; return who took it, and when the next is overdue. Raises what refused it."""
+    config = load_node_config(path)
+    clock = SystemClock()
+    with open_tpm(config.tcti) as tpm:
+        attester = Attester(tpm=tpm, ek=load_endorsement_key(tpm), ak=load_attestation_key(tpm))
+        machine = JoinMachine(
+            attester=attester, read_logs=lambda: read_event_logs(config.logs), store=TicketStore(), clock=clock
+        )
+        return push_evidence(_join_config(config), machine)
+
+
+def _join_config(config: NodeConfig) -> JoinConfig:
+    return JoinConfig(
+        endpoints=tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in config.endpoints),
+        pins=JoinCaPins.from_pem(config.join_ca),
+        cluster_id=config.cluster_id,
+        node_name=config.name,
+        own_addresses=frozenset({config.name}),
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return 0, or 1 with the error on standard error."""
+    parser = argparse.ArgumentParser(
+        prog="attested-reattest", description="Push fresh evidence of this node to its cluster."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
+    options = parser.parse_args(argv)
+    try:
+        endpoint, due = ask_again(
+            lambda: push(options.config), pause=pause_before_retry, clock=SystemClock(), wait_seconds=_WAIT_SECONDS
+        )
+    except AttestedError as error:
+        sys.stderr.write(f"attested-reattest: {error}\n")
+        return 1
+    sys.stderr.write(f"attested-reattest: {endpoint} took it, overdue at {due:%Y-%m-%dT%H:%M:%SZ}\n")
+    return 0

@@ -1,0 +1,167 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node's evidence, pushed on a schedule: verified like any other, and the identity's status says when (design 6.10).
+
+1. The challenge is taken, once, whatever becomes of the rest.
+2. The policy is read, linearizably.
+3. The bound quote is verified for the purpose `verify` (`attestation.verify_node`, ten steps): the machine is locked to
+   this cluster.
+4. Its AK is the pinned one, and its TPM has not gone back (AK_NOT_PINNED, TPM_ROLLED_BACK); a worker that was rebooted
+   has had a ticket since (NODELOCK_NO_TICKET).
+5. The status is written by compare-and-set; a change in between begins again at 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..attestation import (
+    BindingContext,
+    BoundEvidence,
+    EventLogs,
+    Purpose,
+    shows_activation,
+    verify_doorkeeper,
+    verify_node,
+)
+from ..errors import ApiError, Refusal
+from ..kube import StatusChange
+from ..policy import Role
+from ..proto import message_class, parse
+from ..reasons import Reason
+from .continuity import check_continuity
+from .releaser import proven_by
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime, timedelta
+
+    from ..attestation import ChallengeRecord, Demands, VerifiedNode
+    from ..kube import LivePolicy, Registration, Snapshot, StatusWriter
+    from ..system import Clock
+    from .client import Channel
+    from .release import Proven
+    from .releaser import Note
+
+_ATTEMPTS = 4
+_MAX_REQUEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reattested:
+    """A re-attestation that was good, and when the next one is overdue."""
+
+    node_name: str
+    profile: str
+    due: datetime
+
+    def to_bytes(self) -> bytes:
+        """Return the serialised ``attested.v1.ReattestResponse``."""
+        message = message_class("attested.v1.ReattestResponse")(due_unix_seconds=int(self.due.timestamp()))
+        return bytes(message.SerializeToString())
+
+
+class Reattester:
+    """Takes the evidence that nodes push; may be used by several threads."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: bytes,
+        take: Callable[[bytes], ChallengeRecord],
+        policy: LivePolicy,
+        writer: StatusWriter,
+        demands: Callable[[], Demands],
+        clock: Clock,
+        overdue_after: timedelta,
+    ) -> None:
+        """Judge by ``policy``, and ``demands`` as they are then, the answers to challenges that ``take`` returns once."""
+        self._cluster_id = cluster_id
+        self._take = take
+        self._policy = policy
+        self._writer = writer
+        self._demands = demands
+        self._clock = clock
+        self._overdue_after = overdue_after
+
+    def reattest(self, channel: Channel, request: bytes, binding: bytes, *, note: Note) -> Reattested:
+        """Verify a `ReattestRequest` (its bytes as sent) and write it down; raises what refuses it."""
+        bound = BoundEvidence.parse(binding)
+        record = self._take(bound.challenge_id)  # 1
+        note(ek=record.ek_public.spki_sha256())
+        if shows_activation(bound, record=record):
+            note(proven="yes")
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return self._try(channel, request, bound, record)
+            except ApiError as error:
+                if error.reason is not Reason.API_CONFLICT or not left:
+                    raise
+        raise Refusal("expected an identity that stands still", reason=Reason.API_CONFLICT)
+
+    def _try(self, channel: Channel, request: bytes, bound: BoundEvidence, record: ChallengeRecord) -> Reattested:
+        now = self._clock.now()
+        snapshot = self._policy.snapshot_for(record.ek_public.spki_sha256())  # 2
+        node = self._verify(channel, request, bound, record, snapshot=snapshot, now=now)  # 3
+        registration, proven = snapshot.registration_for(node.machine.ek_sha256), proven_by(node)
+        check_standing(registration, proven)  # 4
+        self._writer.write(registration, plan_reattested(proven, now=now))  # 5
+        return Reattested(
+            node_name=node.identity.node_name, profile=node.verdict.profile, due=now + self._overdue_after
+        )
+
+    def _verify(
+        self,
+        channel: Channel,
+        request: bytes,
+        bound: BoundEvidence,
+        record: ChallengeRecord,
+        *,
+        snapshot: Snapshot,
+        now: datetime,
+    ) -> VerifiedNode:
+        message = parse("attested.v1.ReattestRequest", request, limit=_MAX_REQUEST_BYTES)
+        return verify_node(
+            bound,
+            record=record,
+            context=BindingContext(
+                purpose=Purpose.VERIFY,
+                cluster_id=self._cluster_id,
+                request=request,
+                exporter=channel.exporter,
+                spki_sha256=channel.spki_sha256,
+            ),
+            logs=EventLogs.parse(message.event_logs),
+            policy=snapshot,
+            now=now,
+            demands=self._demands(),
+            earlier=verify_doorkeeper(channel.evidence, spki_sha256=channel.spki_sha256, nonce=channel.peer_nonce),
+        )
+
+
+def check_standing(registration: Registration, proven: Proven) -> None:
+    """Raise unless the TPM that was proven goes on where the identity's status saw it last. Pure.
+
+    A control plane locks itself at each boot and needs no ticket for it; a worker needs one.
+    """
+    status = registration.identity.status
+    if status.ak_name and status.ak_name != proven.ak_name.hex():
+        raise Refusal(
+            f"expected the pinned AK {status.ak_name}, got {proven.ak_name.hex()}", reason=Reason.AK_NOT_PINNED
+        )
+    check_continuity(status.tpm, proven.tpm, locked=registration.identity.role is Role.WORKER)
+
+
+def plan_reattested(proven: Proven, *, now: datetime) -> StatusChange:
+    """Return what the identity's status says after a good re-attestation: nothing of tickets, disk or phase."""
+    return StatusChange(
+        ak_name=proven.ak_name.hex(),
+        clock=proven.clock,
+        reset_count=proven.reset_count,
+        restart_count=proven.restart_count,
+        attested_at=now,
+        profile=proven.profile,
+        posture=proven.posture,
+    )

@@ -1,0 +1,115 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Re-attestation against a real API: what a node pushes is judged, and the identity's status says when it was good."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.service_bed import CHANGED_BOOT, Machine, ServiceBed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Machines = Callable[..., Machine]
+
+
+def refusal(machine: Machine, bed: ServiceBed) -> str:
+    """Return the key service's reason; the machine itself hears the coarse text and no more."""
+    before = len(bed.lines("key"))
+    with pytest.raises(AttestedError) as caught:
+        machine.reattest()
+    assert "attestation refused" in caught.value.message
+    line = next(line for line in bed.lines("key")[before:] if line.get("outcome") == "refused")
+    assert line["event"] == "key_reattest"
+    return str(line["reason"])
+
+
+def joined(machine: Machine) -> Machine:
+    """Bring a machine as far as its lock."""
+    machine.ask()
+    machine.lock()
+    return machine
+
+
+def status_of(machine: Machine) -> dict[str, Any]:
+    status: dict[str, Any] = machine.identity()["status"]
+    return status
+
+
+def test_a_good_push_renews_the_last_attestation_and_nothing_else(machines: Machines) -> None:
+    machine = joined(machines())
+    before = status_of(machine)
+    begun = dt.datetime.now(dt.UTC)
+    due = machine.reattest()
+    after = status_of(machine)
+    assert dt.timedelta(hours=2) < due - begun < dt.timedelta(hours=4)
+    assert after["lastAttestation"]["time"] >= before["lastAttestation"]["time"]
+    assert after["tpm"]["clock"] >= before["tpm"]["clock"]
+    kept = ("phase", "diskId", "akName", "tickets")
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
+def test_a_control_plane_pushes_without_ever_having_had_a_ticket(machines: Machines) -> None:
+    machine = machines(enroll=False)
+    machine.enroll(role=Role.CONTROL_PLANE)
+    machine.lock()
+    machine.reattest()
+    assert status_of(machine)["lastAttestation"]["profile"]
+    machine.tpm.reset()
+    (machine.directory / "nodelock.log").unlink()
+    machine.lock()
+    machine.reattest()
+
+
+def test_a_machine_that_is_not_locked_to_the_cluster_is_refused(machines: Machines, bed: ServiceBed) -> None:
+    machine = machines()
+    machine.ask()
+    assert refusal(machine, bed) == "NODELOCK_OPEN"
+
+
+def test_another_boot_is_refused_and_leaves_the_last_good_one_in_place(machines: Machines, bed: ServiceBed) -> None:
+    machine = machines(boot=boots.load(CHANGED_BOOT))
+    machine.lock()
+    assert refusal(machine, bed) == "PCR_MISMATCH"
+    assert "lastAttestation" not in machine.identity().get("status", {})
+
+
+def test_a_rebooted_worker_that_locked_itself_without_a_ticket_is_refused(machines: Machines, bed: ServiceBed) -> None:
+    machine = joined(machines())
+    machine.tpm.reset()
+    (machine.directory / "nodelock.log").unlink()
+    machine.lock()
+    assert refusal(machine, bed) == "NODELOCK_NO_TICKET"
+
+
+def test_a_tpm_that_went_back_is_refused(machines: Machines, bed: ServiceBed) -> None:
+    machine = machines()
+    machine.tpm.reset()
+    joined(machine)
+    machine.tpm.clock_info = type(machine.tpm.clock_info)(
+        clock=machine.tpm.clock_info.clock,
+        reset_count=machine.tpm.clock_info.reset_count - 1,
+        restart_count=machine.tpm.clock_info.restart_count,
+        safe=machine.tpm.clock_info.safe,
+    )
+    assert refusal(machine, bed) == "TPM_ROLLED_BACK"
+
+
+def test_a_revoked_machine_is_refused_at_once(machines: Machines, bed: ServiceBed) -> None:
+    machine = joined(machines())
+    machine.reattest()
+    machine.enroll(admission="Revoked")
+    assert refusal(machine, bed) == "IDENTITY_REVOKED"
+
+
+def test_a_machine_that_nobody_enrolled_is_refused(machines: Machines, bed: ServiceBed) -> None:
+    machine = machines(enroll=False)
+    machine.lock()
+    assert refusal(machine, bed) == "IDENTITY_UNKNOWN"
