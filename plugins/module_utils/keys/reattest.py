@@ -77,7 +77,7 @@ class Reattester:
         clock: Clock,
         overdue_after: timedelta,
     ) -> None:
-        """Judge by ``policy``, and ``demands`` as they are then, the answers to challenges that ``take`` returns once."""
+        """Judge by ``policy`` and by ``demands`` as they are then; ``take`` returns a challenge once."""
         self._cluster_id = cluster_id
         self._take = take
         self._policy = policy
