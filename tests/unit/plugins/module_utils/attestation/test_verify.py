@@ -147,6 +147,13 @@ def test_registers_that_were_not_quoted_are_not_read(exchange: Exchange) -> None
     assert {line.pcr for line in machine.read()} == {0, 4, 15}
 
 
+def test_values_in_another_order_are_the_same_values(exchange: Exchange) -> None:
+    challenge, record = exchange.challenged()
+    given = exchange.answered(challenge)
+    turned = replace(given.bound.evidence, pcrs=dict(reversed(given.bound.evidence.pcrs.items())))
+    assert exchange.verified(given, record, bound=replace(given.bound, evidence=turned)).verdict.profile == "deb13-base"
+
+
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
