@@ -21,6 +21,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "attestation/verified.py": (f"{_UNIT}/attestation/test_verify.py",),
     "attestation/verify.py": (f"{_UNIT}/attestation/test_verify.py", "tests/component/attestation"),
+    "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
     "nodelock/lock.py": (f"{_UNIT}/nodelock",),
     "nodelock/log.py": (f"{_UNIT}/nodelock",),
     "nodelock/paths.py": (f"{_UNIT}/nodelock",),
@@ -31,5 +32,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
 NUMBERED = {
     "attestation/tpm2/verifier.py",
     "attestation/verify.py",
+    "keys/release.py",
 }
 """Files whose docstrings number their checks: nothing may survive there, listed or not."""

@@ -117,7 +117,7 @@ def test_a_known_machine_keeps_its_disk(disk_id: str) -> None:
 def test_the_same_key_gets_the_same_answer_while_the_ticket_lives() -> None:
     before = held(certificate_request())
     decision = decide(held=before, registration=registration(issued=1))
-    assert decision.repeats is before
+    assert (decision.repeats, decision.supersedes) == (before, False)
     assert decision.expires == before.expires
     assert plan_status(decision, proven=PROVEN, now=NOW).issued == 1
 
@@ -226,6 +226,19 @@ def test_refused(asked: JoinRequest, changes: dict[str, Any], code: str) -> None
     with pytest.raises(AttestedError) as caught:
         decide(asked, **changes)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("assigned", "expected"),
+    [
+        pytest.param("", "expected no disk id at the first ticket, got", id="that never had a ticket"),
+        pytest.param(ASSIGNED, f"expected its assigned disk id {ASSIGNED}, got", id="that has a disk"),
+    ],
+)
+def test_a_refused_disk_id_is_told_beside_the_expected_one(assigned: str, expected: str) -> None:
+    with pytest.raises(AttestedError) as caught:
+        decide(request(FOREIGN_DISK), registration=registration(disk_id=assigned))
+    assert expected in caught.value.message
 
 
 def test_a_request_is_read_field_by_field() -> None:
