@@ -18,6 +18,7 @@ VALUES = {
     "join_service_user": "nobody",
     "join_service_venv": "/usr",
     "join_service_listen_port": 9090,
+    "join_service_metrics_port": 9092,
     "key_service_venv": "/usr",
     "key_service_cluster_id": "00" * 32,
     "key_service_tcti": "device:/dev/tpmrm0",
