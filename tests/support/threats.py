@@ -63,9 +63,6 @@ class Row:
 
 OPEN: tuple[Row, ...] = (
     Row(id="S12", title="Policy downgrade", owner=4, why="no signed policy generation is in force yet"),
-    Row(id="S27", title="Half-open handshakes", owner=4, why="its file is not written yet"),
-    Row(id="S28", title="Oversized evidence", owner=4, why="its file is not written yet"),
-    Row(id="S29", title="Malformed structures", owner=4, why="its file is not written yet"),
 )
 """Attacks of issue 4 whose target does not exist yet."""
 
