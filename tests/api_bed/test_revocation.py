@@ -106,9 +106,6 @@ def test_whatever_a_revoked_machine_writes_is_denied(api: ApiBed, machines: Mach
     for document in (lease, event):
         words = ("create", "--validate=false", "-f", "-")
         assert DENIED in api.kubectl(*words, stdin=json.dumps(document), user="bad", check=False)
-    assert DENIED in api.kubectl(
-        "patch", "node", machine.name, "--subresource=status", "-p", "{}", user="bad", check=False
-    )
     assert "labeled" in api.kubectl("label", "node", other.name, "a=c", user="good")
 
 
