@@ -151,7 +151,7 @@ def _parse(der: bytes) -> x509.CertificateSigningRequest:
         request = x509.load_der_x509_csr(der)
         signed = request.is_signature_valid
         list(request.subject)
-    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise Refusal("expected a certificate request in DER, got none", reason=Reason.CSR_MALFORMED) from error
     if not signed:
         raise Refusal("expected a request signed by its own key, its signature is wrong", reason=Reason.CSR_MALFORMED)
