@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: join_attempt_info
 short_description: Read which machines were refused, and why
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Reads the C(JoinAttempt) objects of the cluster with the kubectl of this control plane. The key service writes one a
     machine and reason, after the decision, and keeps the latest hundred for two weeks.
