@@ -557,6 +557,12 @@ class Reason(Enum):
         "Enroll the machine if it is one of yours.",
         "ansible-playbook attested.kubernetes.enroll",
     )
+    IDENTITY_UNSIGNED = _row(
+        Coarse.REFUSED,
+        "The identity of a control plane is not one that the signed policy names.",
+        "An object in the API alone makes no control plane: put the machine into the site and apply it.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
     IMAGE_IMPORT_FAILED = _row(
         Coarse.LOCAL,
         "containerd did not take the images of the bundle.",
@@ -893,11 +899,47 @@ class Reason(Enum):
         "No connection to the endpoint could be made.",
         "Check that the service runs, and the name, port and firewall between; trying again is safe.",
     )
+    POLICY_ABSENT = _row(
+        Coarse.REFUSED,
+        "The cluster has no signed policy.",
+        "Without the AttestationPolicy that the site signs nothing counts: apply the site.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
     POLICY_EMPTY = _row(
         Coarse.REFUSED,
         "No profile is in force, or a profile allows nothing: everybody is refused.",
         "Learn a profile from a machine that you trust, and apply it.",
         "ansible-playbook attested.kubernetes.policy",
+    )
+    POLICY_KEY_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "The key of the policy is not an Ed25519 key.",
+        "Put back policy-key.pem and cluster.yml as secrets wrote them.",
+        "git log -- cluster.yml",
+    )
+    POLICY_NOT_ADOPTED = _row(
+        Coarse.REFUSED,
+        "This control plane has no record of the policy yet.",
+        "Only the site can make one, because a policy alone does not say that it is the newest: apply the site.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
+    POLICY_ROLLED_BACK = _row(
+        Coarse.REFUSED,
+        "The policy, or a record of it, is older than what this control plane has seen.",
+        "Was etcd or a disk put back from a copy? Everyone is refused until the site is applied again.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
+    POLICY_SIGNATURE = _row(
+        Coarse.REFUSED,
+        "The policy in the API is not signed by the site for this cluster.",
+        "Find out who wrote the object, then apply the site: that replaces it.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
+    POLICY_WOULD_REFUSE = _row(
+        Coarse.LOCAL,
+        "The next policy would refuse nodes that are joined now.",
+        "Learn their boot as a profile, except them for a while, or say that it is meant (confirm_refusals=true).",
+        "ansible-playbook attested.kubernetes.policy -e confirm_refusals=true",
     )
     PORT_UNAVAILABLE = _row(
         Coarse.LOCAL,
@@ -1034,6 +1076,12 @@ class Reason(Enum):
         "The directory is no site.",
         "Run in a site directory, or write one.",
         "ansible-playbook attested.kubernetes.scaffold -e site=DIRECTORY",
+    )
+    SITE_POLICY_EXCEPTION = _row(
+        Coarse.LOCAL,
+        "An exception from the policy is not one.",
+        "Each names a profile, enrolled nodes, an end within 14 days and a reason; see docs/protocol/policy.md.",
+        "ansible-playbook attested.kubernetes.policy --check",
     )
     SITE_SECRETS_INCOMPLETE = _row(
         Coarse.LOCAL,

@@ -74,6 +74,16 @@ waiting:
       claims: w-7
       since: "2026-11-21T12:00:00Z"
       known_by: "queue: proved its key 2026-11-21T12:00:00Z, nobody vouches for it"
+policy:
+  description: The policy in force, empty without one; its signature is not looked at here.
+  returned: success
+  type: dict
+  sample:
+    generation: 7
+    profiles: [r650-debian13]
+    revoked: 0
+    exceptions: [{"profile": "r650-debian13-old", "nodes": ["w-1"], "until": "2026-11-22T12:00:00Z", "why": "firmware"}]
+    seen_by: {"cp-1": 7}
 pending_requests:
   description: Certificate requests that wait for somebody's approval.
   returned: success

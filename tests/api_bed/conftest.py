@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, why_not
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
+from ansible_collections.attested.kubernetes.tests.support.swtpm import missing_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiBed]:
     reason = why_not()
     if reason:
         pytest.skip(reason)
+    if missing := missing_tools():
+        pytest.skip(f"no TPM for the control plane: {', '.join(missing)} not installed")
     with api_bed(tmp_path_factory.mktemp("api")) as bed:
         for path in OBJECTS:
             bed.kubectl("apply", "--server-side", "--field-manager=attested-site", "-f", str(path))

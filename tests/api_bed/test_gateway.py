@@ -18,6 +18,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     StatusChange,
     StatusWriter,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
@@ -66,10 +68,14 @@ PROFILE = {
 }
 
 
+def live_of(gateway: ApiGateway) -> LivePolicy:
+    return LivePolicy(gateway, GivenPolicy(PROFILE), clock=SystemClock())
+
+
 def test_the_site_s_objects_come_back_as_policy(api: ApiBed, gateway: ApiGateway) -> None:
     api.apply(identity("d1", "gw-1"), PROFILE)
     try:
-        snapshot = LivePolicy(gateway).snapshot()
+        snapshot = live_of(gateway).snapshot()
     finally:
         api.kubectl("delete", "measurementprofile", "base")  # the services of other tests read the same API
     assert snapshot.identity_for("d1" * 32).node_name == "gw-1"
@@ -78,7 +84,7 @@ def test_the_site_s_objects_come_back_as_policy(api: ApiBed, gateway: ApiGateway
 
 def test_only_one_of_two_writers_of_one_reading_wins(api: ApiBed, gateway: ApiGateway) -> None:
     api.apply(identity("d2", "gw-2"))
-    snapshot, writer = LivePolicy(gateway).snapshot(), StatusWriter(gateway)
+    snapshot, writer = live_of(gateway).snapshot(), StatusWriter(gateway)
     registration = snapshot.registration_for("d2" * 32)
     disks = [f"00000000-0000-4000-8000-{number:012d}" for number in range(8)]
     outcomes: list[str] = []
@@ -103,7 +109,7 @@ def test_only_one_of_two_writers_of_one_reading_wins(api: ApiBed, gateway: ApiGa
 
 def test_an_identity_is_joined_when_its_node_appears(api: ApiBed, gateway: ApiGateway) -> None:
     api.apply(identity("d3", "gw-3"))
-    policy, writer = LivePolicy(gateway), StatusWriter(gateway)
+    policy, writer = live_of(gateway), StatusWriter(gateway)
     writer.write(policy.snapshot().registration_for("d3" * 32), StatusChange(phase="Admitted"))
     joined = threading.Event()
 
@@ -125,7 +131,7 @@ def test_another_users_reading_is_forbidden(api: ApiBed) -> None:
     api.ca.issue("nobody", names=[(NameOID.COMMON_NAME, "nobody")])
     other = ApiGateway(server=api.server, ca_file=api.directory / "ca.crt", credential=Fixed(api, "nobody"))
     with pytest.raises(ApiError) as caught:
-        LivePolicy(other).snapshot()
+        live_of(other).snapshot()
     assert caught.value.code == "API_FORBIDDEN"
 
 
@@ -134,7 +140,7 @@ def test_no_api_is_a_refusal(api: ApiBed, tmp_path: Path) -> None:
         server="https://127.0.0.1:9", ca_file=api.directory / "ca.crt", credential=Fixed(api, "key-service")
     )
     with pytest.raises(ApiError) as caught:
-        LivePolicy(gone).snapshot()
+        live_of(gone).snapshot()
     assert caught.value.code == "API_UNAVAILABLE"
 
 
@@ -142,5 +148,5 @@ def test_an_api_of_another_ca_is_not_believed(api: ApiBed, tmp_path: Path) -> No
     foreign = type(api.ca).make(tmp_path)
     other = ApiGateway(server=api.server, ca_file=foreign.directory / "ca.crt", credential=Fixed(api, "key-service"))
     with pytest.raises(ApiError) as caught:
-        LivePolicy(other).snapshot()
+        live_of(other).snapshot()
     assert caught.value.code == "API_UNAVAILABLE"

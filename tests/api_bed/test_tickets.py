@@ -233,6 +233,8 @@ def test_second_machine_of_one_name(bed: ServiceBed, machines: Machines) -> None
 def test_further_control_plane(bed: ServiceBed, machines: Machines) -> None:
     machine = machines(enroll=False)
     machine.enroll(role=Role.CONTROL_PLANE)
+    assert refused(machine.ask, bed)["reason"] == "IDENTITY_UNSIGNED"
+    bed.sign(identities=[machine.identity()])
     assert refused(machine.ask, bed)["reason"] == "CONTROL_PLANE_JOIN_UNSUPPORTED"
 
 

@@ -31,6 +31,7 @@ from ansible_collections.attested.kubernetes.tests.support.faults import (
     steps_of,
     with_fault,
 )
+from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.join.test_ticket import Node
@@ -243,7 +244,10 @@ def test_every_step_of_the_api_client(api: ApiBed, tmp_path: Path) -> None:
     bed = Bed()
     bed.clock.moment = datetime.now(UTC)
     api.apply(render_identity(bed.identity), render_profile(learned(boots.load("deb13-base"))))
-    bed.releaser._policy, bed.releaser._writer = LivePolicy(gateway), StatusWriter(gateway)
+    bed.releaser._policy, bed.releaser._writer = (
+        LivePolicy(gateway, GivenPolicy(render_profile(learned(boots.load("deb13-base")))), clock=bed.clock),
+        StatusWriter(gateway),
+    )
     steps = steps_of(released(bed), packages=("kube",))
     print(f"API client: {len(steps)} steps with a fault each")
     assert len(steps) > 20

@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import ssl
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -119,6 +121,7 @@ class ApiBed:
     port: int
     ca: Authority
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    commands: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def server(self) -> str:
@@ -148,6 +151,27 @@ class ApiBed:
     def get(self, *words: str) -> dict[str, Any]:
         """Return an object or list as kubectl prints it in JSON."""
         return cast("dict[str, Any]", json.loads(self.kubectl("get", *words, "-o", "json")))
+
+    def snapshot(self) -> Path:
+        """Return a copy of everything that the store holds now, as an etcd snapshot has it."""
+        copy = Path(tempfile.mkdtemp(dir=self.directory)) / "etcd"
+        with self._stopped():
+            shutil.copytree(self.directory / "etcd", copy)
+        return copy
+
+    def restore(self, copy: Path) -> None:
+        """Put the store back to what it was: objects and revisions."""
+        with self._stopped():
+            shutil.rmtree(self.directory / "etcd")
+            shutil.copytree(copy, self.directory / "etcd")
+
+    @contextlib.contextmanager
+    def _stopped(self) -> Iterator[None]:
+        self.stop()
+        yield
+        for name, argv in self.commands.items():
+            _run(self, name, argv)
+        _wait_ready(self)
 
     def stop(self) -> None:
         """End every process that was started here, the API before its store."""
@@ -224,10 +248,13 @@ def _start_etcd(bed: ApiBed) -> None:
 
 
 def _spawn(bed: ApiBed, name: str, *arguments: str) -> None:
-    with (bed.directory / f"{name}.log").open("wb") as log:
-        bed.processes[name] = subprocess.Popen(
-            [str(binaries() / name), *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+    bed.commands[name] = [str(binaries() / name), *arguments]
+    _run(bed, name, bed.commands[name])
+
+
+def _run(bed: ApiBed, name: str, argv: list[str]) -> None:
+    with (bed.directory / f"{name}.log").open("ab") as log:
+        bed.processes[name] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def _wait_ready(bed: ApiBed) -> None:

@@ -10,13 +10,18 @@ import queue
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import ATTEMPTS, IDENTITIES, PROFILES
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import ATTEMPTS, IDENTITIES, POLICIES, PROFILES
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-_PLURALS = {"NodeIdentity": IDENTITIES, "MeasurementProfile": PROFILES, "JoinAttempt": ATTEMPTS}
+_PLURALS = {
+    "AttestationPolicy": POLICIES,
+    "NodeIdentity": IDENTITIES,
+    "MeasurementProfile": PROFILES,
+    "JoinAttempt": ATTEMPTS,
+}
 
 
 class FakeGateway:
@@ -29,7 +34,7 @@ class FakeGateway:
         self.writes = 0
         self.events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._revision = 100
-        self._objects: dict[str, dict[str, dict[str, Any]]] = {IDENTITIES: {}, PROFILES: {}, ATTEMPTS: {}}
+        self._objects: dict[str, dict[str, dict[str, Any]]] = {plural: {} for plural in _PLURALS.values()}
         self.recorded: dict[str, dict[str, Any]] = {}
         for document in documents:
             self.apply(document)

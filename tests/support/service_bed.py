@@ -56,6 +56,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import KeyClient
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.policy_client import PolicyClient, RecordState
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import REVOKED_LABEL, Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
@@ -64,17 +65,20 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support import boots, run_service
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
+from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY, PolicySite
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+from ansible_collections.attested.kubernetes.tests.support.swtpm import SwtpmFactory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
 GOOD_BOOT = "deb13-base"
 CHANGED_BOOT = "deb13-cmdline"
 MASTER_CANARY = b"canary-master-secret-0123456789a"
-_START_SECONDS = 120
+POLICY = "attestationpolicies.attested-kubernetes.dev"
+_START_SECONDS = 180
 
 
 def bundle_of(master_key: bytes = MASTER_CANARY) -> KeyBundle:
@@ -85,20 +89,24 @@ def bundle_of(master_key: bytes = MASTER_CANARY) -> KeyBundle:
         measurement_salt=b"m" * 32,
         join_ca_key=SecretBytes(ca.private_key),
         join_ca_certificate=ca.certificate,
+        policy_key=POLICY_KEY,
     )
 
 
 class ServiceBed:
     """Key service and join service of one control plane. The key service runs as we do, the join service as nobody."""
 
-    def __init__(self, api: ApiBed, bundle: KeyBundle | None = None) -> None:
+    def __init__(self, api: ApiBed, bundle: KeyBundle | None = None, *, name: str = "cp-1") -> None:
         self.api = api
+        self.name = name
         self.bundle = bundle or bundle_of()
         self.directory = Path(tempfile.mkdtemp(prefix="attested-bed-"))
         self.directory.chmod(0o711)
         self.port, self.metrics_port = _free_port(), _free_port()
         self.join_user = "nobody" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._tpms = SwtpmFactory(self.directory / "tpms")
+        self.swtpm = self._tpms.start(name)
         self._prepare()
 
     # ---- life
@@ -106,7 +114,28 @@ class ServiceBed:
     def start(self) -> None:
         """Start both and wait until the join service listens."""
         self.start_key_service()
+        self.adopt()
         self.start_join_service()
+
+    def adopt(self) -> RecordState:
+        """Hand the policy of the API over as the site does; the first one signs the profile of the good boot."""
+        found = self.api.get(POLICY)["items"]
+        if not found:
+            self.sign(generation=1)
+        return PolicyClient(self.policy_socket).adopt(self.policy())
+
+    def policy(self) -> dict[str, Any]:
+        """Return the signed policy as the API has it now, in the form that the site applies."""
+        found = self.api.get(POLICY, "cluster")
+        return {**found, "metadata": {"name": "cluster"}, "status": {}}
+
+    def sign(self, *, generation: int = 0, identities: Sequence[dict[str, Any]] = (), **changes: Any) -> dict[str, Any]:
+        """Apply a policy over the profile of the good boot; by default one generation higher than the API's."""
+        site = PolicySite(self.bundle.cluster_id)
+        site.generation = generation - 1 if generation else self.policy()["spec"]["generation"]
+        signed = site.sign([render_profile(learned(boots.load(GOOD_BOOT))), *identities], **changes)
+        self.api.apply(signed)
+        return signed
 
     def start_key_service(self) -> None:
         """Start the key service and wait until it answers."""
@@ -135,6 +164,7 @@ class ServiceBed:
         for process in running:
             process.terminate()
         codes = [abs(process.wait(timeout=20)) for process in running]
+        self._tpms.close()
         shutil.rmtree(self.directory)
         return max(codes, default=0)
 
@@ -144,6 +174,16 @@ class ServiceBed:
     def socket(self) -> Path:
         """The key service's socket."""
         return self.directory / "key-service.sock"
+
+    @property
+    def policy_socket(self) -> Path:
+        """Root's own socket of the key service."""
+        return self.directory / "key-service-policy.sock"
+
+    @property
+    def state(self) -> Path:
+        """The key service's directory on its disk."""
+        return self.directory / "state"
 
     @property
     def endpoint(self) -> str:
@@ -199,7 +239,7 @@ class ServiceBed:
             os.chown(runtime, entry.pw_uid, entry.pw_gid)
         self._configure(
             "key",
-            node_name="cp-1",
+            node_name=self.name,
             api_server=self.api.server,
             api_endpoint="api.bed.example:6443",
             kubernetes_version="1.35.4",
@@ -207,7 +247,11 @@ class ServiceBed:
             cluster_ca_certificate=str(self.api.directory / "ca.crt"),
             cluster_ca_key=str(self.api.directory / "ca.key"),
             runtime_directory=str(opened),
+            state_directory=str(self.state),
             socket=str(self.socket),
+            policy_socket=str(self.policy_socket),
+            tcti=self.swtpm.tcti,
+            tpm_lock_directory=str(opened),
             audit_directory=str(self.directory / "audit"),
             metrics=True,
             tickets_per_second=1000.0,  # a test asks for the same machine again and again

@@ -21,6 +21,7 @@ from ..tpm import load_attestation_key, open_tpm
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from ..attestation import VerifiedQuote
     from ..tpm import Tpm
@@ -35,9 +36,9 @@ class HeadSigner:
         self._open_one = open_one
 
     @classmethod
-    def at(cls, tcti: str) -> HeadSigner:
-        """Return the signer of the TPM at ``tcti``."""
-        return cls(lambda: open_tpm(tcti))
+    def at(cls, tcti: str, *, lock_directory: str | Path = "/run/attested") -> HeadSigner:
+        """Return the signer of the TPM at ``tcti``, used under the lock file in ``lock_directory``."""
+        return cls(lambda: open_tpm(tcti, lock_directory=lock_directory))
 
     def sign(self, head: Head) -> str:
         """Return evidence over ``head``, as base64; raises `TpmError`."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .._deps.crypto import hashes, hkdf
+from ..atls import label, length_prefixed
 from ..errors import Refusal
 from ..reasons import Reason
 from .secret import DiskKey, MeasurementSecret, SecretBytes
@@ -76,6 +77,16 @@ def emergency_ssh_seed(master: MasterSecret) -> SecretBytes:
 def cluster_id(secret: MeasurementSecret, salt: bytes) -> bytes:
     """Return the cluster id, 32 public bytes: what the nodelock extends."""
     return _derive(secret, salt, _PREFIX + "clusterID")
+
+
+def policy_record_key(master: MasterSecret, cluster: bytes) -> SecretBytes:
+    """Return the key that MACs the record of the policy, 32 bytes; ``cluster`` is the cluster id.
+
+    Not one of Constellation's: its info begins with a length, where theirs begin with ``key-``.
+    """
+    info = length_prefixed(label("policy-record-key"), cluster)
+    derivation = hkdf.HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=master.salt.reveal(), info=info)
+    return SecretBytes(derivation.derive(master.key.reveal()))
 
 
 def _derive(secret: SecretBytes, salt: bytes | SecretBytes, info: str) -> bytes:

@@ -31,7 +31,7 @@ MASTER_SALT_BYTES = 32
 MEASUREMENT_SALT_BYTES = 32
 
 _BUNDLE = "attested.v1.InitBundle"
-_BUNDLE_VERSION = 1
+_BUNDLE_VERSION = 2
 _FINGERPRINT_LABEL = b"attested.kubernetes/master-secret/fingerprint/v1"
 
 
@@ -90,12 +90,16 @@ def import_master_secret(data: bytes) -> MasterSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyBundle:
-    """What a control plane's key service holds: all of the cluster's secrets, and nothing derived from them."""
+    """What a control plane's key service holds: all of the cluster's secrets, and nothing derived from them.
+
+    ``policy_key`` (PEM) is no secret, but what a control plane believes: the public half of the site's policy key.
+    """
 
     master: MasterSecret = field(repr=False)
     measurement_salt: bytes
     join_ca_key: SecretBytes = field(repr=False)
     join_ca_certificate: bytes
+    policy_key: bytes
     cluster_id: bytes
 
     def measurement_secret(self) -> MeasurementSecret:
@@ -121,6 +125,7 @@ class KeyBundle:
             join_ca_key=self.join_ca_key.reveal(),
             join_ca_certificate=self.join_ca_certificate,
             cluster_id=self.cluster_id,
+            policy_key=self.policy_key,
         )
         return bytes(message.SerializeToString(deterministic=True))
 
@@ -139,13 +144,19 @@ class KeyBundle:
             join_ca_key=SecretBytes(message.join_ca_key),
             join_ca_certificate=message.join_ca_certificate,
             cluster_id=message.cluster_id,
+            policy_key=message.policy_key,
         )
         bundle.require_cluster()
         return bundle
 
 
 def make_bundle(
-    *, master: MasterSecret, measurement_salt: bytes, join_ca_key: SecretBytes, join_ca_certificate: bytes
+    *,
+    master: MasterSecret,
+    measurement_salt: bytes,
+    join_ca_key: SecretBytes,
+    join_ca_certificate: bytes,
+    policy_key: bytes,
 ) -> KeyBundle:
     """Return the bundle of a cluster, its id derived."""
     return KeyBundle(
@@ -153,5 +164,6 @@ def make_bundle(
         measurement_salt=measurement_salt,
         join_ca_key=join_ca_key,
         join_ca_certificate=join_ca_certificate,
+        policy_key=policy_key,
         cluster_id=cluster_id(measurement_secret(master), measurement_salt),
     )

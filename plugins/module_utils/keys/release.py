@@ -9,7 +9,7 @@ identity, the identity says name and role, the disk id in the request is compare
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from .derive import DiskId
 from .kubelet import KubeletRequest, check_kubelet_request
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from ..kube import Registration
@@ -67,6 +68,7 @@ class Proven:
     profile: str
     posture: str
     locked: bool = False
+    registers: Mapping[int, bytes] = field(default_factory=dict)
 
     @property
     def tpm(self) -> TpmRecord:
@@ -163,6 +165,7 @@ def plan_status(decision: Decision, *, proven: Proven, now: datetime) -> StatusC
         attested_at=now,
         profile=proven.profile,
         posture=proven.posture,
+        registers=proven.registers,
         issued=registration.issued + (decision.repeats is None),
         superseded=registration.superseded + decision.supersedes,
         key_sha256=decision.request.spki_sha256,

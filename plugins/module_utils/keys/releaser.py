@@ -299,4 +299,5 @@ def proven_by(node: VerifiedNode) -> Proven:
         profile=node.verdict.profile,
         posture=node.verdict.posture.value,
         locked=node.machine.lock.state is LockState.LOCKED,
+        registers={pcr: quote.pcrs[pcr] for pcr in node.verdict.labels},
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import pwd
 import sys
 import threading
@@ -37,15 +38,20 @@ from ..reasons import Reason
 from ..serving import Notifier, Reloader, load_config, open_log, wait_for_stop
 from ..system import SystemClock, SystemRandom, TokenBuckets, read_bytes, release
 from .auditing import HeadKeeper, refusal_of
+from .authority import PolicyAuthority
 from .ca import JoinCa, sign_server_certificate
 from .client import Channel
 from .credential import MintedCredential
+from .derive import policy_record_key
 from .figures import key_metrics
 from .framing import REQUEST, RESPONSE, SOCKET, refusal_answer
 from .issue import ClusterFacts
 from .kubelet import load_cluster_ca
 from .listener import SocketServer, caller_gone, stays
+from .policy_client import POLICY_SOCKET
+from .policy_watch import PolicyDesk, PolicyWatch
 from .reattest import Reattester
+from .record import LOCK_DIRECTORY, PolicyRecord, RecordFiles, RecordKey, TpmCounter
 from .releaser import Releaser
 from .teller import Teller
 from .wrap import KeyPaths, KeyStore
@@ -86,10 +92,12 @@ class KeyServiceConfig:
     state_directory: Path = KeyPaths().rest
     runtime_directory: Path = KeyPaths().opened
     socket: Path = Path(SOCKET)
+    policy_socket: Path = Path(POLICY_SOCKET)
+    tcti: str = "device:/dev/tpmrm0"
+    tpm_lock_directory: Path = Path(LOCK_DIRECTORY)
     lock_register: int = 15
     ek_roots: Path | None = None
     audit_directory: Path = Path("/var/log/attested")
-    tcti: str = ""
     metrics: bool = False
     tickets_per_second: float = 0.5
     ticket_burst: int = 20
@@ -235,7 +243,7 @@ def _channel(call: Any) -> Channel:
 
 
 async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> None:
-    """Serve until SIGTERM; raises KEYS_ABSENT, CLUSTER_CA_UNUSABLE, FILE_UNUSABLE before it listens.
+    """Serve until SIGTERM; raises KEYS_ABSENT, CLUSTER_CA_UNUSABLE, FILE_UNUSABLE, TPM_… before it listens.
 
     On SIGHUP ``path`` is read again: what tickets say and the EK roots change then, the rest needs a restart.
     """
@@ -246,11 +254,15 @@ async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> No
         ca_file=config.cluster_ca_certificate,
         credential=MintedCredential(ca, config.runtime_directory, clock=SystemClock()),
     )
-    near = NearPolicy(gateway, lock_register=config.lock_register)
+    record = _record(config, bundle)
+    record.load()
+    authority = PolicyAuthority(record, public_key=bundle.policy_key, cluster_id=bundle.cluster_id)
+    policy = LivePolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
+    near = NearPolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
     attempts = AttemptWriter(gateway, gateway, clock=SystemClock())
     waiting = WaitingRoom(gateway, gateway, clock=SystemClock())
     teller = Teller(attempts, waiting=waiting if config.queues_unknown_machines else None)
-    releaser = _releaser(config, bundle, ca, gateway, near)
+    releaser = _releaser(config, bundle, ca, gateway, policy=policy, near=near)
     audit = _audit(config)
     service = KeyService(
         releaser,
@@ -259,15 +271,7 @@ async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> No
         log=log,
         teller=teller,
         audit=audit,
-        reattester=_reattester(config, bundle, gateway, releaser),
-    )
-    user = _join_user(config.join_user)
-    server = SocketServer(
-        config.socket,
-        handler=service.handle,
-        allowed=frozenset({0, user.pw_uid}),
-        group=user.pw_gid,
-        refused=lambda uid: log.event("caller_refused", user=uid),
+        reattester=_reattester(config, bundle, gateway, releaser, policy),
     )
     reloader = Reloader(
         lambda: load_config(KeyServiceConfig, path),
@@ -277,15 +281,20 @@ async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> No
     if config.metrics:
         service.metrics = key_metrics(log, near=near, audit=audit, reloader=reloader)
     reloader.listen()
-    await server.start()
-    _follow(config, gateway, near, log)
+    servers = _servers(config, service, PolicyDesk(record, authority, log=log), log)
+    for server in servers:
+        await server.start()
+    _follow(config, gateway, policy, near, log)
+    watch = PolicyWatch(gateway, policy, node_name=config.node_name, clock=SystemClock())
+    _start("policy", watch.run_once, log)
     _start("attempts", attempts.run_once, log)
     _start("audit", _keeper(config, audit, gateway, near).run_once, log)
     _start("queue", waiting.run_once, log)
     Notifier().ready(f"{release()}, serving cluster {bundle.cluster_id.hex()[:16]}")
     log.event("serving", cluster=bundle.cluster_id.hex(), socket=str(config.socket))
     log.event("stopping", signal=await wait_for_stop())
-    await server.stop()
+    for server in servers:
+        await server.stop()
     service.close()
     audit.append("stopped")
     audit.sync()
@@ -302,21 +311,58 @@ def _keeper(config: KeyServiceConfig, audit: AuditLog, gateway: ApiGateway, near
     return HeadKeeper(
         audit,
         node=config.node_name,
-        signer=HeadSigner.at(config.tcti) if config.tcti else None,
+        signer=HeadSigner.at(config.tcti, lock_directory=config.tpm_lock_directory),
         gateway=gateway,
         identities=near.caches[IDENTITIES],
         clock=SystemClock(),
     )
 
 
+def _servers(config: KeyServiceConfig, service: KeyService, desk: PolicyDesk, log: Log) -> tuple[SocketServer, ...]:
+    """Return the two sockets: one for the join service, and one for root alone."""
+    user = _join_user(config.join_user)
+
+    def refused(uid: int) -> None:
+        log.event("caller_refused", user=uid)
+
+    async def tell(data: bytes) -> bytes:
+        return await asyncio.to_thread(desk.answer, data)
+
+    joins = SocketServer(
+        config.socket,
+        handler=service.handle,
+        allowed=frozenset({0, user.pw_uid}),
+        group=user.pw_gid,
+        refused=refused,
+    )
+    root = frozenset({0, os.geteuid()})
+    return joins, SocketServer(config.policy_socket, handler=tell, allowed=root, refused=refused)
+
+
+def _record(config: KeyServiceConfig, bundle: KeyBundle) -> PolicyRecord:
+    key = RecordKey(
+        key=policy_record_key(bundle.master, bundle.cluster_id),
+        cluster_id=bundle.cluster_id,
+        node_name=config.node_name,
+    )
+    counter = TpmCounter(config.tcti, lock_directory=config.tpm_lock_directory)
+    return PolicyRecord(RecordFiles(config.state_directory), counter, key)
+
+
 def _releaser(
-    config: KeyServiceConfig, bundle: KeyBundle, ca: ClusterCa, gateway: ApiGateway, near: NearPolicy
+    config: KeyServiceConfig,
+    bundle: KeyBundle,
+    ca: ClusterCa,
+    gateway: ApiGateway,
+    *,
+    policy: LivePolicy,
+    near: NearPolicy,
 ) -> Releaser:
     return Releaser(
         bundle=bundle,
         facts=_facts(config),
         ca=ca,
-        policy=LivePolicy(gateway, lock_register=config.lock_register),
+        policy=policy,
         writer=StatusWriter(gateway),
         demands=_demands(config),
         clock=SystemClock(),
@@ -336,11 +382,13 @@ def _facts(config: KeyServiceConfig) -> ClusterFacts:
     return ClusterFacts(kubernetes_version=config.kubernetes_version, api_endpoint=config.api_endpoint)
 
 
-def _reattester(config: KeyServiceConfig, bundle: KeyBundle, gateway: ApiGateway, releaser: Releaser) -> Reattester:
+def _reattester(
+    config: KeyServiceConfig, bundle: KeyBundle, gateway: ApiGateway, releaser: Releaser, policy: LivePolicy
+) -> Reattester:
     return Reattester(
         cluster_id=bundle.cluster_id,
         take=releaser.take,
-        policy=LivePolicy(gateway, lock_register=config.lock_register),
+        policy=policy,
         writer=StatusWriter(gateway),
         demands=lambda: releaser.demands,
         clock=SystemClock(),
@@ -373,11 +421,11 @@ def _join_user(name: str) -> pwd.struct_passwd:
         ) from error
 
 
-def _follow(config: KeyServiceConfig, gateway: ApiGateway, near: NearPolicy, log: Log) -> None:
+def _follow(config: KeyServiceConfig, gateway: ApiGateway, policy: LivePolicy, near: NearPolicy, log: Log) -> None:
     """Keep the near view, and set identities to `Joined` as their Nodes appear; each watch in a thread of its own."""
     watcher = NodeWatcher(
         gateway,
-        LivePolicy(gateway, lock_register=config.lock_register),
+        policy,
         StatusWriter(gateway),
         own_name=config.node_name,
         joined=lambda name: log.event("joined", node=name),

@@ -15,9 +15,9 @@ from .attempts import (
     plan_attempts,
     render_event,
 )
-from .gateway import ATTEMPTS, IDENTITIES, PROFILES, ApiGateway, Gateway, ObjectWriter, Reader
+from .gateway import ATTEMPTS, IDENTITIES, POLICIES, PROFILES, ApiGateway, Gateway, ObjectWriter, Reader
 from .http import Credential, CredentialFiles
-from .live import LivePolicy, Registration, Snapshot, StatusChange, StatusWriter
+from .live import Guard, Judged, LivePolicy, Registration, Snapshot, StatusChange, StatusWriter
 from .near import NearPolicy, ObjectCache
 from .nodes import ADMITTED, JOINED, NodeWatcher, newly_joined
 from .waiting import CLAIM, Arrival, WaitingPlan, WaitingRoom, plan_waiting, render_waiting
@@ -29,6 +29,7 @@ __all__ = [
     "CLAIM",
     "IDENTITIES",
     "JOINED",
+    "POLICIES",
     "PROFILES",
     "STRANGER",
     "ApiGateway",
@@ -40,6 +41,8 @@ __all__ = [
     "Credential",
     "CredentialFiles",
     "Gateway",
+    "Guard",
+    "Judged",
     "LivePolicy",
     "NearPolicy",
     "NodeWatcher",

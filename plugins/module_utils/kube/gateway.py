@@ -23,6 +23,7 @@ GROUP = "attested-kubernetes.dev"
 VERSION = "v1alpha1"
 ATTEMPTS = "joinattempts"
 IDENTITIES = "nodeidentities"
+POLICIES = "attestationpolicies"
 PROFILES = "measurementprofiles"
 
 _PAGE = 500

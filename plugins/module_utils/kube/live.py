@@ -3,26 +3,57 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The policy in force as the live API says it: one snapshot a decision, read linearizably (design 5).
 
-`LivePolicy` implements `policy.PolicyInForce`. A read that fails raises, so the decision is no; an object that cannot
-be understood fails the whole reading, because the one that it hides may be a revocation.
+A read that fails raises, so the decision is no; an object that cannot be understood fails the whole reading, because
+the one that it hides may be a revocation. What the API says counts only as far as the site's signed policy names it
+and this control plane's own record of it allows (`Guard`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ApiError
-from ..policy import API_VERSION, IDENTITY_KIND, PROFILE_KIND, SitePolicy, parse_objects, register_selection
+from ..policy import (
+    API_VERSION,
+    IDENTITY_KIND,
+    POLICY_NAME,
+    PROFILE_KIND,
+    Admission,
+    SignedPolicy,
+    parse_objects,
+    register_selection,
+    require_revocations,
+)
 from ..reasons import Reason
-from .gateway import IDENTITIES, PROFILES
+from .gateway import IDENTITIES, POLICIES, PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ..policy import Manifests, MeasurementProfile, NodeIdentity
+    from ..policy import ClusterPolicy, Manifests, MeasurementProfile, NodeIdentity
+    from ..system import Clock
     from .gateway import Gateway, Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The verified policy; ``revoked`` are all keys seen revoked, ``missing`` those that it does not sign itself."""
+
+    policy: ClusterPolicy
+    revoked: frozenset[str]
+    missing: frozenset[str]
+
+
+class Guard(Protocol):
+    """Says whether an object is the policy in force; `keys` gives the one with a record outside etcd."""
+
+    def judge(self, document: Mapping[str, Any] | None) -> Judged:
+        """Return the policy that ``document`` says; raises POLICY_…, for everyone."""
+
+    def note_revoked(self, revoked: Iterable[str]) -> None:
+        """Remember that these endorsement keys were revoked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +69,31 @@ class Registration:
     superseded: int = 0
 
 
-class Snapshot(SitePolicy):
-    """The policy as of one read; also a `PolicyInForce`."""
+class Snapshot(SignedPolicy):
+    """What counts for one machine as of one read; also a `PolicyInForce`."""
 
     def __init__(
-        self, profiles: Iterable[MeasurementProfile], registrations: Iterable[Registration], *, lock_register: int
+        self,
+        judged: Judged,
+        *,
+        profiles: Iterable[MeasurementProfile],
+        registrations: Iterable[Registration],
+        ek_sha256: str,
+        now: datetime,
+        lock_register: int,
     ) -> None:
         """Keep what was read."""
         self.registrations = tuple(registrations)
-        identities = [one.identity for one in self.registrations]
-        super().__init__(profiles=profiles, identities=identities, lock_register=lock_register)
+        self.policy = judged.policy
+        super().__init__(
+            policy=judged.policy,
+            revoked=judged.revoked,
+            profiles=profiles,
+            identities=[one.identity for one in self.registrations],
+            ek_sha256=ek_sha256,
+            now=now,
+            lock_register=lock_register,
+        )
 
     def registration_for(self, ek_sha256: str) -> Registration:
         """Return the registration of an approved identity; raises as `PolicyInForce.identity_for` does."""
@@ -58,33 +104,47 @@ class Snapshot(SitePolicy):
 class LivePolicy:
     """The policy in force, asked of the API each time."""
 
-    def __init__(self, gateway: Reader, *, lock_register: int = 15) -> None:
-        """Ask through ``gateway``; ``lock_register`` is quoted beside the profiles' registers."""
+    def __init__(self, gateway: Reader, guard: Guard, *, clock: Clock, lock_register: int = 15) -> None:
+        """Ask through ``gateway``, believe as far as ``guard`` does; ``lock_register`` is always quoted."""
         self._gateway = gateway
+        self._guard = guard
+        self._clock = clock
         self._lock_register = lock_register
-        self._parsed: dict[str, tuple[str, Manifests]] = {}
+        self._parsed: dict[str, tuple[Mapping[str, Any], Manifests]] = {}
 
     def snapshot(self) -> Snapshot:
-        """Return identities and profiles as they are now; raises API_UNAVAILABLE, MANIFEST_INVALID."""
-        return self._snapshot(self._gateway.objects(IDENTITIES))
+        """Return what counts of all objects, exceptions aside, which are one machine's; raises as `snapshot_for`."""
+        judged = self._judged()
+        registrations = self.registrations()
+        self._note(registrations, judged)
+        return self._snapshot(judged, registrations, ek_sha256="")
 
     def snapshot_for(self, ek_sha256: str) -> Snapshot:
         """Return all that decides about one machine as it is now: what shares its key, or its node's name.
 
-        Two small reads instead of one that grows with the cluster; raises as `snapshot`.
+        Two small reads instead of one that grows with the cluster. A revocation among them is recorded first. Raises
+        API_UNAVAILABLE, MANIFEST_INVALID, and what the guard raises.
         """
+        judged = self._judged()
         found = {}
         for one in self._gateway.objects(IDENTITIES, where={"spec.ekSha256": ek_sha256}):
             found[one["metadata"]["name"]] = one
         for name in {one["spec"]["nodeName"] for one in found.values()}:
             for one in self._gateway.objects(IDENTITIES, where={"spec.nodeName": name}):
                 found[one["metadata"]["name"]] = one
-        return self._snapshot(tuple(found.values()))
+        registrations = self._registrations(found.values())
+        self._note(registrations, judged)
+        return self._snapshot(judged, registrations, ek_sha256=ek_sha256)
 
-    def _snapshot(self, objects: tuple[Mapping[str, Any], ...]) -> Snapshot:
-        identities = [self._parse(document, IDENTITY_KIND).identities[0] for document in objects]
-        registrations = [_registration(one, raw) for one, raw in zip(identities, objects, strict=True)]
-        return Snapshot(self.profiles(), registrations, lock_register=self._lock_register)
+    def _snapshot(self, judged: Judged, registrations: Iterable[Registration], *, ek_sha256: str) -> Snapshot:
+        return Snapshot(
+            judged,
+            profiles=self._profiles(),
+            registrations=registrations,
+            ek_sha256=ek_sha256,
+            now=self._clock.now(),
+            lock_register=self._lock_register,
+        )
 
     def holders_of(self, node_name: str) -> tuple[str, ...]:
         """Return the identities that are, or were, this node, as of now."""
@@ -96,25 +156,66 @@ class LivePolicy:
         return self.snapshot_for(ek_sha256).identity_for(ek_sha256)
 
     def profiles(self) -> tuple[MeasurementProfile, ...]:
-        """Return every profile, as of now."""
-        return tuple(self.parse_profile(document) for document in self._gateway.objects(PROFILES))
+        """Return every profile that counts, exceptions aside, as of now."""
+        policy = self._judged().policy
+        return tuple(one for one in self._profiles() if policy.names_profile(one))
+
+    def registrations(self) -> tuple[Registration, ...]:
+        """Return every identity as it is now, whether it counts or not; raises API_UNAVAILABLE, MANIFEST_INVALID."""
+        return self._registrations(self._gateway.objects(IDENTITIES))
+
+    def settle_revocations(self) -> ClusterPolicy:
+        """Record every revocation that the API's objects say, and return the policy in force.
+
+        Raises POLICY_ROLLED_BACK where one that was seen before is gone, and what the guard raises.
+        """
+        self._guard.note_revoked(self._revoked_objects())
+        return self._judged().policy
+
+    def selection(self) -> tuple[int, ...]:
+        """Return the registers to quote as of now: those of each profile that counts for a machine, and the lock's."""
+        policy = self._judged().policy
+        excepted = {one.profile.name for one in policy.exceptions}
+        counting = [one for one in self._profiles() if policy.names_profile(one) or one.name in excepted]
+        return register_selection(counting, lock_register=self._lock_register)
+
+    def _judged(self) -> Judged:
+        documents = [one for one in self._gateway.objects(POLICIES) if one["metadata"]["name"] == POLICY_NAME]
+        judged = self._guard.judge(documents[0] if documents else None)
+        if judged.missing:
+            require_revocations(judged.missing, self._revoked_objects())
+        return judged
+
+    def _revoked_objects(self) -> frozenset[str]:
+        objects = self._gateway.objects(IDENTITIES, where={"spec.admission": Admission.REVOKED.value})
+        return frozenset(one.identity.ek_sha256 for one in self._registrations(objects))
+
+    def _note(self, registrations: Iterable[Registration], judged: Judged) -> None:
+        banned = {one.identity.ek_sha256 for one in registrations if one.identity.admission is Admission.REVOKED}
+        if not banned <= judged.revoked:
+            self._guard.note_revoked(banned)
+
+    def _registrations(self, objects: Iterable[Mapping[str, Any]]) -> tuple[Registration, ...]:
+        return tuple(_registration(self._parse(raw, IDENTITY_KIND).identities[0], raw) for raw in objects)
 
     def parse_profile(self, document: Mapping[str, Any]) -> MeasurementProfile:
         """Return the profile that an object says; raises MANIFEST_INVALID."""
         return self._parse(document, PROFILE_KIND).profiles[0]
 
-    def selection(self) -> tuple[int, ...]:
-        """Return the registers to quote, as of now."""
-        return register_selection(self.profiles(), lock_register=self._lock_register)
+    def _profiles(self) -> tuple[MeasurementProfile, ...]:
+        return tuple(self.parse_profile(document) for document in self._gateway.objects(PROFILES))
 
     def _parse(self, document: Mapping[str, Any], kind: str) -> Manifests:
-        """Return what an object says; each of its revisions is read once."""
-        name, revision = _place(document, kind), document["metadata"].get("resourceVersion", "")
+        """Return what an object says; the same content is read once.
+
+        Compared by content, not by resourceVersion: an etcd from a snapshot gives the same version out again.
+        """
+        name = _place(document, kind)
         known = self._parsed.get(name)
-        if known is not None and revision and known[0] == revision:
+        if known is not None and known[0] == document:
             return known[1]
         parsed = parse_objects([(name, {**document, "apiVersion": API_VERSION, "kind": kind})])
-        self._parsed[name] = (revision, parsed)
+        self._parsed[name] = (document, parsed)
         return parsed
 
 
@@ -134,6 +235,7 @@ class StatusChange:
     attested_at: datetime | None = None
     profile: str = ""
     posture: str = ""
+    registers: Mapping[int, bytes] | None = None
     issued: int = 0
     superseded: int = 0
     key_sha256: str = ""
@@ -152,6 +254,10 @@ class StatusChange:
                 "profile": self.profile,
                 "posture": self.posture,
             }
+            if self.registers:
+                document["lastAttestation"]["registers"] = [
+                    {"pcr": pcr, "sha256": value.hex()} for pcr, value in sorted(self.registers.items())
+                ]
             document["tpm"] = {
                 "clock": self.clock,
                 "resetCount": self.reset_count,

@@ -5,8 +5,8 @@
 
 A decision from memory may be old. So it is not believed until it is known to hold *now*:
 
-1. `confirm`: the profile that allowed the machine is still what it was (one read of one object by etcd's quorum,
-   shared by all who asked before it began).
+1. `confirm`: the signed policy and the profile that allowed the machine are still what they were (one read each of one
+   object by etcd's quorum, shared by all who asked before it began).
 2. The identity's status is written by compare-and-set on the revision that was judged: a revocation in between is a
    conflict.
 3. `settle`: the watch has delivered that very write. Changes of one kind come in their order, so everything that
@@ -23,18 +23,20 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ApiError
+from ..policy import POLICY_NAME
 from ..reasons import Reason
-from .gateway import IDENTITIES, PROFILES
+from .gateway import IDENTITIES, POLICIES, PROFILES
 from .live import LivePolicy
 from .shared import SharedReads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..system import Clock
     from .gateway import Gateway
-    from .live import Snapshot
+    from .live import Guard, Snapshot
 
-INDEXED = ("spec.ekSha256", "spec.nodeName")
+INDEXED = ("spec.ekSha256", "spec.nodeName", "spec.admission")
 FOLLOW_SECONDS = 240
 SETTLE_SECONDS = 2.0
 
@@ -147,12 +149,23 @@ class NearReader:
 class NearPolicy:
     """What `LivePolicy` answers, from memory, with what makes a decision from it hold now."""
 
-    def __init__(self, gateway: Gateway, *, lock_register: int = 15, settle_seconds: float = SETTLE_SECONDS) -> None:
-        """Follow identities and profiles through ``gateway``; each cache's `follow` needs a thread of its own."""
-        self.caches = {plural: ObjectCache(gateway, plural) for plural in (IDENTITIES, PROFILES)}
-        self._policy = LivePolicy(NearReader(gateway, self.caches), lock_register=lock_register)
+    def __init__(
+        self,
+        gateway: Gateway,
+        guard: Guard,
+        *,
+        clock: Clock,
+        lock_register: int = 15,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
+        """Follow all that decides through ``gateway``; each cache's `follow` needs a thread of its own."""
+        self.caches = {plural: ObjectCache(gateway, plural) for plural in (IDENTITIES, POLICIES, PROFILES)}
+        reader = NearReader(gateway, self.caches)
+        self._policy = LivePolicy(reader, guard, clock=clock, lock_register=lock_register)
+        self._guard = guard
         self._settle_seconds = settle_seconds
         self._profile = SharedReads(lambda name: gateway.object(PROFILES, name))
+        self._signed = SharedReads(lambda name: gateway.object(POLICIES, name))
 
     def snapshot_for(self, ek_sha256: str) -> Snapshot:
         """Return all that decides about one machine, as last heard; raises API_UNAVAILABLE, MANIFEST_INVALID."""
@@ -163,7 +176,12 @@ class NearPolicy:
         return self._policy.selection()
 
     def confirm(self, snapshot: Snapshot, profile: str) -> None:
-        """Return if ``profile`` is now what it was in ``snapshot``; raises API_CONFLICT where it is not."""
+        """Return if the policy and ``profile`` are now what they were in ``snapshot``; else raises API_CONFLICT.
+
+        Also what the guard raises.
+        """
+        if self._guard.judge(self._signed.read(POLICY_NAME)).policy != snapshot.policy:
+            raise ApiError("the signed policy has changed meanwhile", reason=Reason.API_CONFLICT)
         document = self._profile.read(profile)
         was = [one for one in snapshot.profiles() if one.name == profile]
         if document is None or self._policy.parse_profile(document) not in was:

@@ -78,7 +78,7 @@ class NodeWatcher:
             self._settle(nodes)
 
     def _settle(self, nodes: frozenset[str]) -> None:
-        found = newly_joined(self._policy.snapshot().registrations, nodes, own_name=self._own_name)
+        found = newly_joined(self._policy.registrations(), nodes, own_name=self._own_name)
         for registration in found:
             self._writer.write(registration, StatusChange(phase=JOINED))
             self._joined(registration.identity.node_name)

@@ -18,6 +18,7 @@ from .node import JoinMaterial, Worker
 from .operation import Machine, Step
 from .phases import INIT_PHASES, JOIN_PHASES, Phase
 from .plan import Plan
+from .policy_record import run_record, run_record_info
 from .reset import Reset, ResetPlan
 from .spec import ClusterSpec, KubernetesPaths, NodeSpec, is_node_name
 
@@ -58,4 +59,6 @@ __all__ = [
     "run_cluster",
     "run_info",
     "run_objects",
+    "run_record",
+    "run_record_info",
 ]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _IDENTITIES = "nodeidentities.attested-kubernetes.dev"
 _PENDING, _REVOKED = "Pending", "Revoked"
 _CLAIM = "attested-kubernetes.dev/claims-node"
+_POLICIES = "attestationpolicies.attested-kubernetes.dev"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _BOOTSTRAPPER = "system:node-bootstrapper"
 _AUTO_APPROVAL = ("system:certificates.k8s.io:certificatesigningrequests:", "system:node-bootstrapper")
@@ -31,6 +32,7 @@ class ClusterView:
     bootstrap_tokens: tuple[str, ...]
     auto_approval_bindings: tuple[str, ...]
     anonymous_bindings: tuple[str, ...]
+    policy: dict[str, Any] = field(default_factory=dict)
 
     def as_result(self) -> dict[str, Any]:
         """Return plain values for a module's result."""
@@ -41,6 +43,7 @@ class ClusterView:
             "bootstrap_tokens": list(self.bootstrap_tokens),
             "auto_approval_bindings": list(self.auto_approval_bindings),
             "anonymous_bindings": list(self.anonymous_bindings),
+            "policy": self.policy,
         }
 
 
@@ -51,8 +54,9 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
         "--all-namespaces",
     )
     kinds = _by_kind(everything)
-    known = any(one["metadata"]["name"] == _IDENTITIES for one in kinds.get("CustomResourceDefinition", ()))
-    identities = kubectl.read((_IDENTITIES,)) if known else []
+    known = {one["metadata"]["name"] for one in kinds.get("CustomResourceDefinition", ())}
+    identities = kubectl.read((_IDENTITIES,)) if _IDENTITIES in known else []
+    policies = kubectl.read((_POLICIES,)) if _POLICIES in known else []
     tokens = kubectl.read(("secrets",), "--all-namespaces", "--field-selector=type=bootstrap.kubernetes.io/token")
     bindings = [*kinds.get("ClusterRoleBinding", ()), *kinds.get("RoleBinding", ())]
     return ClusterView(
@@ -62,6 +66,7 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
         bootstrap_tokens=_names(tokens),
         auto_approval_bindings=_names(one for one in bindings if _opens_a_door(one)),
         anonymous_bindings=_names(one for one in bindings if _names_anonymous(one)),
+        policy=_policy(policies, identities),
     )
 
 
@@ -113,6 +118,30 @@ def _row(name: str, node: dict[str, Any] | None, identity: dict[str, Any] | None
         "posture": ours.get("lastAttestation", {}).get("posture", ""),
         "attested": ours.get("lastAttestation", {}).get("time", ""),
         "known_by": spec.get("knownBy", ""),
+    }
+
+
+def _policy(policies: Iterable[dict[str, Any]], identities: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a person wants to know of the policy in force; empty without one. Its signature is not looked at."""
+    found = next((one for one in policies if one["metadata"]["name"] == "cluster"), None)
+    if found is None:
+        return {}
+    names = {one["spec"]["ekSha256"]: one["spec"].get("nodeName", "") for one in identities}
+    spec, seen = found["spec"], found.get("status", {}).get("seenBy", {})
+    return {
+        "generation": spec["generation"],
+        "profiles": [one["name"] for one in spec["profiles"]],
+        "revoked": len(spec["revoked"]),
+        "exceptions": [
+            {
+                "profile": one["profile"]["name"],
+                "nodes": [names.get(ek, ek) for ek in one["machines"]],
+                "until": one["expires"],
+                "why": one["why"],
+            }
+            for one in spec["exceptions"]
+        ],
+        "seen_by": {name: said.get("generation", 0) for name, said in sorted(seen.items())},
     }
 
 

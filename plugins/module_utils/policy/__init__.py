@@ -16,6 +16,16 @@ from .assertions import (
     Lockdown,
     failed_assertions,
 )
+from .cluster import (
+    POLICY_KIND,
+    POLICY_NAME,
+    ClusterPolicy,
+    NamedDigest,
+    PolicyException,
+    identity_sha256,
+    plan_policy,
+    profile_sha256,
+)
 from .decision import EventDeviation, MeasurementMismatch, RegisterDeviation, Verdict, decide, event_deviations
 from .documents import parse_documents, render_document
 from .facts import BootFacts, boot_options, given_options
@@ -29,7 +39,7 @@ from .identity import (
     identity_name,
     inherited_disk,
 )
-from .in_force import PolicyInForce, SitePolicy, register_selection
+from .in_force import PolicyInForce, SignedPolicy, SitePolicy, register_selection
 from .learn import DEFAULT_REGISTERS, learn_profile
 from .manifest import (
     API_VERSION,
@@ -44,6 +54,8 @@ from .manifest import (
 from .merge import Difference, differences, merge_profiles
 from .presets import STRICT_REGISTERS, Preset, learn_preset, preset_registers
 from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
+from .record import Seen, adopt, follow, missing_revocations, require_revocations, rolled_back
+from .signature import MAX_REVOKED, sign_policy, verify_policy
 
 __all__ = [
     "API_VERSION",
@@ -54,6 +66,9 @@ __all__ = [
     "IDENTITY_KIND",
     "IMAGE_REGISTER",
     "KERNEL_REGISTER",
+    "MAX_REVOKED",
+    "POLICY_KIND",
+    "POLICY_NAME",
     "PROFILE_KIND",
     "REVOKED_LABEL",
     "SECURE_BOOT_REGISTER",
@@ -62,6 +77,7 @@ __all__ = [
     "AllowedValue",
     "Assertions",
     "BootFacts",
+    "ClusterPolicy",
     "Difference",
     "EventDeviation",
     "FailedAssertion",
@@ -71,32 +87,46 @@ __all__ = [
     "MeasuredEvent",
     "MeasurementMismatch",
     "MeasurementProfile",
+    "NamedDigest",
     "NodeIdentity",
+    "PolicyException",
     "PolicyInForce",
     "Posture",
     "Preset",
     "RegisterDeviation",
     "Role",
+    "Seen",
+    "SignedPolicy",
     "SitePolicy",
     "TpmRecord",
     "Verdict",
+    "adopt",
     "boot_options",
     "decide",
     "differences",
     "event_deviations",
     "failed_assertions",
     "find_identity",
+    "follow",
     "given_options",
     "identity_name",
+    "identity_sha256",
     "inherited_disk",
     "learn_preset",
     "learn_profile",
     "merge_profiles",
+    "missing_revocations",
     "parse_documents",
     "parse_objects",
+    "plan_policy",
     "preset_registers",
+    "profile_sha256",
     "register_selection",
     "render_document",
     "render_identity",
     "render_profile",
+    "require_revocations",
+    "rolled_back",
+    "sign_policy",
+    "verify_policy",
 ]

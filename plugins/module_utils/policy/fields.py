@@ -142,6 +142,20 @@ class Fields:
             yield place
             place.finish()
 
+    def digests(self, name: str, *, limit: int) -> tuple[str, ...]:
+        """Return a list of SHA-256 digests, each as 64 lower-case hex digits and once."""
+        value = self.take(name)
+        if not isinstance(value, list) or len(value) > limit:
+            self.note(f"{name}: expected a list of at most {limit} entries, got {_kind(value)}")
+            return ()
+        wrong = [one for one in value if not isinstance(one, str) or not _SHA256_HEX.fullmatch(one)]
+        if wrong:
+            self.note(f"{name}: expected 64 lower-case hex digits, got {_kind(wrong[0])}")
+            return ()
+        if len(set(value)) != len(value):
+            self.note(f"{name}: expected each digest once")
+        return tuple(value)
+
     def finish(self) -> None:
         """Note every member that nobody asked for."""
         for name in sorted(self._members):

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from .identity import find_identity
+from ..errors import PolicyError
+from ..reasons import Reason
+from .identity import Role, find_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
+    from .cluster import ClusterPolicy
     from .identity import NodeIdentity
     from .profile import MeasurementProfile
 
@@ -55,6 +59,53 @@ class SitePolicy:
     def selection(self) -> tuple[int, ...]:
         """Return the registers to quote, ascending."""
         return register_selection(self._profiles, lock_register=self._lock_register)
+
+
+class SignedPolicy(SitePolicy):
+    """What of a cluster's objects counts for one machine under the signed policy; also a `PolicyInForce`.
+
+    ``revoked`` are all revocations known, those of the policy and those that were seen in other ways.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: ClusterPolicy,
+        revoked: frozenset[str],
+        profiles: Iterable[MeasurementProfile],
+        identities: Iterable[NodeIdentity],
+        ek_sha256: str,
+        now: datetime,
+        lock_register: int = 15,
+    ) -> None:
+        """Keep the profiles that the policy names, or excepts for the machine with this endorsement key."""
+        counting = [one for one in profiles if policy.names_profile(one) or policy.excepted(one, ek_sha256, now=now)]
+        super().__init__(profiles=counting, identities=identities, lock_register=lock_register)
+        self._policy = policy
+        self._revoked = revoked | frozenset(policy.revoked)
+
+    def identity_for(self, ek_sha256: str) -> NodeIdentity:
+        """Return the approved identity of an endorsement key.
+
+        1. The key was never revoked, whatever objects there are now. IDENTITY_REVOKED
+        2. One approved identity has it. IDENTITY_UNKNOWN, IDENTITY_REVOKED, IDENTITY_AMBIGUOUS, IDENTITY_REFUSED
+        3. A control plane is one that the site signed. IDENTITY_UNSIGNED
+        """
+        if ek_sha256 in self._revoked:  # 1
+            raise PolicyError(
+                f"expected an endorsement key that was never revoked, {ek_sha256} was", reason=Reason.IDENTITY_REVOKED
+            )
+        identity = super().identity_for(ek_sha256)  # 2
+        if identity.ek_sha256 in self._revoked:
+            raise PolicyError(
+                f"expected a machine that was never revoked, {identity.node_name} was", reason=Reason.IDENTITY_REVOKED
+            )
+        if identity.role is Role.CONTROL_PLANE and not self._policy.names_control_plane(identity):  # 3
+            raise PolicyError(
+                f"expected the identity of the control plane {identity.node_name} in the signed policy, it is not",
+                reason=Reason.IDENTITY_UNSIGNED,
+            )
+        return identity
 
 
 def register_selection(profiles: Iterable[MeasurementProfile], *, lock_register: int) -> tuple[int, ...]:

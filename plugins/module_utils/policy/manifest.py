@@ -43,7 +43,7 @@ MAX_WORD = 256
 MAX_GENERATION = 1 << 40
 
 _VERSION = re.compile(r"[!-~]{0,64}[0-9][!-~]{0,64}")
-_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
 
 
@@ -94,7 +94,7 @@ def _envelope(fields: Fields) -> str:
 
 
 def _object_name(fields: Fields) -> str:
-    return fields.mapping("metadata").matching("name", _OBJECT_NAME, "a DNS name in lower case")
+    return fields.mapping("metadata").matching("name", OBJECT_NAME, "a DNS name in lower case")
 
 
 def _identity(fields: Fields, name: str) -> NodeIdentity:

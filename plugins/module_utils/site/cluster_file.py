@@ -19,6 +19,15 @@ _HEADER = "---\n# Written by attested.kubernetes.secrets. Public; commit it. Eve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyMark:
+    """The policy that the site signed last: generation, digest of its content (hex), all keys ever revoked."""
+
+    generation: int = 0
+    content_sha256: str = ""
+    revoked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFile:
     """The public facts: cluster id and measurement salt (32 bytes each), join CA and policy key (PEM)."""
 
@@ -26,17 +35,24 @@ class ClusterFile:
     measurement_salt: bytes
     join_ca: bytes
     policy_key: bytes
+    policy: PolicyMark = PolicyMark()
 
 
 def render(cluster: ClusterFile) -> bytes:
     """Return the file's bytes; equal facts give equal bytes."""
-    body = {
+    body: dict[str, Any] = {
         "version": VERSION,
         "cluster_id": cluster.cluster_id.hex(),
         "measurement_salt": cluster.measurement_salt.hex(),
         "join_ca": cluster.join_ca.decode("ascii"),
         "policy_key": cluster.policy_key.decode("ascii"),
     }
+    if cluster.policy.generation:
+        body["policy"] = {
+            "generation": cluster.policy.generation,
+            "content_sha256": cluster.policy.content_sha256,
+            "revoked": list(cluster.policy.revoked),
+        }
     text: str = yaml.dump(body, Dumper=_block_dumper(), sort_keys=False, default_flow_style=False)
     return (_HEADER + text).encode()
 
@@ -55,6 +71,7 @@ def parse(data: bytes) -> ClusterFile:
         measurement_salt=bytes.fromhex(body["measurement_salt"]),
         join_ca=body["join_ca"].encode("ascii"),
         policy_key=body["policy_key"].encode("ascii"),
+        policy=_mark(body.get("policy")),
     )
 
 
@@ -66,7 +83,9 @@ def _problems(body: Any) -> list[str]:
         problems.append(f"expected version {VERSION}, got {body.get('version')!r}")
     problems += [f"expected {name} as 64 hex digits" for name in _HEX_FIELDS if not _is_id(body.get(name))]
     problems += [f"expected {name} in PEM" for name in _PEM_FIELDS if not _is_pem(body.get(name))]
-    unknown = sorted(set(body) - {"version", *_HEX_FIELDS, *_PEM_FIELDS}, key=str)
+    if not _is_mark(body.get("policy")):
+        problems.append("expected policy as generation, content_sha256 and revoked")
+    unknown = sorted(set(body) - {"version", "policy", *_HEX_FIELDS, *_PEM_FIELDS}, key=str)
     return problems + [f"unknown field {name}" for name in unknown]
 
 
@@ -79,6 +98,27 @@ def _is_id(value: Any) -> bool:
         return isinstance(value, str) and len(binascii.unhexlify(value)) == _ID_BYTES
     except (binascii.Error, ValueError):
         return False
+
+
+def _is_mark(value: Any) -> bool:
+    if value is None:
+        return True
+    return (
+        isinstance(value, dict)
+        and set(value) == {"generation", "content_sha256", "revoked"}
+        and isinstance(value["generation"], int)
+        and value["generation"] > 0
+        and isinstance(value["revoked"], list)
+        and all(map(_is_id, (value["content_sha256"], *value["revoked"])))
+    )
+
+
+def _mark(value: Any) -> PolicyMark:
+    if value is None:
+        return PolicyMark()
+    return PolicyMark(
+        generation=value["generation"], content_sha256=value["content_sha256"], revoked=tuple(value["revoked"])
+    )
 
 
 def _is_pem(value: Any) -> bool:

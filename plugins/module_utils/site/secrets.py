@@ -70,14 +70,15 @@ def apply(site: Site, wanted: SecretsPlan, *, name: str, vault: Vault, clock: Cl
     if not wanted.missing:
         return parse(read_bytes(site.cluster_file))
     join_ca = make_join_ca(name, now=clock.now())
+    policy_private, policy_public = _new_policy_key()
     bundle = make_bundle(
         master=generate_master_secret(random),
         measurement_salt=generate_measurement_salt(random),
         join_ca_key=SecretBytes(join_ca.private_key),
         join_ca_certificate=join_ca.certificate,
+        policy_key=policy_public,
     )
-    policy_private, policy_public = _new_policy_key()
-    public = _public_facts(bundle, policy_public)
+    public = _public_facts(bundle)
     write_atomic(site.master_secret, vault.encrypt(bundle.master.to_json()))
     write_atomic(site.join_ca_key, vault.encrypt(join_ca.private_key))
     write_atomic(site.policy_key, vault.encrypt(policy_private))
@@ -95,18 +96,19 @@ def load(site: Site, vault: Vault) -> KeyBundle:
         measurement_salt=public.measurement_salt,
         join_ca_key=SecretBytes(vault.decrypt(read_bytes(site.join_ca_key))),
         join_ca_certificate=public.join_ca,
+        policy_key=public.policy_key,
         cluster_id=public.cluster_id,
     )
     bundle.require_cluster()
     return bundle
 
 
-def _public_facts(bundle: KeyBundle, policy_key: bytes) -> ClusterFile:
+def _public_facts(bundle: KeyBundle) -> ClusterFile:
     return ClusterFile(
         cluster_id=bundle.cluster_id,
         measurement_salt=bundle.measurement_salt,
         join_ca=bundle.join_ca_certificate,
-        policy_key=policy_key,
+        policy_key=bundle.policy_key,
     )
 
 

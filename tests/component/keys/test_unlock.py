@@ -20,6 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.unlock import main, unlock
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.wrap import KeyPaths, KeyStore, TpmSealer
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
 
 MASTER = MasterSecret(key=SecretBytes(b"k" * 32), salt=SecretBytes(b"s" * 32))
 BUNDLE = make_bundle(
-    master=MASTER, measurement_salt=b"m" * 32, join_ca_key=SecretBytes(b"PEM"), join_ca_certificate=b"PEM"
+    master=MASTER,
+    measurement_salt=b"m" * 32,
+    join_ca_key=SecretBytes(b"PEM"),
+    join_ca_certificate=b"PEM",
+    policy_key=POLICY_KEY,
 )
 
 

@@ -46,6 +46,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identit
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
+from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -76,6 +77,7 @@ def bundle(ca: JoinCa = JOIN_CA, salt: bytes = b"m" * 32) -> KeyBundle:
         measurement_salt=salt,
         join_ca_key=SecretBytes(ca.private_key),
         join_ca_certificate=ca.certificate,
+        policy_key=POLICY_KEY,
     )
 
 

@@ -24,6 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 
 CANARY = b"canary-canary-canary-canary-0001"
 MASTER = MasterSecret(key=SecretBytes(CANARY), salt=SecretBytes(b"s" * 32))
@@ -36,6 +37,7 @@ def bundle() -> KeyBundle:
         measurement_salt=b"m" * 32,
         join_ca_key=SecretBytes(CANARY),
         join_ca_certificate=b"-----BEGIN CERTIFICATE-----",
+        policy_key=POLICY_KEY,
     )
 
 
@@ -102,7 +104,7 @@ def test_a_bundle_survives_the_wire(bundle: KeyBundle) -> None:
 
 def test_a_bundle_of_another_version_is_refused(bundle: KeyBundle) -> None:
     message = message_class("attested.v1.InitBundle").FromString(bundle.to_bytes())
-    message.version = 2
+    message.version = 1
     with pytest.raises(KeyServiceError) as caught:
         KeyBundle.from_bytes(message.SerializeToString())
     assert caught.value.code == "KEY_BUNDLE_VERSION_UNKNOWN"

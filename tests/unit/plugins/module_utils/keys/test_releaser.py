@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +39,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service i
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller import Teller
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     IDENTITIES,
+    POLICIES,
     PROFILES,
     Attempt,
     LivePolicy,
@@ -51,6 +54,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.system import 
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
+from ansible_collections.attested.kubernetes.tests.support.policy_site import (
+    POLICY_KEY,
+    MemoryCounter,
+    PolicySite,
+    authority_of,
+    record_in,
+)
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -83,6 +93,7 @@ def make_bundle_of_test() -> KeyBundle:
         measurement_salt=b"m" * 32,
         join_ca_key=SecretBytes(ca.private_key),
         join_ca_certificate=ca.certificate,
+        policy_key=POLICY_KEY,
     )
 
 
@@ -117,18 +128,28 @@ class Bed:
         self.gateway = FakeGateway(render_identity(self.identity), render_profile(learned(self.boot)))
         self.clock = StandingClock()
         self.bundle = make_bundle_of_test()
+        self.site = PolicySite(self.bundle.cluster_id)
+        self.record = record_in(Path(tempfile.mkdtemp()), MemoryCounter(), cluster_id=self.bundle.cluster_id)
+        self.authority = authority_of(self.record, cluster_id=self.bundle.cluster_id)
+        self.sign()
+        self.authority.adopt(self.policy)
         self.csr = kubelet_request()
         self.notes: dict[str, str] = {}
         self.releaser = Releaser(
             bundle=self.bundle,
             facts=ClusterFacts(kubernetes_version="1.35.4", api_endpoint="api:6443"),
             ca=make_cluster_ca(),
-            policy=LivePolicy(self.gateway),
+            policy=LivePolicy(self.gateway, self.authority, clock=self.clock),
             writer=StatusWriter(self.gateway),
             demands=Demands(),
             clock=self.clock,
             random=SystemRandom(),
         )
+
+    def sign(self, **changes: Any) -> None:
+        """Let the site sign the profiles that are there now."""
+        self.policy = self.site.sign(self.gateway.objects(PROFILES), **changes)
+        self.gateway.apply(self.policy)
 
     def channel(self) -> Channel:
         spki, nonce = b"k" * 32, b"n" * 32
@@ -266,15 +287,16 @@ def test_one_machine_that_asks_too_often_is_told_when_to_ask_again(bed: Bed) -> 
 
 
 def test_a_near_view_that_refuses_is_asked_again_of_the_api(bed: Bed) -> None:
-    near = NearPolicy(bed.gateway)
-    near.caches[PROFILES]._begin(*bed.gateway.listing(PROFILES))
+    near = NearPolicy(bed.gateway, bed.authority, clock=bed.clock)
+    for plural in (POLICIES, PROFILES):
+        near.caches[plural]._begin(*bed.gateway.listing(plural))
     near.caches[IDENTITIES]._begin((), "100")
     bed.releaser._near = near
     assert bed.release().node_name == "w-1"
 
 
 def test_a_near_view_that_lags_behind_a_revocation_releases_nothing(bed: Bed) -> None:
-    near = NearPolicy(bed.gateway)
+    near = NearPolicy(bed.gateway, bed.authority, clock=bed.clock)
     for plural, cache in near.caches.items():
         cache._begin(*bed.gateway.listing(plural))
     bed.releaser._near = near
@@ -286,7 +308,7 @@ def test_a_near_view_that_lags_behind_a_revocation_releases_nothing(bed: Bed) ->
 
 
 def test_a_near_view_that_lags_behind_a_retired_profile_releases_nothing(bed: Bed) -> None:
-    near = NearPolicy(bed.gateway)
+    near = NearPolicy(bed.gateway, bed.authority, clock=bed.clock)
     for plural, cache in near.caches.items():
         cache._begin(*bed.gateway.listing(plural))
     bed.releaser._near = near
@@ -369,6 +391,64 @@ def test_a_tpm_that_was_put_back_is_refused_until_an_admin_forgets_its_counters(
     assert refused(bed) == "TPM_ROLLED_BACK"
     bed.gateway.forget_tpm(bed.identity.name)
     assert bed.release().node_name == "w-1"
+
+
+# ---- the policy in force
+
+
+def test_without_a_signed_policy_there_is_neither_challenge_nor_release(bed: Bed) -> None:
+    call = bed.exchange()
+    bed.gateway.delete(POLICIES, "cluster")
+    assert refused(bed, *call) == "POLICY_ABSENT"
+    with pytest.raises(AttestedError) as caught:
+        bed.exchange()
+    assert caught.value.code == "POLICY_ABSENT"
+
+
+def test_a_profile_that_nobody_signed_admits_nobody(bed: Bed) -> None:
+    other = PolicySite(bed.bundle.cluster_id)
+    other.generation = 5
+    bed.gateway.apply(other.sign([]))
+    call = bed.exchange()
+    assert refused(bed, *call) == "POLICY_EMPTY"
+
+
+def test_a_policy_for_another_cluster_is_refused(bed: Bed) -> None:
+    call = bed.exchange()
+    bed.gateway.apply(PolicySite(b"o" * 32).sign(bed.gateway.objects(PROFILES)))
+    assert refused(bed, *call) == "POLICY_SIGNATURE"
+
+
+def test_an_older_policy_refuses_everyone_until_the_site_is_applied_again(bed: Bed) -> None:
+    older = bed.policy
+    bed.sign(revoked=["9" * 64])
+    bed.release()
+    call = bed.exchange()
+    bed.gateway.apply(older)
+    assert refused(bed, *call) == "POLICY_ROLLED_BACK"
+    bed.sign(revoked=["9" * 64])
+    assert bed.release().node_name == "w-1"
+
+
+@pytest.mark.parametrize("sign", [True, False], ids=["signed since", "never signed"])
+def test_a_revocation_outlives_its_object(bed: Bed, sign: bool) -> None:
+    document = render_identity(bed.identity)
+    document["spec"]["admission"] = "Revoked"
+    bed.gateway.apply(document)
+    assert refused(bed) == "IDENTITY_REVOKED"
+    if sign:
+        bed.sign(revoked=[bed.identity.ek_sha256])
+    call = bed.exchange()
+    bed.gateway.delete(IDENTITIES, bed.identity.name)
+    bed.gateway.apply(render_identity(bed.identity))
+    assert refused(bed, *call) == ("IDENTITY_REVOKED" if sign else "POLICY_ROLLED_BACK")
+    assert bed.identity.ek_sha256 in bed.record.remembered()
+
+
+def test_the_judged_values_are_kept_for_the_next_policy(bed: Bed) -> None:
+    bed.release()
+    kept = bed.status()["lastAttestation"]["registers"]
+    assert kept == [{"pcr": pcr, "sha256": bed.boot.pcrs[pcr].hex()} for pcr in (0, 4, 7, 9, 11)]
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.wrap import KeyPaths, KeyStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +54,11 @@ class FakeSealer:
 def _bundle(salt: bytes = b"m" * 32) -> KeyBundle:
     master = MasterSecret(key=SecretBytes(CANARY), salt=SecretBytes(b"s" * 32))
     return make_bundle(
-        master=master, measurement_salt=salt, join_ca_key=SecretBytes(CANARY), join_ca_certificate=b"PEM"
+        master=master,
+        measurement_salt=salt,
+        join_ca_key=SecretBytes(CANARY),
+        join_ca_certificate=b"PEM",
+        policy_key=POLICY_KEY,
     )
 
 

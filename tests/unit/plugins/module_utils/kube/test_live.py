@@ -19,7 +19,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     StatusWriter,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import TpmRecord
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
+from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
 
 EK = "ab" * 32
 NAME = f"ek-{EK[:20]}"
@@ -44,13 +46,18 @@ def profile(name: str = "base", **spec: Any) -> dict[str, Any]:
     }
 
 
+def live_of(gateway: FakeGateway) -> LivePolicy:
+    """Return the policy of an API whose profile ``base`` is the site's."""
+    return LivePolicy(gateway, GivenPolicy(profile()), clock=SystemClock())
+
+
 @pytest.fixture
 def gateway() -> FakeGateway:
     return FakeGateway(identity(), profile())
 
 
 def test_it_answers_as_the_api_stands_now(gateway: FakeGateway) -> None:
-    live = LivePolicy(gateway)
+    live = live_of(gateway)
     assert live.identity_for(EK).node_name == "w-1"
     assert [one.name for one in live.profiles()] == ["base"]
     assert live.selection() == (4, 15)
@@ -61,7 +68,7 @@ def test_it_answers_as_the_api_stands_now(gateway: FakeGateway) -> None:
 
 
 def test_a_snapshot_does_not_move(gateway: FakeGateway) -> None:
-    snapshot = LivePolicy(gateway).snapshot()
+    snapshot = live_of(gateway).snapshot()
     gateway.apply(identity(admission="Revoked"))
     assert snapshot.registration_for(EK).identity.node_name == "w-1"
 
@@ -77,7 +84,7 @@ def test_a_snapshot_does_not_move(gateway: FakeGateway) -> None:
 def test_what_cannot_be_read_is_a_refusal(gateway: FakeGateway, prepare: Any, code: str) -> None:
     prepare(gateway)
     with pytest.raises(AttestedError) as caught:
-        LivePolicy(gateway).snapshot().identity_for(EK)
+        live_of(gateway).snapshot().identity_for(EK)
     assert caught.value.code == code
 
 
@@ -97,7 +104,7 @@ def test_a_status_is_written_in_the_apis_words(gateway: FakeGateway) -> None:
         key_sha256="22" * 32,
         expires=moment,
     )
-    live = LivePolicy(gateway)
+    live = live_of(gateway)
     StatusWriter(gateway).write(live.snapshot().registration_for(EK), change)
     assert gateway.status(NAME) == {
         "phase": "Admitted",
@@ -113,7 +120,7 @@ def test_a_status_is_written_in_the_apis_words(gateway: FakeGateway) -> None:
 
 
 def test_a_change_in_between_is_a_conflict(gateway: FakeGateway) -> None:
-    registration = LivePolicy(gateway).snapshot().registration_for(EK)
+    registration = live_of(gateway).snapshot().registration_for(EK)
     gateway.apply(identity(admission="Revoked"))
     with pytest.raises(AttestedError) as caught:
         StatusWriter(gateway).write(registration, StatusChange(phase="Admitted"))
@@ -123,12 +130,12 @@ def test_a_change_in_between_is_a_conflict(gateway: FakeGateway) -> None:
 
 def watcher(gateway: FakeGateway, *, own_name: str = "cp-1") -> tuple[NodeWatcher, list[str]]:
     joined: list[str] = []
-    made = NodeWatcher(gateway, LivePolicy(gateway), StatusWriter(gateway), own_name=own_name, joined=joined.append)
+    made = NodeWatcher(gateway, live_of(gateway), StatusWriter(gateway), own_name=own_name, joined=joined.append)
     return made, joined
 
 
 def set_phase(gateway: FakeGateway, phase: str) -> None:
-    registration = next(one for one in LivePolicy(gateway).snapshot().registrations if one.identity.name == NAME)
+    registration = next(one for one in live_of(gateway).snapshot().registrations if one.identity.name == NAME)
     gateway.patch_status(IDENTITIES, NAME, status={"phase": phase}, revision=registration.revision)
 
 
@@ -190,7 +197,7 @@ def test_what_concerns_one_machine_decides_as_the_whole_does(admissions: tuple[s
         if admission:
             document["spec"]["admission"] = admission
             gateway.apply(document)
-    live = LivePolicy(gateway)
+    live = live_of(gateway)
     for ek in ("ab" * 32, "cd" * 32, "ef" * 32):
         whole = outcome(lambda ek=ek: live.snapshot().identity_for(ek))
         assert outcome(lambda ek=ek: live.snapshot_for(ek).identity_for(ek)) == whole

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES, PROFILES, NearPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
+    IDENTITIES,
+    POLICIES,
+    PROFILES,
+    NearPolicy,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
+from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +51,9 @@ def profile(value: str = "04") -> dict[str, Any]:
 @contextmanager
 def followed(gateway: FakeGateway) -> Iterator[NearPolicy]:
     """A near view of which the identities are followed; the profiles stay as they were at the beginning."""
-    near = NearPolicy(gateway, settle_seconds=0.2)
-    items, revision = gateway.listing(PROFILES)
-    near.caches[PROFILES]._begin(items, revision)
+    near = NearPolicy(gateway, GivenPolicy(profile()), clock=SystemClock(), settle_seconds=0.2)
+    for plural in (POLICIES, PROFILES):
+        near.caches[plural]._begin(*gateway.listing(plural))
 
     def follow() -> None:
         with pytest.raises(ApiError):
@@ -87,7 +95,7 @@ def test_it_answers_as_it_heard() -> None:
 
 def test_it_answers_nothing_before_it_has_read_and_after_the_watch_broke() -> None:
     gateway = FakeGateway(identity(), profile())
-    assert refused(NearPolicy(gateway)) == "API_UNAVAILABLE"
+    assert refused(NearPolicy(gateway, GivenPolicy(profile()), clock=SystemClock())) == "API_UNAVAILABLE"
     with followed(gateway) as near:
         pass
     assert refused(near) == "API_UNAVAILABLE"
@@ -145,4 +153,17 @@ def test_a_profile_that_is_no_longer_what_it_was_confirms_nothing(change: str) -
             gateway._objects[PROFILES].clear()
         with pytest.raises(ApiError) as caught:
             near.confirm(snapshot, "base")
+    assert caught.value.code == "API_CONFLICT"
+
+
+def test_a_policy_that_is_no_longer_what_it_was_confirms_nothing() -> None:
+    gateway = FakeGateway(identity(), profile())
+    guard = GivenPolicy(profile())
+    near = NearPolicy(gateway, guard, clock=SystemClock())
+    for plural in near.caches:
+        near.caches[plural]._begin(*gateway.listing(plural))
+    snapshot = near.snapshot_for(EK)
+    guard.policy = replace(guard.policy, generation=2)
+    with pytest.raises(ApiError) as caught:
+        near.confirm(snapshot, "base")
     assert caught.value.code == "API_CONFLICT"

@@ -18,7 +18,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     WaitingRoom,
     plan_waiting,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
+from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
 from ansible_collections.attested.kubernetes.tests.support.tpm import SteppingClock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -81,7 +83,7 @@ def test_a_machine_in_the_queue_is_refused_as_waiting(gateway: FakeGateway, room
     room.note(arrival())
     room.run_once(0)
     with pytest.raises(AttestedError) as caught:
-        LivePolicy(gateway).identity_for(EK)
+        LivePolicy(gateway, GivenPolicy(), clock=SystemClock()).identity_for(EK)
     assert caught.value.code == "IDENTITY_PENDING"
 
 

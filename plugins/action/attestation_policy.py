@@ -1,0 +1,147 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``attestation_policy``: plan and sign the next policy on the admin's machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.adapter import ArgumentSpec, Diff, Result
+from ..module_utils.errors import PolicyError
+from ..module_utils.policy import Admission, render_document, sign_policy, verify_policy
+from ..module_utils.site import Site, cluster_file
+from ..module_utils.site.cluster_file import PolicyMark
+from ..module_utils.site.identities import enrolled_identities, read_nodes
+from ..module_utils.site.policy_files import load_profiles, render_objects
+from ..module_utils.site.policy_plan import (
+    LastSeen,
+    Observed,
+    plan_next,
+    read_exceptions,
+    require_accepted,
+    require_short,
+)
+from ..module_utils.system import SystemClock, read_bytes, write_atomic
+from ..plugin_utils.action import AttestedAction
+from ..plugin_utils.vault import AnsibleVault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..module_utils.policy import ClusterPolicy, MeasurementProfile, NodeIdentity, PolicyException
+    from ..module_utils.site import ClusterFile
+    from ..module_utils.site.policy_plan import PolicyPlan
+
+
+class ActionModule(AttestedAction):
+    """Sign what the site means; the key is opened here, in memory, and nowhere else."""
+
+    SPEC = ArgumentSpec(
+        options={
+            "site": {"type": "path", "required": True},
+            "policy_directory": {"type": "path"},
+            "profiles": {"type": "list", "elements": "str", "required": True},
+            "exceptions": {"type": "list", "elements": "dict", "default": []},
+            "records": {"type": "list", "elements": "dict", "default": []},
+            "confirm_refusals": {"type": "bool", "default": False},
+        }
+    )
+
+    def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
+        """Plan; without check mode sign, and write down in cluster.yml what was signed."""
+        site = Site.at(params["site"])
+        public = cluster_file.parse(read_bytes(site.cluster_file))
+        profiles, exceptions, excepted = self._wanted(params, site)
+        identities = self._identities()
+        observed = _observed(params["records"], public)
+        now = SystemClock().now()
+        plan = plan_next(
+            profiles=profiles,
+            identities=identities,
+            exceptions=exceptions,
+            excepted=excepted,
+            mark=public.policy,
+            observed=observed,
+            now=now,
+        )
+        if plan.changed:
+            require_short(exceptions, now=now)
+        if not check_mode:
+            require_accepted(plan.failing, accepted=params["confirm_refusals"])
+        document = sign_policy(
+            plan.policy, private_key=AnsibleVault().decrypt(read_bytes(site.policy_key)), cluster_id=public.cluster_id
+        )
+        if not check_mode:
+            _remember(site, public, plan.policy)
+        return _result(plan, document, observed, (*profiles, *excepted))
+
+    def _wanted(
+        self, params: Mapping[str, Any], site: Site
+    ) -> tuple[tuple[MeasurementProfile, ...], tuple[PolicyException, ...], tuple[MeasurementProfile, ...]]:
+        directory = site.policy_directory(params["policy_directory"])
+        active = load_profiles(directory, params["profiles"])
+        names = sorted({str(one.get("profile", "")) for one in params["exceptions"]} - {one.name for one in active})
+        others = load_profiles(directory, names) if names else ()
+        every = {one.name: one for one in (*active, *others)}
+        keys = {one.node_name: one.ek_sha256 for one in self._identities()}
+        return active, read_exceptions(params["exceptions"], profiles=every, keys=keys), others
+
+    def _identities(self) -> tuple[NodeIdentity, ...]:
+        return enrolled_identities(read_nodes(self.task_vars["hostvars"], self.task_vars["groups"]))
+
+
+def _observed(records: Sequence[Mapping[str, Any]], public: ClusterFile) -> Observed:
+    nodes = {one["ek_sha256"]: _last_seen(one) for record in records for one in record.get("identities", ())}
+    policies = [one for one in (_verified(record.get("policy"), public) for record in records) if one is not None]
+    return Observed(
+        policy=max(policies, key=lambda one: one.generation, default=None),
+        generations=tuple(int(record.get("generation", 0)) for record in records),
+        revoked=frozenset(str(ek) for record in records for ek in record.get("revoked", ())),
+        nodes=tuple(nodes.values()),
+    )
+
+
+def _verified(document: Any, public: ClusterFile) -> ClusterPolicy | None:
+    """Return the API's policy where it is ours; whatever else is there is replaced."""
+    if not isinstance(document, dict) or not document:
+        return None
+    try:
+        return verify_policy(document, public_key=public.policy_key, cluster_id=public.cluster_id)
+    except PolicyError:
+        return None
+
+
+def _last_seen(identity: Mapping[str, Any]) -> LastSeen:
+    return LastSeen(
+        node_name=str(identity["node"]),
+        ek_sha256=str(identity["ek_sha256"]),
+        revoked=identity["admission"] == Admission.REVOKED.value,
+        phase=str(identity["phase"]),
+        profile=str(identity["profile"]),
+        registers={int(pcr): bytes.fromhex(value) for pcr, value in identity["registers"].items()},
+    )
+
+
+def _remember(site: Site, public: ClusterFile, policy: ClusterPolicy) -> None:
+    mark = PolicyMark(generation=policy.generation, content_sha256=policy.content_sha256, revoked=tuple(policy.revoked))
+    write_atomic(site.cluster_file, cluster_file.render(replace(public, policy=mark)), mode=0o644)
+
+
+def _result(
+    plan: PolicyPlan, document: Mapping[str, Any], observed: Observed, profiles: Sequence[MeasurementProfile]
+) -> Result:
+    signed = render_document(dict(document))
+    before = observed.policy
+    shown = [render_document({"generation": one.generation, **one.content()}) for one in (before, plan.policy) if one]
+    return Result(
+        changed=plan.changed,
+        values={
+            "generation": plan.policy.generation,
+            "policy": signed,
+            "manifests": render_objects(profiles, plan.identities) + signed,
+            "failing": [str(one) for one in plan.failing],
+        },
+        diff=Diff(before=shown[0] if before else "", after=shown[-1], header="policy in force"),
+    )

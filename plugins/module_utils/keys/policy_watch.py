@@ -1,0 +1,106 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The key service's watch over the policy: it learns revocations as they happen, and answers root's own socket."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AttestedError, KeyServiceError
+from ..kube import IDENTITIES, POLICIES
+from ..policy import POLICY_NAME, Admission
+from ..proto import message_class, parse
+from ..reasons import Reason
+from .policy_client import POLICY_REQUEST, POLICY_RESPONSE
+
+if TYPE_CHECKING:
+    from ..kube import Gateway, LivePolicy
+    from ..serving import Log
+    from ..system import Clock
+    from .authority import PolicyAuthority
+    from .record import PolicyRecord
+
+WATCH_SECONDS = 60
+
+
+class PolicyWatch:
+    """Settles what the API says with the record whenever a revocation appears, and each minute."""
+
+    def __init__(self, gateway: Gateway, policy: LivePolicy, *, node_name: str, clock: Clock) -> None:
+        """Settle through ``policy``; ``node_name`` is whose word the policy's status gets."""
+        self._gateway = gateway
+        self._policy = policy
+        self._node_name = node_name
+        self._clock = clock
+
+    def run_once(self, seconds: int = WATCH_SECONDS) -> None:
+        """Settle now and at each revocation within ``seconds``; raises what the policy or the API raises."""
+        _unused, revision = self._gateway.listing(IDENTITIES)
+        self.settle()
+        for event in self._gateway.changes(IDENTITIES, revision=revision, seconds=seconds):
+            if event["object"].get("spec", {}).get("admission") == Admission.REVOKED.value:
+                self.settle()
+
+    def settle(self) -> None:
+        """Record what the API says, and say in the policy's status what was recorded."""
+        self._say_seen(self._policy.settle_revocations().generation)
+
+    def _say_seen(self, generation: int) -> None:
+        """Write into the policy's status what this control plane has recorded; whoever was faster, next time."""
+        for one in self._gateway.objects(POLICIES):
+            said = one.get("status", {}).get("seenBy", {}).get(self._node_name, {}).get("generation", 0)
+            if one["metadata"]["name"] != POLICY_NAME or said == generation:
+                continue
+            time = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            status = {"seenBy": {self._node_name: {"generation": generation, "time": time}}}
+            revision = one["metadata"]["resourceVersion"]
+            try:
+                self._gateway.patch_status(POLICIES, POLICY_NAME, status=status, revision=revision)
+            except AttestedError as error:
+                if error.reason is not Reason.API_CONFLICT:
+                    raise
+
+
+class PolicyDesk:
+    """Answers root: what was seen, and adopts what the site hands over."""
+
+    def __init__(self, record: PolicyRecord, authority: PolicyAuthority, *, log: Log) -> None:
+        """Answer from ``record``, adopt through ``authority``."""
+        self._record = record
+        self._authority = authority
+        self._log = log
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer one message; every error is part of the answer."""
+        response = message_class(POLICY_RESPONSE)()
+        try:
+            request = parse(POLICY_REQUEST, data)
+            if request.adopt:
+                response.changed = self._adopt(request.adopt)
+            seen = self._authority.seen()
+            response.generation = seen.generation
+        except AttestedError as error:
+            _refuse(response, error)
+        response.revoked.extend(sorted(self._record.remembered()))
+        return bytes(response.SerializeToString())
+
+    def _adopt(self, document: bytes) -> bool:
+        try:
+            parsed = json.loads(document)
+        except ValueError as error:
+            raise KeyServiceError("expected a policy in JSON", reason=Reason.MESSAGE_MALFORMED) from error
+        if not isinstance(parsed, dict):
+            raise KeyServiceError("expected a policy in JSON", reason=Reason.MESSAGE_MALFORMED)
+        before = self._record.state()
+        seen = self._authority.adopt(parsed)
+        if before != seen:
+            self._log.event("policy_adopted", generation=seen.generation, revoked=len(seen.revoked))
+        return before != seen
+
+
+def _refuse(response: Any, error: AttestedError) -> None:
+    response.refusal.code = error.code
+    response.refusal.message = error.message
+    response.refusal.coarse = error.reason.value.coarse.value

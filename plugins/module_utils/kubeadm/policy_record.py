@@ -1,0 +1,87 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the modules `policy_record` and `policy_record_info` do: a control plane's word on the policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._deps.yaml import yaml
+from ..errors import AttestedError
+from ..keys.policy_client import PolicyClient, RecordState
+from ..reasons import Reason
+from ..result import Result
+from ..system import SystemRunner
+from .kubectl import Kubectl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_GROUP = "attested-kubernetes.dev"
+
+
+def run_record(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Hand the site's signed policy to the key service of this control plane; raises what it is refused with."""
+    client = PolicyClient(params["socket"])
+    document = yaml.safe_load(params["policy"])
+    if check_mode:
+        wanted = int(document["spec"]["generation"])
+        return Result(changed=_state(client).generation != wanted, values={"generation": wanted})
+    state = client.adopt(document)
+    return Result(changed=state.changed, values={"generation": state.generation, "revoked": list(state.revoked)})
+
+
+def run_record_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
+    """Return the record's state, the policy in the API, and each identity as it was attested last."""
+    state = _state(PolicyClient(params["socket"]))
+    policies, identities = _objects(Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"])))
+    return Result(
+        values={
+            "generation": state.generation,
+            "revoked": list(state.revoked),
+            "reason": state.reason,
+            "message": state.message,
+            "policy": next((_plain(one) for one in policies if one["metadata"]["name"] == "cluster"), {}),
+            "identities": [_identity(one) for one in identities],
+        }
+    )
+
+
+def _state(client: PolicyClient) -> RecordState:
+    """Return the record's state; without a key service (before init is through, say) there is none."""
+    try:
+        return client.state()
+    except AttestedError as error:
+        if error.reason is not Reason.KEY_SERVICE_UNREACHABLE:
+            raise
+        return RecordState(generation=0, revoked=(), reason=error.code, message=error.message)
+
+
+def _objects(kubectl: Kubectl) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    known = {one["metadata"]["name"] for one in kubectl.read(("customresourcedefinitions",))}
+    kinds = [f"{plural}.{_GROUP}" for plural in ("attestationpolicies", "nodeidentities")]
+    first, second = ([*kubectl.read((kind,))] if kind in known else [] for kind in kinds)
+    return first, second
+
+
+def _plain(policy: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": policy["apiVersion"],
+        "kind": policy["kind"],
+        "metadata": {"name": policy["metadata"]["name"]},
+        "spec": policy["spec"],
+    }
+
+
+def _identity(identity: Mapping[str, Any]) -> dict[str, Any]:
+    last = identity.get("status", {}).get("lastAttestation", {})
+    return {
+        "node": identity["spec"].get("nodeName", ""),
+        "ek_sha256": identity["spec"]["ekSha256"],
+        "admission": identity["spec"]["admission"],
+        "phase": identity.get("status", {}).get("phase", ""),
+        "profile": last.get("profile", ""),
+        "registers": {str(one["pcr"]): one["sha256"] for one in last.get("registers", ())},
+    }

@@ -1,0 +1,221 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The next policy of a site: what it says, which generation it is, and which nodes would fail it now. Pure.
+
+The site is the author, and what the cluster says of itself only adds: a revocation that any control plane or object
+knows is signed from now on, and the generation is higher than any that was seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ..errors import PolicyError, SiteError
+from ..policy import (
+    Admission,
+    ClusterPolicy,
+    NamedDigest,
+    PolicyException,
+    plan_policy,
+    profile_sha256,
+)
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..policy import MeasurementProfile, NodeIdentity
+    from .cluster_file import PolicyMark
+
+LONGEST_EXCEPTION = timedelta(days=14)
+_JOINED = "Joined"
+_LONGEST_WHY = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSeen:
+    """A node as its identity's status says: the profile that allowed it last, and the values that were judged."""
+
+    node_name: str
+    ek_sha256: str
+    revoked: bool
+    phase: str
+    profile: str
+    registers: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What the control planes say: the verified policy of the API, their records, and the identities."""
+
+    policy: ClusterPolicy | None
+    generations: tuple[int, ...]
+    revoked: frozenset[str]
+    nodes: tuple[LastSeen, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failing:
+    """A node that the next policy refuses as it was attested last."""
+
+    node_name: str
+    profile: str
+
+    def __str__(self) -> str:
+        """Return a sentence."""
+        return f"{self.node_name} would fail: it was attested as {self.profile or 'nothing'} last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyPlan:
+    """The next policy, the identities as they are applied, and whom it fails; ``changed`` against API and site."""
+
+    policy: ClusterPolicy
+    identities: tuple[NodeIdentity, ...]
+    failing: tuple[Failing, ...]
+    changed: bool
+
+
+def plan_next(
+    *,
+    profiles: Sequence[MeasurementProfile],
+    identities: Iterable[NodeIdentity],
+    exceptions: Sequence[PolicyException],
+    excepted: Sequence[MeasurementProfile],
+    mark: PolicyMark,
+    observed: Observed,
+    now: datetime,
+) -> PolicyPlan:
+    """Return the policy that the site means; the same content keeps its generation.
+
+    ``excepted`` are the profiles that ``exceptions`` name.
+    """
+    signed = frozenset(observed.policy.revoked) if observed.policy else frozenset()
+    banned = {one.ek_sha256 for one in observed.nodes if one.revoked}
+    banned |= {one.ek_sha256 for one in identities if one.admission is Admission.REVOKED}
+    revoked = signed | observed.revoked | banned | frozenset(mark.revoked)
+    wanted = plan_policy(generation=0, profiles=profiles, identities=identities, revoked=revoked, exceptions=exceptions)
+    policy = replace(wanted, generation=_generation(wanted, mark, observed))
+    return PolicyPlan(
+        policy=policy,
+        identities=tuple(_applied(one, revoked) for one in identities),
+        failing=_failing(policy, (*profiles, *excepted), observed.nodes, now),
+        changed=observed.policy != policy or mark.generation != policy.generation,
+    )
+
+
+def read_exceptions(
+    wanted: Iterable[Mapping[str, Any]], *, profiles: Mapping[str, MeasurementProfile], keys: Mapping[str, str]
+) -> tuple[PolicyException, ...]:
+    """Return the exceptions of ``attested_policy_exceptions``; raises SITE_POLICY_EXCEPTION naming every problem.
+
+    ``keys``: node name to its endorsement key. Each: ``profile``, ``nodes``, ``until`` (UTC) and ``why``.
+    """
+    problems: list[str] = []
+    found = tuple(_exception(one, profiles, keys, problems) for one in wanted)
+    if problems:
+        raise SiteError("; ".join(problems), reason=Reason.SITE_POLICY_EXCEPTION)
+    return tuple(one for one in found if one is not None)
+
+
+def require_short(exceptions: Iterable[PolicyException], *, now: datetime) -> None:
+    """Raise SITE_POLICY_EXCEPTION for one that lasts longer than a break-glass should."""
+    late = [one for one in exceptions if one.expires > now + LONGEST_EXCEPTION]
+    if late:
+        raise SiteError(
+            f"expected exceptions of at most {LONGEST_EXCEPTION.days} days, "
+            f"{late[0].profile.name} is to last until {late[0].expires.isoformat()}",
+            reason=Reason.SITE_POLICY_EXCEPTION,
+        )
+
+
+def require_accepted(failing: Sequence[Failing], *, accepted: bool) -> None:
+    """Raise POLICY_WOULD_REFUSE unless nobody fails, or somebody has seen that and said yes."""
+    if failing and not accepted:
+        raise PolicyError(
+            f"expected a policy that every joined node meets now, {'; '.join(map(str, failing))}",
+            reason=Reason.POLICY_WOULD_REFUSE,
+        )
+
+
+def _generation(wanted: ClusterPolicy, mark: PolicyMark, observed: Observed) -> int:
+    same = [mark.generation] if mark.content_sha256 == wanted.content_sha256 else []
+    known = [mark.generation, *observed.generations]
+    if observed.policy is not None:
+        known.append(observed.policy.generation)
+        same += [observed.policy.generation] if observed.policy.content_sha256 == wanted.content_sha256 else []
+    highest = max(known)
+    return highest if highest in same else highest + 1
+
+
+def _applied(identity: NodeIdentity, revoked: frozenset[str]) -> NodeIdentity:
+    """Return the identity as it is applied: the inventory may still list a machine that was revoked."""
+    return replace(identity, admission=Admission.REVOKED) if identity.ek_sha256 in revoked else identity
+
+
+def _failing(
+    policy: ClusterPolicy, profiles: Sequence[MeasurementProfile], nodes: Iterable[LastSeen], now: datetime
+) -> tuple[Failing, ...]:
+    found = []
+    for node in nodes:
+        if node.phase != _JOINED or node.revoked or not node.profile:
+            continue
+        counting = [
+            one for one in profiles if policy.names_profile(one) or policy.excepted(one, node.ek_sha256, now=now)
+        ]
+        if not _passes(node, counting):
+            found.append(Failing(node_name=node.node_name, profile=node.profile))
+    return tuple(sorted(found, key=lambda one: one.node_name))
+
+
+def _passes(node: LastSeen, profiles: Sequence[MeasurementProfile]) -> bool:
+    """Say whether the values that were judged last meet a profile; without values its name has to do.
+
+    What a profile asserts beside values is not in the status, so it is not looked at.
+    """
+    if not node.registers:
+        return node.profile in {one.name for one in profiles}
+    for profile in profiles:
+        allowed = profile.registers.items()
+        if not profile.accepts_nobody and all(
+            node.registers.get(pcr) in {value.digest for value in values} for pcr, values in allowed
+        ):
+            return True
+    return False
+
+
+def _exception(
+    wanted: Mapping[str, Any],
+    profiles: Mapping[str, MeasurementProfile],
+    keys: Mapping[str, str],
+    problems: list[str],
+) -> PolicyException | None:
+    name, nodes = str(wanted.get("profile", "")), [str(one) for one in wanted.get("nodes") or ()]
+    wrong = [f"unknown field {one}" for one in sorted(set(wanted) - {"profile", "nodes", "until", "why"})]
+    if name not in profiles:
+        wrong.append(f"expected a profile of the policy directory, got {name!r}")
+    wrong += [f"expected an enrolled node, got {one!r}" for one in nodes if one not in keys]
+    if not nodes:
+        wrong.append("expected at least one node")
+    until, why = _until(wanted.get("until")), str(wanted.get("why", "")).strip()
+    if until is None:
+        wrong.append(f"expected until as a time like 2026-11-21T12:00:00Z, got {wanted.get('until')!r}")
+    if not (why and why.isprintable() and len(why) <= _LONGEST_WHY):
+        wrong.append(f"expected why, in one line of at most {_LONGEST_WHY} characters")
+    problems += [f"exception {name!r}: {one}" for one in wrong]
+    if wrong or until is None:
+        return None
+    digest = NamedDigest(name, profile_sha256(profiles[name]))
+    machines = tuple(sorted({keys[one] for one in nodes}))
+    return PolicyException(profile=digest, machines=machines, expires=until, why=why)
+
+
+def _until(value: Any) -> datetime | None:
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return moment.astimezone(UTC).replace(microsecond=0) if moment.tzinfo else None

@@ -1,0 +1,128 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: attestation_policy
+short_description: Sign the policy that a site means
+version_added: 0.1.0
+description:
+  - Plans the next C(AttestationPolicy) from the site's active profiles, its control planes, its exceptions and every
+    revocation that the site or any control plane knows, and signs it with the site's policy key. Works on the machine
+    that runs the playbook; the key is opened in memory only.
+  - The same content keeps its generation. Another one gets a generation higher than the site, the API and every record
+    know; the site's C(cluster.yml) remembers it.
+  - Says which joined nodes would fail the policy as they were attested last, and fails with C(POLICY_WOULD_REFUSE)
+    unless O(confirm_refusals) is set. In check mode it only says so.
+  - Fails with C(SITE_POLICY_EXCEPTION), C(PROFILE_UNKNOWN), C(POLICY_EMPTY), C(MANIFEST_INVALID) or C(SITE_VAULT).
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+options:
+  site:
+    description: Directory of the site, the one with C(hosts.yml).
+    type: path
+    required: true
+  policy_directory:
+    description: Directory of the profile manifests; C(policy/) of the site if absent.
+    type: path
+  profiles:
+    description: Names of the active profiles.
+    type: list
+    elements: str
+    required: true
+  exceptions:
+    description: Profiles that count for a few nodes until they end, for at most 14 days.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      profile:
+        description: Name of a profile in O(policy_directory).
+        type: str
+        required: true
+      nodes:
+        description: Nodes that it counts for.
+        type: list
+        elements: str
+        required: true
+      until:
+        description: Its end, for example V(2026-11-21T12:00:00Z).
+        type: str
+        required: true
+      why:
+        description: The reason, in one line.
+        type: str
+        required: true
+  records:
+    description: What M(attested.kubernetes.policy_record_info) said on each control plane.
+    type: list
+    elements: dict
+    default: []
+  confirm_refusals:
+    description: Whether a policy that joined nodes would fail is meant.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Sign what the site means
+  attested.kubernetes.attestation_policy:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+    records: "{{ records }}"
+  register: next_policy
+
+- name: Let one node boot its old firmware until noon
+  attested.kubernetes.attestation_policy:
+    site: "{{ inventory_dir }}"
+    profiles: [r650-debian13]
+    exceptions:
+      - profile: r650-debian13-old
+        nodes: [w-1]
+        until: "2026-11-21T12:00:00Z"
+        why: the vendor took the firmware back
+    records: "{{ records }}"
+
+- name: Show whom a retirement would refuse
+  attested.kubernetes.attestation_policy:
+    site: "{{ inventory_dir }}"
+    profiles: [r650-debian13-next]
+    records: "{{ records }}"
+  check_mode: true
+"""
+
+RETURN = r"""
+generation:
+  description: The generation of the policy.
+  returned: success
+  type: int
+  sample: 7
+policy:
+  description: The signed manifest.
+  returned: success
+  type: str
+  sample: "kind: AttestationPolicy"
+manifests:
+  description: Profiles, identities and policy as one YAML stream, as they are applied to the cluster.
+  returned: success
+  type: str
+  sample: "kind: MeasurementProfile"
+failing:
+  description: What each node that would fail now was attested as.
+  returned: success
+  type: list
+  elements: str
+  sample: ["w-1 would fail: it was attested as r650-debian12 last"]
+"""

@@ -1,0 +1,309 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The signed policy: what it names counts, everything else does not, and its bytes are one for one meaning."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    Admission,
+    AllowedValue,
+    ClusterPolicy,
+    MeasurementProfile,
+    NamedDigest,
+    NodeIdentity,
+    PolicyException,
+    Posture,
+    Role,
+    Seen,
+    SignedPolicy,
+    adopt,
+    follow,
+    identity_sha256,
+    missing_revocations,
+    plan_policy,
+    profile_sha256,
+    require_revocations,
+    sign_policy,
+    verify_policy,
+)
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+CLUSTER = b"c" * 32
+
+
+def pem(key: Any) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def public_pem(key: Any) -> bytes:
+    return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+KEY = ed25519.Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+PRIVATE, PUBLIC = pem(KEY), public_pem(KEY)
+
+
+def ek(number: int) -> str:
+    return f"{number:064x}"
+
+
+def profile(name: str, value: bytes = b"v") -> MeasurementProfile:
+    return MeasurementProfile(
+        name=name, posture=Posture.BOOT, registers={7: (AllowedValue(value.ljust(32, b"."), "label"),)}
+    )
+
+
+def identity(number: int, role: Role = Role.WORKER, admission: Admission = Admission.APPROVED) -> NodeIdentity:
+    return NodeIdentity(ek_sha256=ek(number), node_name=f"n-{number}", role=role, admission=admission)
+
+
+GLASS = PolicyException(
+    profile=NamedDigest("old", profile_sha256(profile("old"))),
+    machines=(ek(2),),
+    expires=NOW + timedelta(hours=2),
+    why="firmware was rolled back by its vendor",
+)
+PROFILES = (profile("a"), profile("b"))
+IDENTITIES = (identity(1, Role.CONTROL_PLANE), identity(2))
+
+
+def policy(generation: int = 3, **changes: Any) -> ClusterPolicy:
+    return plan_policy(
+        **{
+            "generation": generation,
+            "profiles": PROFILES,
+            "identities": IDENTITIES,
+            "revoked": [ek(9)],
+            "exceptions": [GLASS],
+            **changes,
+        }
+    )
+
+
+def signed(wanted: ClusterPolicy) -> dict[str, Any]:
+    return sign_policy(wanted, private_key=PRIVATE, cluster_id=CLUSTER)
+
+
+def verified(document: dict[str, Any], **changes: bytes) -> ClusterPolicy:
+    return verify_policy(document, **{"public_key": PUBLIC, "cluster_id": CLUSTER, **changes})
+
+
+def code(action: Any) -> str:
+    with pytest.raises(PolicyError) as caught:
+        action()
+    return caught.value.code
+
+
+# ---- bytes and signature
+
+
+def test_what_was_signed_is_read_back_as_an_object_of_a_list() -> None:
+    document = signed(policy())
+    assert verified(document) == policy()
+    listed = {name: value for name, value in document.items() if name not in {"apiVersion", "kind"}}
+    listed["metadata"] = {"name": "cluster", "resourceVersion": "7", "uid": "u"}
+    assert verified({**listed, "status": {"seenBy": {"cp-1": {"generation": 3}}}}) == policy()
+
+
+def test_equal_policies_have_equal_bytes_whatever_the_order() -> None:
+    turned = policy(profiles=reversed(PROFILES), revoked=[ek(9), ek(9)])
+    assert (turned.to_bytes(), signed(turned)) == (policy().to_bytes(), signed(policy()))
+
+
+def test_the_generation_is_no_part_of_the_content() -> None:
+    assert policy(3).content_sha256 == policy(4).content_sha256
+    assert policy(3).to_bytes() != policy(4).to_bytes()
+
+
+def walk(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] if not members else [found for name, inner in members for found in walk(inner, (*path, name))]
+
+
+def changed(value: Any) -> Any:
+    return value + 1 if isinstance(value, int) else ("0" if value[:1] != "0" else "1") + value[1:]
+
+
+SPEC = signed(policy())["spec"]
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=".".join(map(str, path))) for path in walk(SPEC)])
+def test_a_change_anywhere_is_refused(path: tuple[Any, ...]) -> None:
+    document = copy.deepcopy(signed(policy()))
+    place = document["spec"]
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = changed(place[path[-1]])
+    assert code(lambda: verified(document)) in {"POLICY_SIGNATURE", "MANIFEST_INVALID"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        pytest.param({"cluster_id": b"d" * 32}, "POLICY_SIGNATURE", id="for another cluster"),
+        pytest.param(
+            {"public_key": public_pem(ed25519.Ed25519PrivateKey.generate())}, "POLICY_SIGNATURE", id="another key"
+        ),
+        pytest.param(
+            {"public_key": public_pem(ec.generate_private_key(ec.SECP256R1()))}, "POLICY_KEY_UNUSABLE", id="an EC key"
+        ),
+        pytest.param({"public_key": b"no PEM"}, "POLICY_KEY_UNUSABLE", id="no key"),
+    ],
+)
+def test_another_cluster_or_key_is_refused(changes: dict[str, bytes], reason: str) -> None:
+    assert code(lambda: verified(signed(policy()), **changes)) == reason
+
+
+def test_another_kind_of_key_signs_nothing() -> None:
+    other = pem(ec.generate_private_key(ec.SECP256R1()))
+    assert code(lambda: sign_policy(policy(), private_key=other, cluster_id=CLUSTER)) == "POLICY_KEY_UNUSABLE"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda one: one["spec"].update(extra=1), id="an unknown field"),
+        pytest.param(lambda one: one["spec"].pop("revoked"), id="no revocations"),
+        pytest.param(lambda one: one["spec"].update(revoked=[ek(1), ek(1)]), id="a revocation twice"),
+        pytest.param(lambda one: one["spec"].update(revoked=["EK"]), id="a revocation that is no digest"),
+        pytest.param(lambda one: one["metadata"].update(name="other"), id="another name"),
+        pytest.param(lambda one: one.update(kind="NodeIdentity"), id="another kind"),
+        pytest.param(lambda one: one["spec"]["exceptions"][0].update(expires="2026-02-30T00:00:00Z"), id="no such day"),
+        pytest.param(lambda one: one["spec"].update(generation=1 << 60), id="a generation out of bounds"),
+    ],
+)
+def test_a_malformed_policy_is_refused(change: Any) -> None:
+    document = signed(policy())
+    change(document)
+    assert code(lambda: verified(document)) == "MANIFEST_INVALID"
+
+
+# ---- what it names
+
+
+def enforced(ek_sha256: str, *, wanted: ClusterPolicy | None = None, **changes: Any) -> SignedPolicy:
+    given = {
+        "policy": wanted or policy(),
+        "revoked": frozenset(),
+        "profiles": (*PROFILES, profile("old"), profile("x")),
+        "identities": IDENTITIES,
+        "now": NOW,
+        **changes,
+    }
+    return SignedPolicy(ek_sha256=ek_sha256, **given)
+
+
+def names(found: SignedPolicy) -> list[str]:
+    return [one.name for one in found.profiles()]
+
+
+def test_profiles_that_are_not_named_count_for_nothing() -> None:
+    assert names(enforced(ek(1))) == ["a", "b"]
+
+
+def test_a_profile_of_a_known_name_with_another_value_counts_for_nothing() -> None:
+    assert names(enforced(ek(1), profiles=(profile("a"), profile("b", b"w")))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "now", "counts"),
+    [
+        pytest.param(ek(2), NOW, True, id="its machine, in time"),
+        pytest.param(ek(1), NOW, False, id="another machine"),
+        pytest.param(ek(2), GLASS.expires, False, id="its machine, when it has ended"),
+    ],
+)
+def test_an_exception_counts_for_its_machine_until_it_ends(machine: str, now: datetime, counts: bool) -> None:
+    assert ("old" in names(enforced(machine, now=now))) is counts
+
+
+def test_a_retired_profile_never_accepts() -> None:
+    assert names(enforced(ek(1), wanted=policy(profiles=[profile("b")]))) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"wanted": policy(revoked=[ek(2)])}, id="by the policy"),
+        pytest.param({"revoked": frozenset({ek(2)})}, id="by what was seen"),
+        pytest.param({"revoked": frozenset({ek(2)}), "identities": ()}, id="by what was seen, its object deleted"),
+    ],
+)
+def test_a_revoked_key_counts_even_with_a_new_approved_object(changes: dict[str, Any]) -> None:
+    assert code(lambda: enforced(ek(2), **changes).identity_for(ek(2))) == "IDENTITY_REVOKED"
+
+
+def test_a_control_plane_must_be_signed() -> None:
+    assert enforced(ek(1)).identity_for(ek(1)) == IDENTITIES[0]
+    for objects in (
+        (*IDENTITIES, identity(3, Role.CONTROL_PLANE)),
+        (replace(IDENTITIES[0], known_by="somebody"), IDENTITIES[1]),
+    ):
+        number = 3 if len(objects) == 3 else 1
+        found = enforced(ek(number), identities=objects)
+        assert code(lambda found=found, number=number: found.identity_for(ek(number))) == "IDENTITY_UNSIGNED"
+
+
+def test_a_worker_needs_no_signature() -> None:
+    assert enforced(ek(4), identities=(*IDENTITIES, identity(4))).identity_for(ek(4)).node_name == "n-4"
+
+
+def test_a_revoked_control_plane_is_signed_no_more() -> None:
+    assert policy(revoked=[ek(1)]).control_planes == ()
+
+
+def test_revoking_a_control_plane_needs_no_new_signature() -> None:
+    banned = replace(IDENTITIES[0], admission=Admission.REVOKED)
+    assert identity_sha256(banned) == identity_sha256(IDENTITIES[0])
+    assert code(lambda: enforced(ek(1), identities=(banned,)).identity_for(ek(1))) == "IDENTITY_REVOKED"
+
+
+# ---- what was seen
+
+
+def seen(**changes: Any) -> Seen:
+    return replace(Seen.of(policy(3)), **changes)
+
+
+def test_it_follows_upwards_and_keeps_every_revocation() -> None:
+    later = follow(seen(revoked=frozenset({ek(9), ek(8)})), policy(4, revoked=[ek(7)]))
+    assert (later.generation, later.revoked) == (4, frozenset({ek(9), ek(8), ek(7)}))
+    assert follow(seen(), policy(3)) == seen()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param(policy(2), id="a lower generation"),
+        pytest.param(policy(3, profiles=[profile("a")]), id="the same generation with another content"),
+    ],
+)
+def test_a_past_that_comes_back_is_refused(shown: ClusterPolicy) -> None:
+    assert code(lambda: follow(seen(), shown)) == "POLICY_ROLLED_BACK"
+    assert code(lambda: adopt([seen()], shown)) == "POLICY_ROLLED_BACK"
+
+
+def test_a_revocation_is_signed_or_among_the_objects_or_was_rolled_back() -> None:
+    missing = missing_revocations(seen(revoked=frozenset({ek(9), ek(8)})), policy(4))
+    assert missing == {ek(8)}
+    require_revocations(missing, [ek(8), ek(1)])
+    assert code(lambda: require_revocations(missing, [ek(1)])) == "POLICY_ROLLED_BACK"
+
+
+def test_the_site_may_give_it_anew_with_all_revocations_only() -> None:
+    known = seen(revoked=frozenset({ek(9), ek(8)}))
+    assert adopt([known], policy(4, revoked=[ek(9), ek(8)])).generation == 4
+    assert adopt([], policy(1)) == Seen.of(policy(1))
+    assert code(lambda: adopt([known], policy(4))) == "POLICY_ROLLED_BACK"
