@@ -61,9 +61,7 @@ class Row:
     why: str
 
 
-OPEN: tuple[Row, ...] = (
-    Row(id="S12", title="Policy downgrade", owner=4, why="no signed policy generation is in force yet"),
-)
+OPEN: tuple[Row, ...] = ()
 """Attacks of issue 4 whose target does not exist yet."""
 
 OWNED: tuple[Row, ...] = (
