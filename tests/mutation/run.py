@@ -93,7 +93,9 @@ def main() -> int:
         found = run_target(target, slice_of=options.slice, seed=hashlib.sha256(seed.encode()).hexdigest())
         outcomes += found
         counts = {result: sum(one.result == result for one in found) for result in ("killed", "timeout", "survived")}
-        print("\n".join(f"{target}:{one.line}: {one.result}: {one.mutant}" for one in found if one.result in _SHOWN))
+        for one in found:
+            if one.result in _SHOWN:
+                print(f"{target}:{one.line}: {one.result}: {one.mutant}")
         print(f"{target}: {len(found)} mutants, " + ", ".join(f"{n} {what}" for what, n in counts.items()), flush=True)
     wrong = judge(outcomes, yaml.safe_load(SURVIVORS.read_text()) or {})
     print("\n".join(wrong))
