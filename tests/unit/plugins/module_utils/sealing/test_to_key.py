@@ -21,7 +21,8 @@ SEALED = seal_to_key(b"secret", recipient=KEY.public, binding=BINDING)
 
 
 def test_it_opens_with_its_key_for_its_exchange():
-    assert open_to_key(SEALED, key=KEY, binding=BINDING) == b"secret"
+    sealed = seal_to_key(b"secret", recipient=KEY.public, binding=BINDING)
+    assert open_to_key(sealed, key=KEY, binding=BINDING) == b"secret"
 
 
 @pytest.mark.parametrize(
