@@ -54,7 +54,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [
         one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, []) if one.when == "call"
     ]
-    tried = {one.nodeid.rpartition("/")[2][5:8].upper() for one in reports if "/attacks/test_s" in one.nodeid}
+    files = {one.nodeid.partition("::")[0].rpartition("/")[2] for one in reports}
+    tried = {name for name in files if name.startswith("test_s")}
     terminalreporter.write_line(
         f"attacks: {len(tried)} tried by {len(reports)} tests in this run; "
         f"{len(threats.OPEN)} open; {len(threats.OWNED)} owned by other issues"

@@ -26,7 +26,7 @@ THREAT = Threat(
     bed="api",
     stops=(
         ("policy/identity.py", "IDENTITY_AMBIGUOUS"),
-        ("policy/identity.py", "IDENTITY_UNKNOWN"),
+        ("keys/releaser.py", "IDENTITY_NODE_TAKEN"),
         ("keys/kubelet.py step 3", "CSR_NAME_MISMATCH"),
     ),
 )
@@ -47,12 +47,12 @@ def test_a_second_tpm_under_a_name_that_is_taken(bed: ServiceBed, machines: Call
 
 
 def test_a_stranger_that_claims_the_name(bed: ServiceBed, machines: Callable[..., Machine]) -> None:
-    """The name in the request decides nothing: the endorsement key does."""
+    """The endorsement key decides, not the name; who asks for a name that is taken is told apart, for the alarm."""
     one = machines()
     assert one.ask()
     stranger = machines(enroll=False)
     stranger.name = one.name
-    assert refused(stranger.ask, bed)["reason"] == "IDENTITY_UNKNOWN"
+    assert refused(stranger.ask, bed)["reason"] == "IDENTITY_NODE_TAKEN"
 
 
 def test_an_enrolled_machine_that_claims_the_name(bed: ServiceBed, machines: Callable[..., Machine]) -> None:
