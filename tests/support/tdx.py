@@ -285,7 +285,8 @@ def _sign(key: Any, data: bytes) -> bytes:
 
 def _raw(key: Any) -> bytes:
     form = serialization.PublicFormat.UncompressedPoint
-    return key.public_key().public_bytes(serialization.Encoding.X962, form)[1:]
+    point: bytes = key.public_key().public_bytes(serialization.Encoding.X962, form)
+    return point[1:]
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

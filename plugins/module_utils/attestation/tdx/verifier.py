@@ -25,6 +25,8 @@ MAX_QUOTE_BYTES = 16384
 
 _VERSIONS = (4, 5)
 _BODY_AT, _BODY_BYTES_10 = {4: 48, 5: 54}, 584
+_SIGNATURE_AND_KEY_BYTES = 128
+_QE_REPORT_CERTIFICATION = 6
 _MRTD, _REGISTERS = 0, ("mr_td", "rt_mr0", "rt_mr1", "rt_mr2", "rt_mr3")
 
 # What the library says, in its own words, and what that is here; the first that occurs counts. It tells no codes, so a
@@ -118,18 +120,21 @@ def _parse(quote: bytes) -> Any:
         raise _malformed("a quote", f"{error}"[:200]) from error
     if not is_tdx or version not in _VERSIONS:
         raise _malformed("a TDX quote of version 4 or 5", f"version {version}")
-    end = _end(quote, version)
+    begin, end = _signature_data(quote, version)
     if end > len(quote) or any(quote[end:]):
         raise _malformed(f"a quote of {end} bytes, then at most zeros", f"{len(quote)}")
+    kind = int.from_bytes(quote[begin + _SIGNATURE_AND_KEY_BYTES :][:2], "little")
+    if kind != _QE_REPORT_CERTIFICATION:  # nobody signs this field, and the library reads what follows as if it were
+        raise _malformed(f"certification data of type {_QE_REPORT_CERTIFICATION}", f"type {kind}")
     return parsed
 
 
-def _end(quote: bytes, version: int) -> int:
-    """Return where the signature data end; a quote of version 5 says type and size of its body in front of it."""
+def _signature_data(quote: bytes, version: int) -> tuple[int, int]:
+    """Return where they begin and end; a quote of version 5 says type and size of its body in front of it."""
     start = _BODY_AT[version]
     size = _BODY_BYTES_10 if version == _VERSIONS[0] else int.from_bytes(quote[start - 4 : start], "little")
     at = start + size
-    return at + 4 + int.from_bytes(quote[at : at + 4], "little")
+    return at + 4, at + 4 + int.from_bytes(quote[at : at + 4], "little")
 
 
 def _verify_dates(collateral: TdxCollateral, now: datetime) -> None:

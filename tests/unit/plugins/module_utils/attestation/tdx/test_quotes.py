@@ -381,6 +381,12 @@ def test_without_the_library_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> 
     assert caught.value.code == "DEPENDENCY_MISSING"
 
 
+def test_another_type_of_certification_data_is_refused_though_nobody_signs_it() -> None:
+    changed = bytearray(GOOD.quote)
+    changed[636 + 128] ^= 1
+    assert refused(replace(GOOD, quote=bytes(changed))) == "EVIDENCE_MALFORMED"
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(min_value=0, max_value=(636 + 128 + 6 + 384 + 64 + 34) * 8 - 1))
 def test_any_changed_bit_of_the_signed_part_of_a_built_quote_is_a_refusal(bit: int) -> None:
