@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.hello import peek
 from OpenSSL import SSL
 
@@ -15,10 +17,9 @@ def seeds() -> list[bytes]:
     connection = SSL.Connection(SSL.Context(SSL.TLS_CLIENT_METHOD), None)
     connection.set_tlsext_host_name(b"join.example")
     connection.set_connect_state()
-    try:
+    with suppress(SSL.WantReadError):
         connection.do_handshake()
-    except SSL.WantReadError:
-        hello = connection.bio_read(1 << 16)
+    hello = connection.bio_read(1 << 16)
     return [hello, hello[:60]]
 
 

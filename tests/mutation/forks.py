@@ -18,7 +18,7 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -98,9 +98,10 @@ class _Tests:
 def _learn(session: pytest.Session, path: Path) -> dict[str, Any]:
     """Return the time of each test, and which tests enter which function of ``path``."""
     entered: set[str] = set()
+    where, changed = cache(os.path.realpath), os.path.realpath(path)  # the tests may see the file through a link
 
     def trace(frame: Any, event: str, _argument: object) -> None:
-        if event == "call" and frame.f_code.co_filename == str(path):
+        if event == "call" and where(frame.f_code.co_filename) == changed:
             entered.add(frame.f_code.co_qualname.split(".<locals>")[0])
 
     seconds: dict[str, float] = {}

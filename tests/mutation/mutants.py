@@ -140,8 +140,8 @@ def _variants(place: _Place) -> Iterator[tuple[str, ast.AST]]:
     for new in _changed(place):
         after = ast.unparse(ast.fix_missing_locations(ast.copy_location(new, node)))
         if len(before) > 90:
-            before = before.split("\n")[0][:90] + "…"
-        yield f"{before} => {after.split(chr(10))[0][:90]}", new
+            before = before.partition("\n")[0][:90] + "…"
+        yield f"{before} => {after.partition(chr(10))[0][:90]}", new
 
 
 def _changed(place: _Place) -> Iterator[ast.AST]:

@@ -88,7 +88,7 @@ class PolicySite:
         named = [(str(number), _plain(one)) for number, one in enumerate(objects)]
         found = parse_objects(named)
         parts = {"profiles": found.profiles, "identities": found.identities, "revoked": (), **changes}
-        return plan_policy(**parts)
+        return plan_policy(generation=parts.pop("generation", self.generation), **parts)
 
     def signed(self, policy: ClusterPolicy) -> dict[str, Any]:
         """Return the manifest of a policy."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    Answer: TypeAlias = "Mapping[str, Any] | None"
+    Answer: TypeAlias = Mapping[str, Any] | None
 
 
 class _Queue:

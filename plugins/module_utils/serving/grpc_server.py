@@ -148,7 +148,7 @@ class UnixServer:
         if coarse is Coarse.LOCAL:  # a trouble of this machine, of which a peer only needs to know that it may pass
             coarse = Coarse.UNAVAILABLE
         if coarse is Coarse.BUSY:
-            pause = str(math.ceil((wait or _BUSY_SECONDS) * 1000))
+            pause = str(math.ceil((wait or _BUSY_SECONDS) * 1000))  # pylint: disable=used-before-assignment
             context.set_trailing_metadata(((CORRELATION_HEADER, identifier), (RETRY_HEADER, pause)))
         await context.abort(getattr(grpc.StatusCode, _STATUS[coarse]), coarse.value)
         return b""

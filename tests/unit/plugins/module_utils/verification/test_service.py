@@ -30,7 +30,7 @@ class RecordingWitness:
 
     async def identity(self, *, correlation_id: str) -> bytes:
         self.asked.append(("identity", correlation_id))
-        if self.trouble:
+        if isinstance(self.trouble, AttestedError):
             raise self.trouble
         return b"identity"
 
