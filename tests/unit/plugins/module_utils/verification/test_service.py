@@ -26,12 +26,12 @@ class RecordingWitness:
         self.asked: list[tuple[Any, ...]] = []
         self.open = asyncio.Event()
         self.open.set()
-        self.trouble: AttestedError | None = None
+        self.troubles: list[AttestedError] = []
 
     async def identity(self, *, correlation_id: str) -> bytes:
         self.asked.append(("identity", correlation_id))
-        if isinstance(self.trouble, AttestedError):
-            raise self.trouble
+        for trouble in self.troubles:
+            raise trouble
         return b"identity"
 
     async def testimony(self, challenge: bytes, **known: Any) -> bytes:
@@ -157,13 +157,13 @@ async def test_bytes_that_are_no_question_go_no_further(witness: RecordingWitnes
 
 async def test_the_service_says_when_its_witness_is_away(witness: RecordingWitness) -> None:
     health = Health(Notifier({}), version="1", parts=("witness",))
-    witness.trouble = SystemFault("expected the witness, got none", reason=Reason.WITNESS_UNREACHABLE)
+    witness.troubles = [SystemFault("expected the witness, got none", reason=Reason.WITNESS_UNREACHABLE)]
     watching = asyncio.ensure_future(service.watch(witness, health))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert "WITNESS_UNREACHABLE" in health.sentence
     watching.cancel()
-    witness.trouble = None
+    witness.troubles = []
     again = asyncio.ensure_future(service.watch(witness, health))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
