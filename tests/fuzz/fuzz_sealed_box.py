@@ -16,5 +16,5 @@ def seeds() -> list[bytes]:
 
 
 def one_input(data: bytes) -> None:
-    opened = open_sealed(data, secret=b"s" * 32, binding=b"b" * 32, one_time_key=KEY)
-    assert (opened, data) == (b"secret", BOX)
+    # one message has many encodings in protobuf, so another spelling of the box may open, but to nothing else
+    assert open_sealed(data, secret=b"s" * 32, binding=b"b" * 32, one_time_key=KEY) == b"secret"
