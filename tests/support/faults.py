@@ -9,8 +9,10 @@ an exception where that function begins, or where it ends with its work done.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ansible_collections.attested.kubernetes.tests.support.house import UTILS
@@ -45,7 +47,13 @@ class Step:
     @property
     def file(self) -> str:
         """The file below module_utils."""
-        return self.code.co_filename.removeprefix(f"{UTILS}/")
+        return _place(self.code.co_filename).removeprefix(f"{UTILS}/")
+
+
+@cache
+def _place(file: str) -> str:
+    """Return where a file is: the collection may have been imported through a link."""
+    return os.path.realpath(file)
 
 
 def steps_of(work: Callable[[], object], *, packages: Iterable[str] = ()) -> list[Step]:
@@ -54,7 +62,7 @@ def steps_of(work: Callable[[], object], *, packages: Iterable[str] = ()) -> lis
     prefixes = tuple(f"{UTILS}/{name}" for name in packages) or (str(UTILS),)
 
     def watch(frame: FrameType, _event: str, _argument: Any) -> Any:
-        known = Step(frame.f_code, END) in seen or not frame.f_code.co_filename.startswith(prefixes)
+        known = Step(frame.f_code, END) in seen or not _place(frame.f_code.co_filename).startswith(prefixes)
         return None if known else inside
 
     def inside(frame: FrameType, event: str, _argument: Any) -> Any:
