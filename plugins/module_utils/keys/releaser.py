@@ -225,7 +225,7 @@ class Releaser:
             held=self._held.get(ek),
             fresh_disk=DiskId.from_random(self._random.token(_UUID_BYTES)),
             now=now,
-            inherited_disk=inherited_disk((one.identity for one in snapshot.registrations), node.identity),
+            inherited_disk=inherited_disk([one.identity for one in snapshot.registrations], node.identity),
         )
         if near is not None:
             near.confirm(snapshot, node.verdict.profile)  # 5
