@@ -135,7 +135,7 @@ def test_the_key_service_admits_nobody(api: ApiBed, key_service: str, spec: dict
 
 
 def test_the_key_service_takes_away_only_who_waits(api: ApiBed, key_service: str) -> None:
-    approved, waiting = document("d2", admission="Approved", nodeName="w-d2"), document("d3")
+    approved, waiting = document("7d", admission="Approved", nodeName="w-7d"), document("7e")
     api.apply(approved, waiting)
     said = api.kubectl("delete", KIND, approved["metadata"]["name"], user=key_service, check=False)
     assert "takes away only identities that wait" in said

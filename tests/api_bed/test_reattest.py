@@ -56,9 +56,10 @@ def test_a_good_push_renews_the_last_attestation_and_nothing_else(machines: Mach
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
 
 
-def test_a_control_plane_pushes_without_ever_having_had_a_ticket(machines: Machines) -> None:
+def test_a_control_plane_pushes_without_ever_having_had_a_ticket(machines: Machines, bed: ServiceBed) -> None:
     machine = machines(enroll=False)
     machine.enroll(role=Role.CONTROL_PLANE)
+    bed.sign(identities=[machine.identity()])
     machine.lock()
     machine.reattest()
     assert status_of(machine)["lastAttestation"]["profile"]
