@@ -46,7 +46,7 @@ options:
     elements: str
     default: []
   endorsement_authorities:
-    description: PEM files with the roots and issuers of the TPM makers; with none, chains are not checked.
+    description: Files or directories with the roots and issuers of the TPM makers; with none, chains are not checked.
     type: list
     elements: path
     default: []
