@@ -118,10 +118,15 @@ def test_an_identity_is_joined_when_its_node_appears(api: ApiBed, gateway: ApiGa
             joined.set()
 
     watcher = NodeWatcher(gateway, policy, writer, own_name="cp-1", joined=note)
-    thread = threading.Thread(target=watcher.run_once, args=(5,))
+
+    def watch() -> None:
+        while not joined.is_set():  # as the service does; kubectl below may need longer than one watch
+            watcher.run_once(5)
+
+    thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     api.kubectl("create", "-f", "-", stdin='{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gw-3"}}')
-    assert joined.wait(timeout=20)
+    assert joined.wait(timeout=60)
     thread.join(timeout=20)
     assert not thread.is_alive()
     assert api.get(KIND, identity("d3", "")["metadata"]["name"])["status"]["phase"] == "Joined"

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -129,7 +131,9 @@ class Bed:
         self.clock = StandingClock()
         self.bundle = make_bundle_of_test()
         self.site = PolicySite(self.bundle.cluster_id)
-        self.record = record_in(Path(tempfile.mkdtemp()), MemoryCounter(), cluster_id=self.bundle.cluster_id)
+        directory = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, directory)
+        self.record = record_in(directory, MemoryCounter(), cluster_id=self.bundle.cluster_id)
         self.authority = authority_of(self.record, cluster_id=self.bundle.cluster_id)
         self.sign()
         self.authority.adopt(self.policy)
