@@ -14,12 +14,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import ku
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.credential import MintedCredential
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import KeyService
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import ApiGateway, LivePolicy, StatusWriter
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import learned
@@ -51,7 +49,7 @@ THREAT = Threat(
     bed="api",
     stops=(
         ("keys/releaser.py", ""),
-        ("keys/service.py", "INTERNAL"),
+        ("keys/calls.py", "INTERNAL"),
         ("kube/live.py", "API_UNAVAILABLE"),
     ),
 )
@@ -155,7 +153,7 @@ def _challenge_request(bed: Bed) -> bytes:
 def test_the_service_answers_every_fault_with_a_refusal() -> None:
     """On the socket: an answer that carries a ticket never follows a fault."""
     bed = Bed()
-    service = KeyService(bed.releaser, bundle=bed.bundle, clock=bed.clock, log=open_log())
+    service = bed.service()
 
     def message() -> bytes:
         channel, request, binding = bed.exchange()
@@ -165,7 +163,7 @@ def test_the_service_answers_every_fault_with_a_refusal() -> None:
         return bytes(made.SerializeToString())
 
     first = message()
-    steps = [step for step in steps_of(lambda: service.answer(first)) if step.file == "keys/service.py"]
+    steps = [step for step in steps_of(lambda: service.answer(first)) if step.file == "keys/calls.py"]
     good: Any = answer_of(service.answer(message()))
     assert good.ticket.ticket
     codes = []

@@ -15,13 +15,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing i
     answer_of,
     frame_length,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import KeyService
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, parse
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys.test_releaser import Bed
 
 BED = Bed()
-SERVICE = KeyService(BED.releaser, bundle=BED.bundle, clock=BED.clock, log=open_log(stream=io.StringIO()))
+SERVICE = BED.service(log=open_log(stream=io.StringIO()))
 
 
 def seeds() -> list[bytes]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..audit import AuditLog
     from ..kube import NearPolicy
     from ..serving import Log, Metrics, Reloader
-    from .service import KeyServiceConfig
+    from .config import KeyServiceConfig
 
 
 def key_metrics(log: Log, *, near: NearPolicy, audit: AuditLog, reloader: Reloader[KeyServiceConfig]) -> Metrics | None:

@@ -107,12 +107,12 @@ class Releaser:
         demands: Demands,
         clock: Clock,
         random: Random,
-        near: NearPolicy | None = None,
-        rate: TokenBuckets | None = None,
+        near: NearPolicy,
+        rate: TokenBuckets,
     ) -> None:
         """Release for the cluster of ``bundle``, with certificates of ``ca``, what ``policy`` allows.
 
-        ``near`` is asked first, where there is one; ``rate`` bounds how often one proven machine gets a ticket.
+        ``near`` is asked first; ``rate`` bounds how often one proven machine gets a ticket.
         """
         self._bundle = bundle
         self._facts = facts
@@ -181,15 +181,12 @@ class Releaser:
             return self._release_near(call) or self._release(call)
 
     def _selection(self) -> tuple[int, ...]:
-        if self._near is not None:
-            with suppress(ApiError):
-                return self._near.selection()
+        with suppress(ApiError):
+            return self._near.selection()
         return self._policy.selection()
 
     def _release_near(self, call: _Call) -> Released | None:
         """Return what the near view grants, None for whatever it does not: that is asked of the API itself."""
-        if self._near is None:
-            return None
         try:
             return self._try(call, self._near.snapshot_for(call.record.ek_public.spki_sha256()), near=self._near)
         except AttestedError as error:
@@ -216,8 +213,7 @@ class Releaser:
         node = _verify(call, snapshot, demands=self._demands, now=now)  # 3
         proven = proven_by(node)
         ek = node.machine.ek_sha256
-        if self._rate is not None:
-            self._rate.take(ek)
+        self._rate.take(ek)
         decision = decide_release(  # 4
             call.request,
             proven=proven,

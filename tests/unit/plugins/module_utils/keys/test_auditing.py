@@ -12,9 +12,10 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace, Head
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.auditing import RETRY_TICKS, HeadKeeper
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.calls import KeyService
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import KeyService
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES, ObjectCache
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller import Teller
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES, Attempt, ObjectCache
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
@@ -134,6 +135,28 @@ class Stub:
         raise self.error
 
 
+class Deaf:
+    """Is told of refusals, and says nothing."""
+
+    def note(self, attempt: Attempt) -> None:
+        del attempt
+
+
+def service_over(releaser: Any, bed: Bed) -> KeyService:
+    """Return calls that record in the log of ``bed``, and need of the rest only what a refused challenge needs."""
+    unused: Any = None
+    return KeyService(
+        releaser,
+        bundle=unused,
+        clock=SystemClock(),
+        log=open_log(),
+        teller=Teller(Deaf()),
+        audit=bed.log,
+        reattester=unused,
+        metrics=None,
+    )
+
+
 def challenge() -> bytes:
     message = message_class(REQUEST)(correlation_id="c-1")
     message.challenge.request = b"x"
@@ -148,8 +171,7 @@ def challenge() -> bytes:
     ],
 )
 def test_a_refusal_is_recorded_before_it_is_answered(bed: Bed, error: Exception, reason: str) -> None:
-    releaser: Any = Stub(error)
-    service = KeyService(releaser, bundle=None, clock=SystemClock(), log=open_log(), audit=bed.log)  # type: ignore[arg-type]
+    service = service_over(Stub(error), bed)
     with pytest.raises(AttestedError) as caught:
         answer_of(service.answer(challenge()))
     assert caught.value.code == reason
@@ -159,7 +181,7 @@ def test_a_refusal_is_recorded_before_it_is_answered(bed: Bed, error: Exception,
 
 
 def test_what_cannot_be_recorded_is_not_given(bed: Bed) -> None:
-    service = KeyService(None, bundle=None, clock=SystemClock(), log=open_log(), audit=bed.log)  # type: ignore[arg-type]
+    service = service_over(None, bed)
     service._call = lambda *_unused: message_class("attested.v1.KeyServiceResponse")()  # type: ignore[method-assign]
     bed.log._file = -1
     message = message_class(REQUEST)(correlation_id="c-1")

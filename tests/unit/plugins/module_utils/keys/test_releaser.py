@@ -24,6 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
     answer,
     issue_doorkeeper,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
     KeyBundle,
@@ -32,12 +33,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
     make_bundle,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.calls import KeyService
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue import ClusterFacts
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.reattest import Reattester
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.releaser import Released, Releaser
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import KeyService, main
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import main
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller import Teller
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     IDENTITIES,
@@ -51,7 +54,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log, open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom, TokenBuckets
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
@@ -120,8 +123,18 @@ def kubelet_request() -> bytes:
     )
 
 
+class Attempts:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.noted: list[Attempt] = []
+
+    def note(self, attempt: Attempt) -> None:
+        self.noted.append(attempt)
+
+
 class Bed:
-    """A releaser over an API in memory, and one enrolled machine."""
+    """A releaser over an API in memory, and one enrolled machine; the near view follows nothing until a test says."""
 
     def __init__(self) -> None:
         self.boot = boots.load("deb13-base")
@@ -131,24 +144,64 @@ class Bed:
         self.clock = StandingClock()
         self.bundle = make_bundle_of_test()
         self.site = PolicySite(self.bundle.cluster_id)
-        directory = Path(tempfile.mkdtemp())
-        weakref.finalize(self, shutil.rmtree, directory)
-        self.record = record_in(directory, MemoryCounter(), cluster_id=self.bundle.cluster_id)
+        self.directory = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, self.directory)
+        self.record = record_in(self.directory, MemoryCounter(), cluster_id=self.bundle.cluster_id)
         self.authority = authority_of(self.record, cluster_id=self.bundle.cluster_id)
         self.sign()
         self.authority.adopt(self.policy)
         self.csr = kubelet_request()
         self.notes: dict[str, str] = {}
+        self.live = LivePolicy(self.gateway, self.authority, clock=self.clock)
+        self.near = NearPolicy(self.gateway, self.authority, clock=self.clock)
+        self.rate = TokenBuckets(
+            rate=1000, burst=1000, clock=self.clock, reason=Reason.IDENTITY_RATE, what="tickets a second of one machine"
+        )
         self.releaser = Releaser(
             bundle=self.bundle,
             facts=ClusterFacts(kubernetes_version="1.35.4", api_endpoint="api:6443"),
             ca=make_cluster_ca(),
-            policy=LivePolicy(self.gateway, self.authority, clock=self.clock),
+            policy=self.live,
             writer=StatusWriter(self.gateway),
             demands=Demands(),
             clock=self.clock,
             random=SystemRandom(),
+            near=self.near,
+            rate=self.rate,
         )
+        self.attempts = Attempts()
+
+    def service(self, *, log: Log | None = None) -> KeyService:
+        """Return the calls over this releaser, as the service puts them together, without figures."""
+        return KeyService(
+            self.releaser,
+            bundle=self.bundle,
+            clock=self.clock,
+            log=log or open_log(),
+            teller=Teller(self.attempts),
+            audit=AuditLog(
+                AuditPlace(directory=self.directory / "audit"), node="cp-1", clock=self.clock, random=SystemRandom()
+            ),
+            reattester=self.reattester(),
+            metrics=None,
+        )
+
+    def reattester(self) -> Reattester:
+        """Return what takes evidence that is pushed."""
+        return Reattester(
+            cluster_id=self.bundle.cluster_id,
+            take=self.releaser.take,
+            policy=self.live,
+            writer=StatusWriter(self.gateway),
+            demands=Demands,
+            clock=self.clock,
+            overdue_after=timedelta(hours=3),
+        )
+
+    def follow(self, *plurals: str) -> None:
+        """Bring what the API has now of ``plurals`` into the near view."""
+        for plural in plurals:
+            self.near.caches[plural]._begin(*self.gateway.listing(plural))
 
     def sign(self, **changes: Any) -> None:
         """Let the site sign the profiles that are there now."""
@@ -210,27 +263,15 @@ def test_a_guessed_proof_leaves_a_machine_a_stranger(bed: Bed) -> None:
     assert "proven" not in bed.notes
 
 
-class Attempts:
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.noted: list[Attempt] = []
-
-    def note(self, attempt: Attempt) -> None:
-        self.noted.append(attempt)
-
-
 def asked_of_the_service(bed: Bed, channel: Channel, request: bytes, binding: bytes) -> tuple[str, list[Attempt]]:
     """Return the code that the service answers a Release with, and what it told of it."""
-    attempts = Attempts()
-    service = KeyService(bed.releaser, bundle=bed.bundle, clock=bed.clock, log=open_log(), teller=Teller(attempts))
     message = message_class(REQUEST)(correlation_id="c-1")
     message.release.request, message.release.binding = request, binding
     for name in ("exporter", "spki_sha256", "peer_nonce", "evidence"):
         setattr(message.release.channel, name, getattr(channel, name))
     with pytest.raises(AttestedError) as caught:
-        answer_of(service.answer(message.SerializeToString()))
-    return caught.value.code, attempts.noted
+        answer_of(bed.service().answer(message.SerializeToString()))
+    return caught.value.code, bed.attempts.noted
 
 
 def test_a_refused_machine_is_told_by_its_key_and_its_node(bed: Bed) -> None:
@@ -278,9 +319,7 @@ def test_nothing_is_written_or_given_for_a_caller_who_hung_up(bed: Bed) -> None:
 
 
 def test_one_machine_that_asks_too_often_is_told_when_to_ask_again(bed: Bed) -> None:
-    bed.releaser._rate = TokenBuckets(
-        rate=0.5, burst=1, clock=bed.clock, reason=Reason.IDENTITY_RATE, what="tickets a second of one machine"
-    )
+    bed.rate.configure(rate=0.5, burst=1)
     bed.release()
     with pytest.raises(AttestedError) as caught:
         bed.release()
@@ -291,19 +330,13 @@ def test_one_machine_that_asks_too_often_is_told_when_to_ask_again(bed: Bed) -> 
 
 
 def test_a_near_view_that_refuses_is_asked_again_of_the_api(bed: Bed) -> None:
-    near = NearPolicy(bed.gateway, bed.authority, clock=bed.clock)
-    for plural in (POLICIES, PROFILES):
-        near.caches[plural]._begin(*bed.gateway.listing(plural))
-    near.caches[IDENTITIES]._begin((), "100")
-    bed.releaser._near = near
+    bed.follow(POLICIES, PROFILES)
+    bed.near.caches[IDENTITIES]._begin((), "100")
     assert bed.release().node_name == "w-1"
 
 
 def test_a_near_view_that_lags_behind_a_revocation_releases_nothing(bed: Bed) -> None:
-    near = NearPolicy(bed.gateway, bed.authority, clock=bed.clock)
-    for plural, cache in near.caches.items():
-        cache._begin(*bed.gateway.listing(plural))
-    bed.releaser._near = near
+    bed.follow(*bed.near.caches)
     document = render_identity(bed.identity)
     document["spec"]["admission"] = "Revoked"
     bed.gateway.apply(document)
@@ -312,10 +345,7 @@ def test_a_near_view_that_lags_behind_a_revocation_releases_nothing(bed: Bed) ->
 
 
 def test_a_near_view_that_lags_behind_a_retired_profile_releases_nothing(bed: Bed) -> None:
-    near = NearPolicy(bed.gateway, bed.authority, clock=bed.clock)
-    for plural, cache in near.caches.items():
-        cache._begin(*bed.gateway.listing(plural))
-    bed.releaser._near = near
+    bed.follow(*bed.near.caches)
     bed.gateway._objects[PROFILES].clear()
     assert refused(bed) == "POLICY_EMPTY"
     assert bed.gateway.writes == 0
@@ -457,7 +487,7 @@ def test_the_judged_values_are_kept_for_the_next_policy(bed: Bed) -> None:
 
 @pytest.fixture
 def service(bed: Bed) -> KeyService:
-    return KeyService(bed.releaser, bundle=bed.bundle, clock=bed.clock, log=open_log())
+    return bed.service()
 
 
 def test_the_service_turns_every_error_into_a_refusal(service: KeyService, bed: Bed) -> None:

@@ -1,0 +1,287 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the key service is put together of, from its configuration: the one place that knows all parts.
+
+1. `_ground`: the keys, the API and the policy, on which all else stands.
+2. `_releaser`, `_reattester`: what decides.
+3. `_service`, `_servers`: what is asked, and where.
+4. `_tasks`: what goes on beside the calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ..attestation import Demands, load_ek_store
+from ..audit import AuditLog, AuditPlace, HeadSigner
+from ..errors import KeyServiceError
+from ..kube import (
+    IDENTITIES,
+    ApiGateway,
+    AttemptWriter,
+    LivePolicy,
+    NearPolicy,
+    NodeWatcher,
+    StatusWriter,
+    WaitingRoom,
+)
+from ..reasons import Reason
+from ..serving import Reloader, load_config
+from ..system import SystemClock, SystemRandom, TokenBuckets, read_bytes, release
+from .auditing import HeadKeeper
+from .authority import PolicyAuthority
+from .background import Background
+from .calls import KeyService
+from .config import KeyServiceConfig
+from .credential import MintedCredential
+from .derive import policy_record_key
+from .figures import key_metrics
+from .issue import ClusterFacts
+from .kubelet import load_cluster_ca
+from .listener import SocketServer
+from .policy_watch import PolicyDesk, PolicyWatch
+from .reattest import Reattester
+from .record import PolicyRecord, RecordFiles, RecordKey, TpmCounter
+from .releaser import Releaser
+from .teller import Teller
+from .wrap import KeyPaths, KeyStore
+
+if TYPE_CHECKING:
+    from ..serving import Log
+    from .kubelet import ClusterCa
+    from .master import KeyBundle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What runs: the answers, the sockets that take calls, and what goes on beside them."""
+
+    cluster_id: bytes
+    service: KeyService
+    servers: tuple[SocketServer, ...]
+    tasks: Background
+    reloader: Reloader[KeyServiceConfig]
+    audit: AuditLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """The keys, the API through this node's credential, and the policy, read now (``policy``) and followed (``near``).
+
+    ``attempts`` and ``waiting`` write what is told of refusals.
+    """
+
+    config: KeyServiceConfig
+    log: Log
+    bundle: KeyBundle
+    ca: ClusterCa
+    gateway: ApiGateway
+    record: PolicyRecord
+    authority: PolicyAuthority
+    policy: LivePolicy
+    near: NearPolicy
+    attempts: AttemptWriter
+    waiting: WaitingRoom
+
+
+def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
+    """Return all parts, of which none runs yet; raises what `serve` says.
+
+    ``path`` is what the reloader reads again.
+    """
+    ground = _ground(config, log)
+    teller = Teller(ground.attempts, waiting=ground.waiting if config.queues_unknown_machines else None)
+    releaser = _releaser(ground)
+    audit = _audit(config)
+    reloader = Reloader(
+        lambda: load_config(KeyServiceConfig, path),
+        lambda new: releaser.configure(facts=_facts(new), demands=_demands(new)),
+        log=log,
+    )
+    service = KeyService(
+        releaser,
+        bundle=ground.bundle,
+        clock=SystemClock(),
+        log=log,
+        teller=teller,
+        audit=audit,
+        reattester=_reattester(ground, releaser),
+        metrics=key_metrics(log, near=ground.near, audit=audit, reloader=reloader) if config.metrics else None,
+    )
+    return Parts(
+        cluster_id=ground.bundle.cluster_id,
+        service=service,
+        servers=_servers(ground, service),
+        tasks=_tasks(ground, audit),
+        reloader=reloader,
+        audit=audit,
+    )
+
+
+def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
+    bundle = _opened_bundle(config)
+    ca = load_cluster_ca(read_bytes(config.cluster_ca_certificate), read_bytes(config.cluster_ca_key))
+    gateway = ApiGateway(
+        server=config.api_server,
+        ca_file=config.cluster_ca_certificate,
+        credential=MintedCredential(ca, config.runtime_directory, clock=SystemClock()),
+    )
+    record = _record(config, bundle)
+    record.load()
+    authority = PolicyAuthority(record, public_key=bundle.policy_key, cluster_id=bundle.cluster_id)
+    return _Ground(
+        config=config,
+        log=log,
+        bundle=bundle,
+        ca=ca,
+        gateway=gateway,
+        record=record,
+        authority=authority,
+        policy=LivePolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register),
+        near=NearPolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register),
+        attempts=AttemptWriter(gateway, gateway, clock=SystemClock()),
+        waiting=WaitingRoom(gateway, gateway, clock=SystemClock()),
+    )
+
+
+def _opened_bundle(config: KeyServiceConfig) -> KeyBundle:
+    paths = KeyPaths(rest=config.state_directory, opened=config.runtime_directory)
+    bundle = KeyStore(paths).opened()
+    if bundle is None:
+        raise KeyServiceError(
+            f"expected the opened keys in {paths.opened_file}, found none: attested-unlock opens them",
+            reason=Reason.KEYS_ABSENT,
+        )
+    return bundle
+
+
+def _record(config: KeyServiceConfig, bundle: KeyBundle) -> PolicyRecord:
+    key = RecordKey(
+        key=policy_record_key(bundle.master, bundle.cluster_id),
+        cluster_id=bundle.cluster_id,
+        node_name=config.node_name,
+    )
+    counter = TpmCounter(config.tcti, lock_directory=config.tpm_lock_directory)
+    return PolicyRecord(RecordFiles(config.state_directory), counter, key)
+
+
+def _releaser(ground: _Ground) -> Releaser:
+    config = ground.config
+    return Releaser(
+        bundle=ground.bundle,
+        facts=_facts(config),
+        ca=ground.ca,
+        policy=ground.policy,
+        writer=StatusWriter(ground.gateway),
+        demands=_demands(config),
+        clock=SystemClock(),
+        random=SystemRandom(),
+        near=ground.near,
+        rate=TokenBuckets(
+            rate=config.tickets_per_second,
+            burst=config.ticket_burst,
+            clock=SystemClock(),
+            reason=Reason.IDENTITY_RATE,
+            what="tickets a second of one machine",
+        ),
+    )
+
+
+def _facts(config: KeyServiceConfig) -> ClusterFacts:
+    return ClusterFacts(kubernetes_version=config.kubernetes_version, api_endpoint=config.api_endpoint)
+
+
+def _demands(config: KeyServiceConfig) -> Demands:
+    store = load_ek_store([config.ek_roots] if config.ek_roots else [])
+    return Demands(lock_register=config.lock_register, ek_roots=store.roots, ek_intermediates=store.intermediates)
+
+
+def _reattester(ground: _Ground, releaser: Releaser) -> Reattester:
+    return Reattester(
+        cluster_id=ground.bundle.cluster_id,
+        take=releaser.take,
+        policy=ground.policy,
+        writer=StatusWriter(ground.gateway),
+        demands=lambda: releaser.demands,
+        clock=SystemClock(),
+        overdue_after=timedelta(seconds=ground.config.reattest_overdue_seconds),
+    )
+
+
+def _audit(config: KeyServiceConfig) -> AuditLog:
+    place = AuditPlace(directory=config.audit_directory)
+    audit = AuditLog(place, node=config.node_name, clock=SystemClock(), random=SystemRandom())
+    audit.append("started", version=release())
+    return audit
+
+
+def _servers(ground: _Ground, service: KeyService) -> tuple[SocketServer, ...]:
+    """Return the two sockets: one for the join service, and one for root alone."""
+    config, log = ground.config, ground.log
+    user = _join_user(config.join_user)
+    desk = PolicyDesk(ground.record, ground.authority, log=log)
+
+    def refused(uid: int) -> None:
+        log.event("caller_refused", user=uid)
+
+    async def tell(data: bytes) -> bytes:
+        return await asyncio.to_thread(desk.answer, data)
+
+    joins = SocketServer(
+        config.socket,
+        handler=service.handle,
+        allowed=frozenset({0, user.pw_uid}),
+        group=user.pw_gid,
+        refused=refused,
+    )
+    root = frozenset({0, os.geteuid()})
+    return joins, SocketServer(config.policy_socket, handler=tell, allowed=root, refused=refused)
+
+
+def _join_user(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise KeyServiceError(
+            f"expected the user {name} of the join service, found none", reason=Reason.CONFIG_INVALID
+        ) from error
+
+
+def _tasks(ground: _Ground, audit: AuditLog) -> Background:
+    """Follow all that decides, look after the policy, and write down what the calls have left to be written."""
+    node_name = ground.config.node_name
+    nodes = NodeWatcher(
+        ground.gateway,
+        ground.policy,
+        StatusWriter(ground.gateway),
+        own_name=node_name,
+        joined=lambda name: ground.log.event("joined", node=name),
+    )
+    watch = PolicyWatch(ground.gateway, ground.policy, node_name=node_name, clock=SystemClock())
+    tasks = {
+        "nodes": nodes.run_once,
+        **{plural: cache.follow for plural, cache in ground.near.caches.items()},
+        "policy": watch.run_once,
+        "attempts": ground.attempts.run_once,
+        "audit": _keeper(ground, audit).run_once,
+        "queue": ground.waiting.run_once,
+    }
+    return Background(tasks, clock=SystemClock(), log=ground.log)
+
+
+def _keeper(ground: _Ground, audit: AuditLog) -> HeadKeeper:
+    config = ground.config
+    return HeadKeeper(
+        audit,
+        node=config.node_name,
+        signer=HeadSigner.at(config.tcti, lock_directory=config.tpm_lock_directory),
+        gateway=ground.gateway,
+        identities=ground.near.caches[IDENTITIES],
+        clock=SystemClock(),
+    )
