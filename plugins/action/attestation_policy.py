@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Diff, Result
-from ..module_utils.errors import PolicyError
-from ..module_utils.policy import Admission, render_document, sign_policy, verify_policy
+from ..module_utils.errors import AttestedError, PolicyError
+from ..module_utils.policy import Admission, SitePolicy, render_document, sign_policy, verify_policy
 from ..module_utils.site import Site, cluster_file
 from ..module_utils.site.cluster_file import PolicyMark
-from ..module_utils.site.identities import enrolled_identities, read_nodes
+from ..module_utils.site.identities import enrolled_identities
 from ..module_utils.site.policy_files import load_profiles, render_objects
+from ..module_utils.site.policy_outlook import LastSeen
 from ..module_utils.site.policy_plan import (
-    LastSeen,
     Observed,
     plan_next,
     read_exceptions,
@@ -24,28 +25,32 @@ from ..module_utils.site.policy_plan import (
     require_short,
 )
 from ..module_utils.system import SystemClock, read_bytes, write_atomic
-from ..plugin_utils.action import AttestedAction
+from ..module_utils.verification import Question
+from ..module_utils.verification.fleet import Patience, hear_machines
+from ..plugin_utils.site_action import SITE_SPEC, SiteAction
 from ..plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..module_utils.attestation import VerifiedMachine
     from ..module_utils.policy import ClusterPolicy, MeasurementProfile, NodeIdentity, PolicyException
     from ..module_utils.site import ClusterFile
     from ..module_utils.site.policy_plan import PolicyPlan
 
 
-class ActionModule(AttestedAction):
+class ActionModule(SiteAction):
     """Sign what the site means; the key is opened here, in memory, and nowhere else."""
 
     SPEC = ArgumentSpec(
         options={
-            "site": {"type": "path", "required": True},
-            "policy_directory": {"type": "path"},
+            **{name: SITE_SPEC.options[name] for name in ("site", "policy_directory", "endorsement_authorities")},
             "profiles": {"type": "list", "elements": "str", "required": True},
             "exceptions": {"type": "list", "elements": "dict", "default": []},
             "records": {"type": "list", "elements": "dict", "default": []},
             "confirm_refusals": {"type": "bool", "default": False},
+            "port": {"type": "int", "default": 9091},
+            "wait_seconds": {"type": "int", "default": 20},
         }
     )
 
@@ -54,28 +59,50 @@ class ActionModule(AttestedAction):
         site = Site.at(params["site"])
         public = cluster_file.parse(read_bytes(site.cluster_file))
         profiles, exceptions, excepted = self._wanted(params, site)
-        identities = self._identities()
         observed = _observed(params["records"], public)
         now = SystemClock().now()
-        plan = plan_next(
-            profiles=profiles,
-            identities=identities,
-            exceptions=exceptions,
-            excepted=excepted,
-            mark=public.policy,
-            observed=observed,
-            now=now,
-        )
+
+        def planned(observed: Observed) -> PolicyPlan:
+            return plan_next(
+                profiles=profiles,
+                identities=self._identities(),
+                exceptions=exceptions,
+                excepted=excepted,
+                mark=public.policy,
+                observed=observed,
+                now=now,
+            )
+
+        plan = planned(observed)
+        if plan.unknown:
+            heard = self._heard(params, plan, (*profiles, *excepted))
+            plan = planned(replace(observed, nodes=tuple(_as_heard(one, heard) for one in observed.nodes)))
         if plan.changed:
             require_short(exceptions, now=now)
         if not check_mode:
-            require_accepted(plan.failing, accepted=params["confirm_refusals"])
+            require_accepted(plan, accepted=params["confirm_refusals"])
         document = sign_policy(
             plan.policy, private_key=AnsibleVault().decrypt(read_bytes(site.policy_key)), cluster_id=public.cluster_id
         )
         if not check_mode:
             _remember(site, public, plan.policy)
         return _result(plan, document, observed, (*profiles, *excepted))
+
+    def _heard(
+        self, params: Mapping[str, Any], plan: PolicyPlan, profiles: Sequence[MeasurementProfile]
+    ) -> dict[str, VerifiedMachine | AttestedError]:
+        """Ask the nodes of which something is not known for fresh evidence; nothing of it is written anywhere."""
+        verifier = self.verifier(params)
+        question = Question(
+            cluster_id=verifier.cluster_id,
+            policy=SitePolicy(profiles=profiles, identities=self._identities()),
+            demands=verifier.demands,
+            clock=verifier.clock,
+            random=verifier.random,
+        )
+        names = [one.node_name for one in plan.unknown if one.node_name in self.task_vars["hostvars"]]
+        endpoints = {name: self.verification_endpoint(name, params["port"]) for name in names}
+        return asyncio.run(hear_machines(endpoints, question, patience=Patience(seconds=params["wait_seconds"])))
 
     def _wanted(
         self, params: Mapping[str, Any], site: Site
@@ -89,7 +116,7 @@ class ActionModule(AttestedAction):
         return active, read_exceptions(params["exceptions"], profiles=every, keys=keys), others
 
     def _identities(self) -> tuple[NodeIdentity, ...]:
-        return enrolled_identities(read_nodes(self.task_vars["hostvars"], self.task_vars["groups"]))
+        return enrolled_identities(self.nodes())
 
 
 def _observed(records: Sequence[Mapping[str, Any]], public: ClusterFile) -> Observed:
@@ -124,6 +151,16 @@ def _last_seen(identity: Mapping[str, Any]) -> LastSeen:
     )
 
 
+def _as_heard(node: LastSeen, heard: Mapping[str, VerifiedMachine | AttestedError]) -> LastSeen:
+    """Return the node as fresh evidence shows it, or with the reason why there is none."""
+    answer = heard.get(node.node_name)
+    if answer is None:
+        return node
+    if isinstance(answer, AttestedError):
+        return replace(node, unheard=f"asked for evidence: {answer.code}: {answer.message}")
+    return replace(node, registers=answer.quote.pcrs, facts=answer.facts)
+
+
 def _remember(site: Site, public: ClusterFile, policy: ClusterPolicy) -> None:
     mark = PolicyMark(generation=policy.generation, content_sha256=policy.content_sha256, revoked=tuple(policy.revoked))
     write_atomic(site.cluster_file, cluster_file.render(replace(public, policy=mark)), mode=0o644)
@@ -142,6 +179,7 @@ def _result(
             "policy": signed,
             "manifests": render_objects(profiles, plan.identities) + signed,
             "failing": [str(one) for one in plan.failing],
+            "unknown": [str(one) for one in plan.unknown],
         },
         diff=Diff(before=shown[0] if before else "", after=shown[-1], header="policy in force"),
     )

@@ -84,16 +84,12 @@ class ActionModule(SiteAction):
         )
         return asyncio.run(
             examine_fleet(
-                {name: self._endpoint(name, params["port"]) for name in params["nodes"]},
+                {name: self.verification_endpoint(name, params["port"]) for name in params["nodes"]},
                 question,
                 patience=Patience(parallel=params["parallel"], seconds=params["wait_seconds"]),
                 told=self._progress(len(params["nodes"])),
             )
         )
-
-    def _endpoint(self, name: str, port: int) -> str:
-        host = str(self.task_vars["hostvars"][name].get("ansible_host", name))
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def _progress(self, total: int) -> Callable[[Finding], None]:
         """Return what tells, every few seconds, how far it has come; a small fleet is done before that."""

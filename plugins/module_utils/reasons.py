@@ -923,6 +923,13 @@ class Reason(Enum):
         "Only the site can make one, because a policy alone does not say that it is the newest: apply the site.",
         "ansible-playbook attested.kubernetes.policy",
     )
+    POLICY_OUTLOOK_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "Nobody can say whether the next policy would refuse a node that is joined now.",
+        "Its record holds no event log and it did not answer: start it or open its port 9091, or say that it is meant "
+        "(confirm_refusals=true).",
+        "ansible-playbook attested.kubernetes.verify",
+    )
     POLICY_ROLLED_BACK = _row(
         Coarse.REFUSED,
         "The policy, or a record of it, is older than what this control plane has seen.",

@@ -15,8 +15,12 @@ description:
     that runs the playbook; the key is opened in memory only.
   - The same content keeps its generation. Another one gets a generation higher than the site, the API and every record
     know; the site's C(cluster.yml) remembers it.
-  - Says which joined nodes would fail the policy as they were attested last, and fails with C(POLICY_WOULD_REFUSE)
-    unless O(confirm_refusals) is set. In check mode it only says so.
+  - Says which joined nodes would fail the policy now, by the same decision as at admission, and fails with
+    C(POLICY_WOULD_REFUSE) unless O(confirm_refusals) is set. In check mode it only says so.
+  - A record holds register values and no event log. Where a profile asserts more than values, or asks for a register
+    that was not judged last, the node is asked over its verification service. A node that does not answer is neither
+    good nor bad, it is RV(unknown), and the module fails with C(POLICY_OUTLOOK_UNKNOWN) unless O(confirm_refusals) is
+    set. A policy that takes no profile and no exception away asks nobody.
   - Fails with C(SITE_POLICY_EXCEPTION), C(PROFILE_UNKNOWN), C(POLICY_EMPTY), C(MANIFEST_INVALID) or C(SITE_VAULT).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -62,9 +66,22 @@ options:
     elements: dict
     default: []
   confirm_refusals:
-    description: Whether a policy that joined nodes would fail is meant.
+    description: Whether a policy that joined nodes would fail, or of which that is not known, is meant.
     type: bool
     default: false
+  endorsement_authorities:
+    description: Files with authorities that endorsement certificates must chain to, where nodes are asked.
+    type: list
+    elements: path
+    default: []
+  port:
+    description: Port of the nodes' verification services.
+    type: int
+    default: 9091
+  wait_seconds:
+    description: How long a node that does not answer is asked again.
+    type: int
+    default: 20
 extends_documentation_fragment:
   - attested.kubernetes.attributes
 attributes:
@@ -120,9 +137,15 @@ manifests:
   type: str
   sample: "kind: MeasurementProfile"
 failing:
-  description: What each node that would fail now was attested as.
+  description: What each node that would fail now was attested as, and what deviates.
   returned: success
   type: list
   elements: str
-  sample: ["w-1 would fail: it was attested as r650-debian12 last"]
+  sample: ["w-1 would fail: it was attested as r650-debian12 last (nearest r650-debian13: PCR 7)"]
+unknown:
+  description: Nodes of which nobody can say whether they would fail, and why.
+  returned: success
+  type: list
+  elements: str
+  sample: ["w-2: not known whether it would fail, r650-debian13 asks for what an event log proves, and none is at hand"]
 """

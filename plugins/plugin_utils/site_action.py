@@ -71,6 +71,11 @@ class SiteAction(AttestedAction):
         directory = Site.at(params["site"]).policy_directory(params["policy_directory"])
         return load_profiles(directory, params["profiles"])
 
+    def verification_endpoint(self, name: str, port: int) -> str:
+        """Return where the verification service of the node ``name`` is asked: host:port."""
+        host = str(self.task_vars["hostvars"][name].get("ansible_host", name))
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
     @property
     def node_name(self) -> str:
         """The name of the task's host, which is the name of the node."""

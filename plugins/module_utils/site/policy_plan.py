@@ -23,6 +23,7 @@ from ..policy import (
     profile_sha256,
 )
 from ..reasons import Reason
+from .policy_outlook import Failing, LastSeen, Unknown, outlook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,18 +37,6 @@ _LONGEST_WHY = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastSeen:
-    """A node as its identity's status says: the profile that allowed it last, and the values that were judged."""
-
-    node_name: str
-    ek_sha256: str
-    revoked: bool
-    phase: str
-    profile: str
-    registers: Mapping[int, bytes]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """What the control planes say: the verified policy of the API, their records, and the identities."""
 
@@ -58,24 +47,16 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failing:
-    """A node that the next policy refuses as it was attested last."""
-
-    node_name: str
-    profile: str
-
-    def __str__(self) -> str:
-        """Return a sentence."""
-        return f"{self.node_name} would fail: it was attested as {self.profile or 'nothing'} last"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyPlan:
-    """The next policy, the identities as they are applied, and whom it fails; ``changed`` against API and site."""
+    """The next policy, the identities as they are applied, and whom it fails; ``changed`` against API and site.
+
+    ``unknown``: nodes of which nobody can say whether it fails them, where it takes something away at all.
+    """
 
     policy: ClusterPolicy
     identities: tuple[NodeIdentity, ...]
     failing: tuple[Failing, ...]
+    unknown: tuple[Unknown, ...]
     changed: bool
 
 
@@ -99,10 +80,12 @@ def plan_next(
     revoked = signed | observed.revoked | banned | frozenset(mark.revoked)
     wanted = plan_policy(generation=0, profiles=profiles, identities=identities, revoked=revoked, exceptions=exceptions)
     policy = replace(wanted, generation=_generation(wanted, mark, observed))
+    found = _outlooks(policy, (*profiles, *excepted), observed.nodes, now)
     return PolicyPlan(
         policy=policy,
         identities=tuple(_applied(one, revoked) for one in identities),
-        failing=_failing(policy, (*profiles, *excepted), observed.nodes, now),
+        failing=tuple(one for one in found if isinstance(one, Failing)),
+        unknown=tuple(one for one in found if isinstance(one, Unknown)) if _takes_away(observed.policy, policy) else (),
         changed=observed.policy != policy or mark.generation != policy.generation,
     )
 
@@ -132,12 +115,19 @@ def require_short(exceptions: Iterable[PolicyException], *, now: datetime) -> No
         )
 
 
-def require_accepted(failing: Sequence[Failing], *, accepted: bool) -> None:
-    """Raise POLICY_WOULD_REFUSE unless nobody fails, or somebody has seen that and said yes."""
-    if failing and not accepted:
+def require_accepted(plan: PolicyPlan, *, accepted: bool) -> None:
+    """Raise POLICY_WOULD_REFUSE or POLICY_OUTLOOK_UNKNOWN, unless somebody has seen that and said yes."""
+    if accepted:
+        return
+    if plan.failing:
         raise PolicyError(
-            f"expected a policy that every joined node meets now, {'; '.join(map(str, failing))}",
+            f"expected a policy that every joined node meets now, {'; '.join(map(str, plan.failing))}",
             reason=Reason.POLICY_WOULD_REFUSE,
+        )
+    if plan.unknown:
+        raise PolicyError(
+            f"expected to know of every joined node that it meets the policy, {'; '.join(map(str, plan.unknown))}",
+            reason=Reason.POLICY_OUTLOOK_UNKNOWN,
         )
 
 
@@ -156,9 +146,9 @@ def _applied(identity: NodeIdentity, revoked: frozenset[str]) -> NodeIdentity:
     return replace(identity, admission=Admission.REVOKED) if identity.ek_sha256 in revoked else identity
 
 
-def _failing(
+def _outlooks(
     policy: ClusterPolicy, profiles: Sequence[MeasurementProfile], nodes: Iterable[LastSeen], now: datetime
-) -> tuple[Failing, ...]:
+) -> tuple[Failing | Unknown, ...]:
     found = []
     for node in nodes:
         if node.phase != _JOINED or node.revoked or not node.profile:
@@ -166,25 +156,15 @@ def _failing(
         counting = [
             one for one in profiles if policy.names_profile(one) or policy.excepted(one, node.ek_sha256, now=now)
         ]
-        if not _passes(node, counting):
-            found.append(Failing(node_name=node.node_name, profile=node.profile))
-    return tuple(sorted(found, key=lambda one: one.node_name))
+        found.append(outlook(node, counting, now=now))
+    return tuple(sorted((one for one in found if one is not None), key=lambda one: one.node_name))
 
 
-def _passes(node: LastSeen, profiles: Sequence[MeasurementProfile]) -> bool:
-    """Say whether the values that were judged last meet a profile; without values its name has to do.
-
-    What a profile asserts beside values is not in the status, so it is not looked at.
-    """
-    if not node.registers:
-        return node.profile in {one.name for one in profiles}
-    for profile in profiles:
-        allowed = profile.registers.items()
-        if not profile.accepts_nobody and all(
-            node.registers.get(pcr) in {value.digest for value in values} for pcr, values in allowed
-        ):
-            return True
-    return False
+def _takes_away(before: ClusterPolicy | None, after: ClusterPolicy) -> bool:
+    """Say whether a profile or an exception of before no longer counts; more of them never refuse more."""
+    if before is None:
+        return True
+    return not (set(before.profiles) <= set(after.profiles) and set(before.exceptions) <= set(after.exceptions))
 
 
 def _exception(

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from ..errors import AttestedError, TransportError
 from .client import hear
 from .finding import Finding, found, not_found
-from .judge import judge, proven_machine
+from .judge import judge, machine_of, proven_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ..attestation import VerifiedMachine
     from .judge import Heard, Question
 
 OVER = "service"
@@ -57,6 +58,24 @@ async def examine(name: str, endpoint: str, question: Question, *, seconds: floa
         error.message = f"{endpoint}: {error.message}"
         return not_found(name, error, over=OVER)
     return await asyncio.to_thread(_judged, name, heard, question)
+
+
+async def hear_machines(
+    endpoints: Mapping[str, str], question: Question, *, patience: Patience
+) -> dict[str, VerifiedMachine | AttestedError]:
+    """Return of each node the machine that it proves to be, judged by no profile, or why that is not known."""
+    places = asyncio.Semaphore(patience.parallel)
+
+    async def one(name: str, endpoint: str) -> VerifiedMachine | AttestedError:
+        try:
+            async with places:
+                heard = await _hear(endpoint, question, until=question.clock.monotonic() + patience.seconds)
+            return await asyncio.to_thread(machine_of, heard, question, node=name)
+        except AttestedError as error:
+            return error
+
+    answers = await asyncio.gather(*(one(name, endpoint) for name, endpoint in endpoints.items()))
+    return dict(zip(endpoints, answers, strict=True))
 
 
 async def _hear(endpoint: str, question: Question, *, until: float) -> Heard:

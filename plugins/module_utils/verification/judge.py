@@ -109,26 +109,45 @@ def judge(heard: Heard, question: Question, *, node: str) -> VerifiedNode:
                 reason=Reason.CHANNEL_NOT_BOUND,
             ) from error
         raise
-    if verified.identity.node_name != node:
-        raise Refusal(
-            f"expected the TPM of {node}, the machine has the one enrolled for {verified.identity.node_name}",
-            reason=Reason.NODE_NAME_MISMATCH,
-        )
+    _require_name(verified.identity.node_name, node)
     return verified
 
 
 def proven_machine(heard: Heard, question: Question) -> VerifiedMachine | None:
     """Return what a refused node has proven all the same (which TPM, what it booted), None where that is nothing."""
     with suppress(AttestedError):
-        return verify_machine(
-            heard.testimony.bound,
-            record=heard.record,
-            context=heard.context(question),
-            logs=heard.testimony.logs(),
-            now=heard.now,
-            demands=question.demands,
-        )
+        return _machine(heard, question)
     return None
+
+
+def machine_of(heard: Heard, question: Question, *, node: str) -> VerifiedMachine:
+    """Return the machine that was heard, by its proof the one enrolled for ``node``; no profile is asked.
+
+    For questions about a policy that does not count yet. Raises what `verify_machine` and the policy's
+    ``identity_for`` raise, and NODE_NAME_MISMATCH.
+    """
+    machine = _machine(heard, question)
+    _require_name(question.policy.identity_for(machine.ek_sha256).node_name, node)
+    return machine
+
+
+def _machine(heard: Heard, question: Question) -> VerifiedMachine:
+    return verify_machine(
+        heard.testimony.bound,
+        record=heard.record,
+        context=heard.context(question),
+        logs=heard.testimony.logs(),
+        now=heard.now,
+        demands=question.demands,
+    )
+
+
+def _require_name(enrolled: str, node: str) -> None:
+    if enrolled != node:
+        raise Refusal(
+            f"expected the TPM of {node}, the machine has the one enrolled for {enrolled}",
+            reason=Reason.NODE_NAME_MISMATCH,
+        )
 
 
 def _is_of_another_channel(heard: Heard, question: Question) -> bool:

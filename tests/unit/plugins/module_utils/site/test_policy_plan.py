@@ -14,6 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     Admission,
     AllowedValue,
+    Assertions,
     MeasurementProfile,
     NodeIdentity,
     Posture,
@@ -21,8 +22,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.site import cluster_file
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.cluster_file import ClusterFile, PolicyMark
+from ansible_collections.attested.kubernetes.plugins.module_utils.site.policy_outlook import LastSeen
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.policy_plan import (
-    LastSeen,
     Observed,
     PolicyPlan,
     plan_next,
@@ -141,11 +142,35 @@ def test_a_retirement_names_whom_it_fails() -> None:
     observed = replace(NOTHING, nodes=(node(),))
     assert plan(observed=observed).failing == ()
     found = plan(observed=observed, profiles=(NEW,))
-    assert [str(one) for one in found.failing] == ["w-1 would fail: it was attested as old last"]
-    require_accepted(found.failing, accepted=True)
+    assert [str(one) for one in found.failing] == ["w-1 would fail: it was attested as old last (nearest new: PCR 7)"]
+    require_accepted(found, accepted=True)
     with pytest.raises(AttestedError) as caught:
-        require_accepted(found.failing, accepted=False)
+        require_accepted(found, accepted=False)
     assert caught.value.code == "POLICY_WOULD_REFUSE"
+
+
+ASSERTING = replace(NEW, name="old", registers=OLD.registers, assertions=Assertions(secure_boot=True))
+
+
+def test_what_no_record_can_say_is_neither_a_pass_nor_a_refusal() -> None:
+    found = plan(observed=replace(NOTHING, nodes=(node(),)), profiles=(ASSERTING,))
+    assert found.failing == ()
+    assert [one.node_name for one in found.unknown] == ["w-1"]
+    require_accepted(found, accepted=True)
+    with pytest.raises(AttestedError, match="what an event log proves, and none is at hand") as caught:
+        require_accepted(found, accepted=False)
+    assert caught.value.code == "POLICY_OUTLOOK_UNKNOWN"
+
+
+def test_a_policy_that_takes_nothing_away_leaves_nobody_unknown() -> None:
+    """More profiles never refuse more: whoever is let in now stays let in, so nobody has to be asked."""
+    observed = replace(NOTHING, nodes=(node(),))
+    first = plan(observed=observed, profiles=(ASSERTING,))
+    again = replace(observed, policy=first.policy)
+    assert plan(marked(first), again, profiles=(ASSERTING,)).unknown == ()
+    assert plan(marked(first), again, profiles=(ASSERTING, NEW)).unknown == ()
+    stricter = replace(ASSERTING, assertions=Assertions(secure_boot=True, firmware_minimum="3"))
+    assert [one.node_name for one in plan(marked(first), again, profiles=(stricter,)).unknown] == ["w-1"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +180,6 @@ def test_a_retirement_names_whom_it_fails() -> None:
         pytest.param(node(revoked=True), (NEW,), id="revoked anyway"),
         pytest.param(node(profile=""), (NEW,), id="never attested"),
         pytest.param(node(profile="other"), (OLD,), id="its values meet another profile"),
-        pytest.param(node(registers={}), (OLD,), id="without values, its profile is there"),
     ],
 )
 def test_who_does_not_fail(seen: LastSeen, profiles: tuple[MeasurementProfile, ...]) -> None:
