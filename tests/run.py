@@ -197,9 +197,10 @@ def _fuzz(seconds: int) -> Counts:
     names = [path.stem.removeprefix("fuzz_") for path in sorted((ROOT / "tests" / "fuzz").glob("fuzz_*.py"))]
 
     def one(name: str) -> tuple[bool, int]:
-        keep = CACHE / "fuzz" / name
-        argv = [sys.executable, "tests/fuzz/run_target.py", name, "--seconds", str(seconds), "--keep", str(keep)]
-        done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
+            words = ("--seconds", str(seconds), "--keep", str(CACHE / "fuzz" / name), "--scratch", scratch)
+            argv = (sys.executable, "tests/fuzz/run_target.py", name, *words)
+            done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         said = done.stdout.decode(errors="replace")
         runs = re.findall(r"^Done (\d+) runs", said, re.MULTILINE)
         good = done.returncode == 0 and bool(runs)

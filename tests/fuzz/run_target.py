@@ -3,7 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Fuzz one parser with atheris, guided by coverage: bytes in, an object or an `AttestedError` out.
 
-Usage: python tests/fuzz/run_target.py NAME [--seconds N] [--keep FOLDER]
+Usage: python tests/fuzz/run_target.py NAME --scratch FOLDER [--seconds N] [--keep FOLDER]
+
+libFuzzer ends the process without Python's clean-up, so whoever starts this owns the folder of ``--scratch``, where all
+temporary files go, and removes it.
 
 NAME is a file `fuzz_NAME.py` with ``seeds()`` and ``one_input(data)``. An input that raises anything else, takes more
 than 100 ms of the CPU or 50 MB more memory than any before it, is a bug: libFuzzer prints it and writes it to the
@@ -67,34 +70,34 @@ def main() -> None:
     """Fuzz the target that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name")
+    parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--keep", type=Path, default=None)
     options = parser.parse_args()
+    tempfile.tempdir = str(options.scratch)
     with atheris.instrument_imports(include=[OURS]):
         target = importlib.import_module(f"ansible_collections.attested.kubernetes.tests.fuzz.fuzz_{options.name}")
         errors = importlib.import_module("ansible_collections.attested.kubernetes.plugins.module_utils.errors")
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
-        keep = options.keep or Path(scratch) / "keep"
-        keep.mkdir(parents=True, exist_ok=True)
-        seeds = Path(scratch) / "seeds"
-        seeds.mkdir()
-        for number, seed in enumerate(target.seeds()):
-            (seeds / str(number)).write_bytes(seed)
-        known = Path(__file__).parent / "corpus" / options.name
-        atheris.Setup(
-            [
-                sys.argv[0],
-                f"-max_total_time={options.seconds}",
-                f"-max_len={getattr(target, 'MAX_BYTES', MAX_BYTES)}",
-                "-rss_limit_mb=2048",
-                f"-artifact_prefix={options.keep or Path.cwd()}/{options.name}-",
-                str(keep),
-                str(seeds),
-                *([str(known)] if known.is_dir() else []),
-            ],
-            watched(target.one_input, errors.AttestedError),
-        )
-        atheris.Fuzz()
+    keep, seeds = options.keep or options.scratch / "keep", options.scratch / "seeds"
+    for folder in (keep, seeds):
+        folder.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(target.seeds()):
+        (seeds / str(number)).write_bytes(seed)
+    known = Path(__file__).parent / "corpus" / options.name
+    atheris.Setup(
+        [
+            sys.argv[0],
+            f"-max_total_time={options.seconds}",
+            f"-max_len={getattr(target, 'MAX_BYTES', MAX_BYTES)}",
+            "-rss_limit_mb=2048",
+            f"-artifact_prefix={options.keep or Path.cwd()}/{options.name}-",
+            str(keep),
+            str(seeds),
+            *([str(known)] if known.is_dir() else []),
+        ],
+        watched(target.one_input, errors.AttestedError),
+    )
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":
