@@ -22,11 +22,10 @@ from ..errors import TransportError
 from ..proto import message_class
 from ..reasons import Reason
 from .exchange import IDENTIFY, TESTIFY, Testimony
-from .judge import Heard, judge
+from .judge import Heard
 
 if TYPE_CHECKING:
     from ..atls.client import AttestedConnection
-    from ..attestation import VerifiedNode
     from .judge import Question
 
 PORT = 9091
@@ -37,13 +36,8 @@ _CORRELATION = "attested-correlation-id"
 _LATER = frozenset({"DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
 
 
-async def verify_endpoint(endpoint: str, question: Question, *, node: str) -> VerifiedNode:
-    """Return the node at ``endpoint`` (host:port), judged; raises what `hear` and `judge` raise."""
-    return judge(await hear(endpoint, question), question, node=node)
-
-
 async def hear(endpoint: str, question: Question) -> Heard:
-    """Return what the node at ``endpoint`` testifies, not yet judged.
+    """Return what the node at ``endpoint`` (host:port) testifies, not yet judged.
 
     Raises `TransportError` PEER_UNREACHABLE, CONNECTION_..., TLS_..., VERIFICATION_UNAVAILABLE (time may help) and
     VERIFICATION_UNANSWERED, and `Refusal` for an answer that is no message.

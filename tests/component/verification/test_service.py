@@ -25,8 +25,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
     load_attestation_key,
     load_endorsement_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification import IDENTIFY, TESTIFY, Facts
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.client import call, verify_endpoint
+from ansible_collections.attested.kubernetes.plugins.module_utils.verification import (
+    IDENTIFY,
+    TESTIFY,
+    Facts,
+    judge,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.verification.client import call, hear
 from ansible_collections.attested.kubernetes.plugins.module_utils.verification.service import (
     Front,
     VerificationServiceConfig,
@@ -45,6 +50,8 @@ from cryptography import x509
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.verification import Question
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm, SwtpmFactory
 
 PLENTY = {"questions_per_second": 1000.0, "question_burst": 1000, "quotes_per_second": 1000.0, "quote_burst": 1000}
@@ -93,10 +100,15 @@ def machine(booted: Callable[..., Machine]) -> Machine:
     return booted()
 
 
+async def verified(endpoint: str, asked: Question, *, node: str = "w-1") -> VerifiedNode:
+    """Return the node at ``endpoint``, judged, as the fleet judges each of its nodes."""
+    return judge(await hear(endpoint, asked), asked, node=node)
+
+
 async def code_of(bed: NodeBed | str, asked: Any, node: str = "w-1") -> str:
     endpoint = bed if isinstance(bed, str) else bed.endpoint
     with pytest.raises(AttestedError) as caught:
-        await verify_endpoint(endpoint, asked, node=node)
+        await verified(endpoint, asked, node=node)
     return caught.value.code
 
 
@@ -104,8 +116,8 @@ async def test_a_good_node_is_verified_over_the_network(machine: Machine, manufa
     roots = [x509.load_pem_x509_certificate(path.read_bytes()) for path in _authorities(manufactured)]
     asked = question(machine.policy(), demands=Demands(ek_roots=tuple(roots)))
     async with machine.running() as bed:
-        found = await verify_endpoint(bed.endpoint, asked, node="w-1")
-        again = await verify_endpoint(bed.endpoint, asked, node="w-1")
+        found = await verified(bed.endpoint, asked)
+        again = await verified(bed.endpoint, asked)
     assert (found.verdict.profile, found.machine.ek_certified) == ("deb13-base", True)
     assert found.machine.binding != again.machine.binding
 
@@ -116,7 +128,7 @@ def _authorities(factory: SwtpmFactory) -> tuple[Path, Path]:
 
 async def test_the_log_says_who_asked_what_under_one_id(machine: Machine) -> None:
     async with machine.running() as bed:
-        await verify_endpoint(bed.endpoint, question(machine.policy()), node="w-1")
+        await verified(bed.endpoint, question(machine.policy()))
         lines = [line for line in bed.lines() if line["event"] in {"call", "witness_testify"}]
     asked = next(line for line in lines if line.get("method") == TESTIFY)
     answered = next(line for line in lines if line["event"] == "witness_testify")
@@ -181,7 +193,7 @@ async def test_s2_evidence_relayed_over_another_channel_is_refused(machine: Mach
     async with machine.running() as bed, relay_to(bed.endpoint) as (where, relay):
         assert await code_of(where, asked) == "CHANNEL_NOT_BOUND"
         assert relay.asked == 1
-        assert (await verify_endpoint(bed.endpoint, asked, node="w-1")).verdict.profile == "deb13-base"
+        assert (await verified(bed.endpoint, asked)).verdict.profile == "deb13-base"
 
 
 async def test_s3_a_caller_led_to_another_genuine_machine_refuses_it(booted: Callable[..., Machine]) -> None:
@@ -229,9 +241,7 @@ async def test_callers_beyond_the_line_are_told_to_come_later(machine: Machine) 
     """Twelve callers at once, two places: those that are served are verified, the others hear that it is busy."""
     asked = question(machine.policy())
     async with machine.running(waiting=2) as bed:
-        found = await asyncio.gather(
-            *(verify_endpoint(bed.endpoint, asked, node="w-1") for _unused in range(12)), return_exceptions=True
-        )
+        found = await asyncio.gather(*(verified(bed.endpoint, asked) for _unused in range(12)), return_exceptions=True)
         busy = [one.code for one in found if isinstance(one, AttestedError)]
         assert len(busy) < 12
         assert set(busy) == {"VERIFICATION_UNAVAILABLE"}
