@@ -179,7 +179,7 @@ def model() -> Counts:
 
 
 def model_deep() -> Counts:
-    """The same with two runs and two sessions at once."""
+    """Two runs and two sessions at once, or three of one: a search for each choice of challenges."""
     return _pytest("-s", "-m", "slow", "tests/model")
 
 

@@ -22,15 +22,22 @@ _SOLUTION = re.compile(r"^Solution 1 \(state (\d+)\)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Where a search begins: the boot of the machine, so many runs of it, so many sessions of the key service."""
+    """Where a search begins: the boot of the machine, so many runs of it, so many sessions of the key service.
+
+    ``claims``: the machine and the AK of the challenges that are made already, one a session from the first on.
+    """
 
     boot: str = "good"
     runs: int = 1
     sessions: int = 1
+    claims: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         """Return the term."""
-        return f"world({self.boot}, {self.runs}, {self.sessions})"
+        term = f"world({self.boot}, {self.runs}, {self.sessions})"
+        for machine, key in self.claims:
+            term = f"challenged({term}, {machine}, {key})"
+        return term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
