@@ -258,6 +258,12 @@ class Reason(Enum):
         "Somebody ends TLS between here and the machine: go around balancers and proxies, and find out who answers at that address.",
         "ansible-playbook attested.kubernetes.verify -e attested_verify_over=ssh",
     )
+    CLAIM_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The file that says who has taken this machine's lock is unreadable.",
+        "Reboot the machine: the file lies in memory, and the lock goes with it.",
+        "systemctl reboot",
+    )
     CLIENT_HELLO_MALFORMED = _row(
         Coarse.INVALID,
         "The first bytes of a connection are no TLS ClientHello.",
@@ -575,6 +581,12 @@ class Reason(Enum):
         "Give the image as it lies on the EFI system partition, for example EFI/Linux/*.efi.",
         "ansible-doc attested.kubernetes.measurement_profile",
     )
+    INIT_REQUEST_DIFFERS = _row(
+        Coarse.REFUSED,
+        "The machine has taken its lock for another init request.",
+        "Send the request that was begun, or reset the machine and begin anew.",
+        "ansible-playbook attested.kubernetes.init",
+    )
     INTERNAL = _row(
         Coarse.UNAVAILABLE,
         "An unexpected error; the decision is no.",
@@ -831,6 +843,12 @@ class Reason(Enum):
         "The register chosen for the one-way lock can be reset while the machine runs.",
         "Choose a register from 0 to 15; 15 is the default.",
     )
+    NODELOCK_UNCLAIMED = _row(
+        Coarse.LOCAL,
+        "The machine is locked to its cluster, and nothing on it says by whom.",
+        "Run again the playbook that was running (node or init), or reboot the machine.",
+        "ansible-playbook attested.kubernetes.node --limit NODE",
+    )
     NODE_CONFIG_MALFORMED = _row(
         Coarse.LOCAL,
         "The node's configuration /etc/attested/node.yml cannot be used.",
@@ -842,6 +860,12 @@ class Reason(Enum):
         "The node's own journal cannot be read.",
         "Move /var/lib/attested/node.json away if this machine is fresh; else reset the node.",
         "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
+    )
+    NODE_NAME_INVALID = _row(
+        Coarse.LOCAL,
+        "The host's name cannot be the name of a node.",
+        "Give the host a name of lower-case letters, digits, hyphens and dots, each part beginning and ending with a letter or digit.",
+        "hostnamectl hostname NAME",
     )
     NODE_NAME_MISMATCH = _row(
         Coarse.REFUSED,
@@ -1014,6 +1038,12 @@ class Reason(Enum):
         Coarse.REFUSED,
         "The quote's signature does not verify with the attestation key.",
         "Look for something that changes the evidence on its way; then ask again.",
+    )
+    RACE_LOST = _row(
+        Coarse.REFUSED,
+        "The machine was taken by the other way of becoming a node.",
+        "Nothing is lost: look at what the machine has become.",
+        "attested status",
     )
     REQUEST_TIMEOUT = _row(
         Coarse.UNAVAILABLE,

@@ -101,6 +101,17 @@ class NodeJournal:
         """Remove the file; return whether it was there."""
         return remove(self._path)
 
+    def snapshot(self) -> bytes | None:
+        """Return the file as it is, None where there is none, for `put_back`."""
+        return read_bytes(self._path, limit=_LIMIT) if self._path.exists() else None
+
+    def put_back(self, before: bytes | None) -> None:
+        """Make the file what `snapshot` returned."""
+        if before is None:
+            self.forget()
+        else:
+            write_atomic(self._path, before, mode=0o644)
+
     def _save(self, state: NodeState) -> None:
         self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         write_atomic(self._path, json.dumps(_render(state), indent=2).encode() + b"\n", mode=0o644)
