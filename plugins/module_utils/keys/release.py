@@ -125,8 +125,8 @@ def decide_release(
     4. The AK is the one pinned at the first ticket, if there was one. AK_NOT_PINNED
     5. Its TPM counted on since the last ticket; locked only in the boot of that ticket. TPM_ROLLED_BACK,
        NODELOCK_NO_TICKET
-    6. The disk id is empty or the assigned one (``inherited_disk``: of the machine that it replaces, where it has none
-       of its own yet). DISK_ID_NOT_ASSIGNED
+    6. The disk id is empty or the assigned one; where it has none yet, ``inherited_disk``: of the machine that it
+       replaces, whose moved disk it may name. DISK_ID_NOT_ASSIGNED
     7. A live ticket of the same key is repeated within one boot; another key or boot supersedes it.
 
     The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
@@ -136,9 +136,8 @@ def decide_release(
     kubelet = check_kubelet_request(request.certificate_request, node_name=identity.node_name)
     _check_pin(identity.status.ak_name, proven.ak_name.hex())
     rebooted = check_continuity(identity.status.tpm, proven.tpm, locked=proven.locked)
-    disk, assigns = _choose_disk(
-        request.disk_id, identity.status.disk_id, DiskId(inherited_disk) if inherited_disk else fresh_disk
-    )
+    assigned = identity.status.disk_id
+    disk = _choose_disk(request.disk_id, known=assigned or inherited_disk, fresh=fresh_disk)
     live = held if held is not None and held.expires > now else None
     repeats = live if live is not None and not rebooted and live.key_sha256 == kubelet.spki_sha256 else None
     return Decision(
@@ -146,7 +145,7 @@ def decide_release(
         request=kubelet,
         disk=disk,
         expires=repeats.expires if repeats else now + TICKET_LIFE,
-        assigns=assigns,
+        assigns=not assigned,
         repeats=repeats,
         supersedes=live is not None and repeats is None,
     )
@@ -188,8 +187,8 @@ def _check_pin(pinned: str, shown: str) -> None:
         raise Refusal(f"expected the pinned AK {pinned}, got {shown}", reason=Reason.AK_NOT_PINNED)
 
 
-def _choose_disk(requested: str, assigned: str, fresh: DiskId) -> tuple[DiskId, bool]:
-    if requested and requested != assigned:
-        known = f"its assigned disk id {assigned}" if assigned else "no disk id at the first ticket"
-        raise Refusal(f"expected {known}, got {requested[:64]!r}", reason=Reason.DISK_ID_NOT_ASSIGNED)
-    return (DiskId(assigned), False) if assigned else (fresh, True)
+def _choose_disk(requested: str, *, known: str, fresh: DiskId) -> DiskId:
+    if requested and requested != known:
+        expected = f"its assigned disk id {known}" if known else "no disk id at the first ticket"
+        raise Refusal(f"expected {expected}, got {requested[:64]!r}", reason=Reason.DISK_ID_NOT_ASSIGNED)
+    return DiskId(known) if known else fresh

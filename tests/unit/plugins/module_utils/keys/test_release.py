@@ -135,8 +135,9 @@ def test_a_ticket_that_ended_is_neither_repeated_nor_superseded(key_number: int)
     assert (decision.repeats, decision.supersedes) == (None, False)
 
 
-def test_a_machine_in_anothers_place_takes_over_its_disk() -> None:
-    decision = decide(inherited_disk=ASSIGNED)
+@pytest.mark.parametrize("disk_id", [pytest.param("", id="fresh"), pytest.param(ASSIGNED, id="with the moved disk")])
+def test_a_machine_in_anothers_place_takes_over_its_disk(disk_id: str) -> None:
+    decision = decide(request(disk_id), inherited_disk=ASSIGNED)
     assert (decision.disk.uuid, decision.assigns) == (ASSIGNED, True)
     assert plan_status(decision, proven=PROVEN, now=NOW).to_document()["diskId"] == ASSIGNED
 
@@ -200,6 +201,18 @@ FOREIGN_DISK = "33333333-3333-4333-8333-333333333333"
             {"registration": registration(disk_id=ASSIGNED)},
             "DISK_ID_NOT_ASSIGNED",
             id="another's disk at a later join",
+        ),
+        pytest.param(
+            request(FOREIGN_DISK),
+            {"inherited_disk": ASSIGNED},
+            "DISK_ID_NOT_ASSIGNED",
+            id="a third one's disk in another's place",
+        ),
+        pytest.param(
+            request(FOREIGN_DISK),
+            {"registration": registration(disk_id=ASSIGNED), "inherited_disk": FOREIGN_DISK},
+            "DISK_ID_NOT_ASSIGNED",
+            id="the disk of the machine before it, once it has its own",
         ),
         pytest.param(
             request(ASSIGNED.upper().replace("1", "A", 1)),
