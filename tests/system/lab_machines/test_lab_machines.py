@@ -175,6 +175,26 @@ def test_a_reboot_resets_the_tpm_and_replays(lab: Lab) -> None:
     assert lab.ssh("w-1", "ls -d /home/admin/kept /run/forgotten").stdout.split() == ["/home/admin/kept"]
 
 
+def test_a_new_mainboard_brings_another_tpm_and_firmware_to_the_same_disk(lab: Lab) -> None:
+    """The machine is found at once: its neighbours know its hardware address still."""
+    certificate = lab.tpm("w-1", "tpm2_nvread", EK_CERTIFICATE)
+    lab.ssh("w-1", "touch /home/admin/on-the-disk")
+    done = lab.play("lab_machine", machine="w-1", boot="deb13-firmware", mainboard="new")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert lab.ssh("w-1", "ls /home/admin/on-the-disk").stdout.strip() == "/home/admin/on-the-disk"
+    assert lab.tpm("w-1", "tpm2_nvread", EK_CERTIFICATE) != certificate
+    assert lab.registers("w-1") == recorded_registers("deb13-firmware")
+
+
+def test_a_boot_that_is_put_in_counts_from_the_next_start_on(lab: Lab) -> None:
+    done = lab.play("lab_machine", machine="w-1", boot="deb13-base", restart=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert lab.registers("w-1") == recorded_registers("deb13-firmware")
+    boot_id = lab.ssh("w-1", "cat /proc/sys/kernel/random/boot_id; sudo systemctl reboot").stdout.strip()
+    lab.wait_for_boot("w-1", other_than=boot_id)
+    assert lab.registers("w-1") == recorded_registers("deb13-base")
+
+
 def test_guests_boot_what_they_are_told_with_the_tpm_they_are_given(lab: Lab, tmp_path: Path) -> None:
     play = tmp_path / "guests.yml"
     play.write_text(GUESTS)

@@ -205,12 +205,18 @@ def container(lab: Lab, machine: Machine) -> list[str]:
     read_only |= {source: path for path, source in machine.mounts.items()}
     return [
         "--name", machine.name, "--hostname", machine.name,
-        "--cgroup-parent", f"/{lab.name}", "--network", lab.name, "--ip", machine.address, *CONTAINER, *limits(),
+        "--cgroup-parent", f"/{lab.name}", "--network", lab.name, "--ip", machine.address,
+        "--mac-address", hardware_address(machine), *CONTAINER, *limits(),
         *(["--device=/dev/fuse"] if Path("/dev/fuse").exists() else []),
         *(f"--volume={source}:{path}" for source, path in mounts.items()),
         *(f"--volume={source}:{path}:ro" for source, path in read_only.items()),
         image_name(), "/srv/node/node-init",
     ]  # fmt: skip
+
+
+def hardware_address(machine: Machine) -> str:
+    """Return the MAC that a machine keeps over restarts: with another one its neighbours would not find it at first."""
+    return ":".join(f"{byte:02x}" for byte in (0x02, 0x00, *map(int, machine.address.split("."))))
 
 
 def ensure(lab: Lab, podman: Podman, machine: Machine, *, restart: bool = False) -> bool:
@@ -268,25 +274,40 @@ def remove(lab: Lab, machine: Machine) -> bool:
     if not home.exists():
         return False
     machine_store(lab)("rm", "--force", "--ignore", "--time", "0", machine.name)
-    tpm = runs(home / "tpm.pid", home)
-    if tpm:
-        os.kill(tpm, signal.SIGTERM)
-    while tpm and command_line(tpm):  # it takes its own files away
-        time.sleep(0.05)
+    stop_tpm(home)
     shutil.rmtree(home)
     write_names(lab, all_machines(lab))
     return True
 
 
+def stop_tpm(home: Path) -> None:
+    """End the swtpm of the machine that lives there, if it runs, and wait for it."""
+    tpm = runs(home / "tpm.pid", home)
+    if tpm:
+        os.kill(tpm, signal.SIGTERM)
+    while tpm and command_line(tpm):  # it takes its own files away
+        time.sleep(0.05)
+
+
+def scrap_tpm(lab: Lab, machine: Machine) -> None:
+    """Take a machine's TPM away for good, as with its mainboard; its disk stays."""
+    home = lab.machine(machine.name)
+    machine_store(lab)("stop", "--ignore", "--time", "10", machine.name)
+    stop_tpm(home)
+    shutil.rmtree(home / "tpm-state", ignore_errors=True)
+
+
 def work(lab: Lab, command: str) -> dict[str, Any]:
-    """Start, restart or remove what standard input names."""
+    """Start, restart or remove what standard input names, or start it with another TPM."""
     machines = [Machine(**entry) for entry in json.load(sys.stdin)]
     if command == "remove":
         removed = [machine.name for machine in machines if remove(lab, machine)]
         return {"changed": bool(removed), "machines": removed}
-    changed = start(lab, machines, restart=command == "restart")
+    for machine in machines if command == "renew" else ():
+        scrap_tpm(lab, machine)
+    changed = start(lab, machines, restart=command in {"renew", "restart"})
     return {"changed": bool(changed), "machines": changed}
 
 
 if __name__ == "__main__":
-    program(work, ("ensure", "remove", "restart"))
+    program(work, ("ensure", "remove", "renew", "restart"))

@@ -31,7 +31,7 @@ def program(monkeypatch):
     return load
 
 
-@pytest.mark.parametrize("boot", ["deb13-base", "deb13-cmdline"])
+@pytest.mark.parametrize("boot", ["deb13-base", "deb13-cmdline", "deb13-firmware"])
 def test_the_events_that_a_machine_replays_make_the_recorded_registers(program, boot):
     replay = program("replay_boot")
     registers = {index: bytes(32) for index in range(16)}
@@ -46,7 +46,7 @@ def test_the_events_that_a_machine_replays_make_the_recorded_registers(program, 
     assert {index: value.hex().upper() for index, value in registers.items() if index in expected} == expected
 
 
-@pytest.mark.parametrize("boot", ["deb13-base", "deb13-cmdline"])
+@pytest.mark.parametrize("boot", ["deb13-base", "deb13-cmdline", "deb13-firmware"])
 @pytest.mark.parametrize("log", ["eventlog.bin", "userspace.json"])
 def test_the_recordings_of_the_role_are_those_of_the_tests(boot, log):
     assert (ROLE / "files" / "boots" / boot / log).read_bytes() == (BOOTS / boot / log).read_bytes()
@@ -63,6 +63,15 @@ def test_a_broken_log_is_not_replayed(program, log, complaint):
     replay = program("replay_boot")
     with pytest.raises((replay.ReplayError, ValueError), match=complaint):
         list(replay.firmware_events(log))
+
+
+def test_a_machine_has_one_hardware_address_over_restarts_and_no_other_machine_has_it(program):
+    machines = program("machines")
+    found = [
+        machines.hardware_address(machines.Machine(name=name, address=address, forward="127.44.0.1", boot="b"))
+        for name, address in (("w-1", "10.89.7.21"), ("w-1", "10.89.7.21"), ("w-2", "10.89.7.22"))
+    ]
+    assert found == ["02:00:0a:59:07:15", "02:00:0a:59:07:15", "02:00:0a:59:07:16"]
 
 
 def labs(program, root: Path, monkeypatch, **times: float):
