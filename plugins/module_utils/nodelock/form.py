@@ -13,7 +13,7 @@ from ..errors import NodeLockError
 from ..reasons import Reason
 from ..result import Diff, Result
 from ..tpm import open_tpm
-from .lock import NodeLock, require_open_to
+from .lock import NodeLock, require_cluster_id, require_open_to
 from .paths import NodeLockPaths
 
 if TYPE_CHECKING:
@@ -46,11 +46,13 @@ def run(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 def _cluster_id(text: str) -> bytes:
     try:
-        return bytes.fromhex(text)
+        cluster_id = bytes.fromhex(text)
     except ValueError as error:
         raise NodeLockError(
             f"expected a cluster id in hexadecimal, got {text!r}", reason=Reason.NODELOCK_CLUSTER_ID_MALFORMED
         ) from error
+    require_cluster_id(cluster_id)
+    return cluster_id
 
 
 def _values(reading: LockReading) -> dict[str, Any]:

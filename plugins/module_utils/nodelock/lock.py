@@ -105,11 +105,7 @@ class NodeLock:
         Exactly one caller between two resets gets ``won``. Raises NODELOCK_FOREIGN when the register holds what no
         log explains, NODELOCK_OTHER_CLUSTER when it is locked to another cluster.
         """
-        if len(cluster_id) != _CLUSTER_ID_BYTES:
-            raise NodeLockError(
-                f"expected a cluster id of {_CLUSTER_ID_BYTES} bytes, got {len(cluster_id)}",
-                reason=Reason.NODELOCK_CLUSTER_ID_MALFORMED,
-            )
+        require_cluster_id(cluster_id)
         with exclusive(self._paths, clock=self._clock):
             reading = self._read()
             require_open_to(reading, cluster_id)
@@ -140,6 +136,15 @@ class NodeLock:
             firmware=parse_firmware_log(_content(self._paths.firmware_log)),
             userspace=parse_records(_content(self._paths.userspace_log), "log of systemd"),
             nodelock=parse_records(_content(self._paths.log), "node lock log"),
+        )
+
+
+def require_cluster_id(cluster_id: bytes) -> None:
+    """Raise NODELOCK_CLUSTER_ID_MALFORMED unless it has the length of one."""
+    if len(cluster_id) != _CLUSTER_ID_BYTES:
+        raise NodeLockError(
+            f"expected a cluster id of {_CLUSTER_ID_BYTES} bytes, got {len(cluster_id)}",
+            reason=Reason.NODELOCK_CLUSTER_ID_MALFORMED,
         )
 
 
