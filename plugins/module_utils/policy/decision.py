@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from .profile import AllowedValue, MeasuredEvent, MeasurementProfile
 
-_UNNAMED_RANK = 99
 _ROOT_HASH = "roothash="
 
 
@@ -71,31 +70,34 @@ class EventDeviation:
     @property
     def pcr(self) -> int:
         """The register of the event."""
-        return next(event.pcr for event in (self.got, self.expected) if event is not None)
+        return self._told[0].pcr
 
     @property
     def rank(self) -> int:
         """What sorts a list of deviations: the better a person understands it, the smaller."""
-        return min(event.rank if event else _UNNAMED_RANK for event in (self.expected, self.got))
+        return min(event.rank for event in self._told)
 
     @property
     def place(self) -> str:
         """Where it is: register, number in the log and type, as far as they are known."""
-        told = self.got or self.expected
         number = "" if self.got is None or self.got.index is None else f" {self.got.index}"
-        kind = f" ({told.kind})" if told is not None and told.kind else ""
-        return f"PCR {self.pcr} event{number}{kind}"
+        kind = self._told[0].kind
+        return f"PCR {self.pcr} event{number}" + (f" ({kind})" if kind else "")
+
+    @property
+    def _told(self) -> tuple[MeasuredEvent, ...]:
+        """What there is of the two, the machine's own first."""
+        return tuple(event for event in (self.got, self.expected) if event is not None)
 
     def __str__(self) -> str:
         """Return the deviation as a clause, with digests where the words are the same."""
+        wanted = "none" if self.expected is None else repr(self.expected.text)
         if self.got is None:
-            return f"{self.place}: expected {self.expected.text!r}, got none" if self.expected else self.place
-        if self.expected is None:
-            return f"{self.place}: expected none, got {_told(self.got)}"
-        if self.expected.text == self.got.text:
+            return f"{self.place}: expected {wanted}, got none"
+        if self.expected is not None and self.expected.text == self.got.text:
             change = f"expected {self.expected.digest.hex()}, got {self.got.digest.hex()}"
             return f"{self.place} {_told(self.got)}: {change}"
-        return f"{self.place}: expected {self.expected.text!r}, got {_told(self.got)}"
+        return f"{self.place}: expected {wanted}, got {_told(self.got)}"
 
 
 class MeasurementMismatch(PolicyError):
@@ -186,12 +188,12 @@ def decide(
 def _compared(
     profile: MeasurementProfile, pcrs: Mapping[int, bytes], facts: BootFacts, now: datetime | None
 ) -> _Comparison:
-    expired = profile.expires is not None and (now is None or now >= profile.expires)
+    ends = profile.expires
     return _Comparison(
         profile=profile,
         registers=_deviations(profile, pcrs),
         assertions=failed_assertions(profile.assertions, facts),
-        expired=profile.expires.isoformat() if expired and profile.expires else "",
+        expired="" if ends is None or (now is not None and now < ends) else ends.isoformat(),
     )
 
 

@@ -19,6 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     MeasurementProfile,
     Posture,
     decide,
+    event_deviations,
     learn_profile,
 )
 from ansible_collections.attested.kubernetes.tests.support import boots
@@ -37,8 +38,8 @@ def profile(
     return MeasurementProfile(name=name, posture=Posture.BOOT, registers=allowed, reference_events=events)
 
 
-def event(digest: bytes, text: str, *, pcr: int = 4, rank: int = 9) -> MeasuredEvent:
-    return MeasuredEvent(pcr=pcr, digest=digest, text=text, rank=rank, proven=True)
+def event(digest: bytes, text: str, *, pcr: int = 4, rank: int = 9, kind: str = "") -> MeasuredEvent:
+    return MeasuredEvent(pcr=pcr, digest=digest, text=text, rank=rank, proven=True, kind=kind)
 
 
 def mismatch(
@@ -143,6 +144,35 @@ def test_readable_events_come_first() -> None:
     got = (event(B, "x", pcr=4, rank=5), event(B, "y", pcr=9, rank=0))
     error = mismatch([profile(registers={4: (A,), 9: (A,)}, events=expected)], {4: B, 9: B}, got)
     assert [one.pcr for one in error.events] == [9, 4]
+
+
+def test_the_type_told_is_that_of_the_machines_own_event() -> None:
+    """The reference's where there is no event of the machine."""
+    expected = (event(A, "one", kind="EV_A"), event(B, "two", kind="EV_B"))
+    got = (event(C, "three", kind="EV_C"),)
+    error = mismatch([profile(registers={4: (A,)}, events=expected)], {4: B}, got)
+    assert [one.place for one in error.events] == ["PCR 4 event (EV_C)", "PCR 4 event (EV_B)"]
+
+
+def test_one_changed_event_among_many_equal_ones_is_one_deviation() -> None:
+    """Firmware measures hundreds of events, some digests (separators) again and again."""
+    reference, got = (event(A, "one"),) * 250 + (event(B, "old"),), (event(A, "one"),) * 250 + (event(C, "new"),)
+    assert [str(one) for one in event_deviations(reference, got, [4])] == ["PCR 4 event: expected 'old', got 'new'"]
+
+
+def test_events_of_one_rank_are_told_register_by_register() -> None:
+    reference = (event(A, "a", pcr=9), event(A, "b", pcr=4))
+    assert [one.pcr for one in event_deviations(reference, (), [9, 4])] == [4, 9]
+
+
+def test_registers_are_told_in_their_order_whatever_that_of_the_profile() -> None:
+    backwards = profile(registers={9: (A,), 4: (A,)})
+    assert [one.pcr for one in mismatch([backwards], {4: B, 9: B}).registers] == [4, 9]
+    assert list(decide([backwards], {4: A, 9: A}, ()).labels) == [4, 9]
+
+
+def test_a_refusal_by_values_says_nothing_of_an_end() -> None:
+    assert "expired" not in mismatch([profile()], {4: C, 7: B}).message
 
 
 def test_the_base_boot_again_is_accepted() -> None:
