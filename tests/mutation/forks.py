@@ -14,11 +14,10 @@ import os
 import resource
 import signal
 import sys
-import threading
 import time
 from collections import defaultdict
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,10 @@ _CPU_SECONDS = 20
 _STUCK_SECONDS = 600  # of waiting for something that never comes
 _WORKERS = os.cpu_count() or 1
 _SURVIVED, _KILLED, _BROKEN = 0, 1, 3
+_EXAMPLES = 50
+_ENTERED = "__entered__"
+
+_Functions = dict[tuple[str, int], list[FunctionType]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,17 +55,24 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         raise session.Interrupted("the tests could not be collected")
     session.config.pluginmanager.unregister(name="terminalreporter")  # thousands of tests would talk at once
     settings.register_profile(
-        "mutation", deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
+        "mutation",
+        deadline=None,
+        derandomize=True,
+        database=None,
+        max_examples=_EXAMPLES,
+        phases=(Phase.explicit, Phase.generate),
     )
     settings.load_profile("mutation")
     path = UTILS / session.config.getoption("--mutate")
     mutants = list(mutants_of(path.read_text()))
     chosen = _sliced(mutants, session.config)
     module = importlib.import_module(f"{_PACKAGE}.{'.'.join(path.relative_to(UTILS).with_suffix('').parts)}")
-    entering = _in_child(lambda: _learn(session, path))
-    tests = _Tests(session, entering)
+    functions = _functions_of(module)
+    tests = _Tests(session, _in_child(lambda: _learn(session, module, functions)))
+    gc.collect()
+    gc.freeze()  # a collection in a fork would touch, and so copy, all that was loaded before
     control = replace(next(one for one in mutants if one.function != "<module>"), tree=ast.parse(path.read_text()))
-    unchanged, *results = _all_forked([partial(_try, one, module, tests) for one in (control, *chosen)])
+    unchanged, *results = _all_forked([partial(_try, one, module, functions, tests) for one in (control, *chosen)])
     if unchanged != "survived":
         pytest.exit(f"a mutant that changes nothing: {unchanged}", returncode=_BROKEN)
     report = [
@@ -95,40 +105,55 @@ class _Tests:
         return [self._items[name] for name in sorted(names, key=lambda name: self._seconds[name])]
 
 
-def _learn(session: pytest.Session, path: Path) -> dict[str, Any]:
-    """Return the time of each test, and which tests enter which function of ``path``."""
+def _learn(session: pytest.Session, module: Any, functions: _Functions) -> dict[str, Any]:
+    """Return the time of each test, and which tests enter which function of ``module``."""
     entered: set[str] = set()
-    where, changed = cache(os.path.realpath), os.path.realpath(path)  # the tests may see the file through a link
-
-    def trace(frame: Any, event: str, _argument: object) -> None:
-        if event == "call" and where(frame.f_code.co_filename) == changed:
-            entered.add(frame.f_code.co_qualname.split(".<locals>")[0])
-
+    module.__dict__[_ENTERED] = entered.add
+    for code in _recording(Path(module.__file__).read_text(), module.__file__):
+        for function in functions.get((code.co_qualname, code.co_firstlineno), []):
+            function.__code__ = code
     seconds: dict[str, float] = {}
-    functions: dict[str, list[str]] = defaultdict(list)
+    entering: dict[str, list[str]] = defaultdict(list)
     for item, following in _pairs(session.items):
         entered.clear()
         began = time.process_time()
-        threading.settrace(trace)
-        sys.settrace(trace)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        sys.settrace(None)
         if session.testsfailed:
             os.write(2, f"failed unchanged: {item.nodeid}\n".encode())
             raise SystemExit(_BROKEN)
         seconds[item.nodeid] = time.process_time() - began
-        for function in entered:
-            functions[function].append(item.nodeid)
-    return {"seconds": seconds, "functions": functions}
+        for name in entered:
+            entering[name].append(item.nodeid)
+    return {"seconds": seconds, "functions": entering}
 
 
-def _try(mutant: Mutant, module: Any, tests: _Tests) -> int:
+def _recording(source: str, path: str) -> Iterator[CodeType]:
+    """Yield the code of each function and method with a first step that tells its name; tracing would take ages."""
+    tree = ast.parse(source)
+    names = []
+    for outer in tree.body:
+        for node in [outer, *(outer.body if isinstance(outer, ast.ClassDef) else [])]:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                names.append(node.name if node is outer else f"{getattr(outer, 'name', '')}.{node.name}")
+                told = ast.parse(f"{_ENTERED}({names[-1]!r})").body[0]
+                node.body.insert(0, ast.copy_location(told, node.body[0]))
+    compiled = compile(ast.fix_missing_locations(tree), path, "exec")
+    return (_code_of(compiled, name) for name in names)
+
+
+def _try(mutant: Mutant, module: Any, functions: _Functions, tests: _Tests) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 5))
     signal.alarm(_STUCK_SECONDS)
-    _put(mutant, module)
+    try:
+        _put(mutant, module, functions)
+    except ValueError:  # a tuple too short for its names: nobody could import this
+        return _KILLED
     items, session = tests.of(mutant.function), tests.session
     for item, following in _pairs(items):
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        try:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        except Exception:  # noqa: BLE001 - a mutant may break pytest's own telling of the failure; also found, then
+            return _KILLED
         if session.testsfailed:
             session._setupstate.teardown_exact(None)
             return _KILLED
@@ -139,25 +164,26 @@ def _pairs(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item 
     return zip(items, [*items[1:], None], strict=bool(items))
 
 
-def _put(mutant: Mutant, module: Any) -> None:
+def _functions_of(module: Any) -> _Functions:
+    """Return the loaded functions of a file by their name and line: looked up once, before the forks."""
+    found: _Functions = defaultdict(list)
+    for one in gc.get_objects():
+        if isinstance(one, FunctionType) and one.__code__.co_filename == module.__file__:
+            found[one.__code__.co_qualname, one.__code__.co_firstlineno].append(one)
+    return found
+
+
+def _put(mutant: Mutant, module: Any, functions: _Functions) -> None:
     """Let the changed code take the place of what is loaded."""
     if mutant.function == "<module>":
         _put_constant(mutant, module)
         return
     code = _code_of(compile(mutant.tree, module.__file__, "exec"), mutant.function)
-    functions = [one for one in gc.get_objects() if isinstance(one, FunctionType) and _is(one.__code__, code)]
-    if not functions:
+    loaded = functions.get((code.co_qualname, code.co_firstlineno), [])
+    if not loaded:
         raise LookupError(mutant.function)
-    for function in functions:
+    for function in loaded:
         function.__code__ = code
-
-
-def _is(loaded: CodeType, code: CodeType) -> bool:
-    return (loaded.co_filename, loaded.co_qualname, loaded.co_firstlineno) == (
-        code.co_filename,
-        code.co_qualname,
-        code.co_firstlineno,
-    )
 
 
 def _code_of(code: CodeType, qualified_name: str) -> CodeType:
@@ -174,12 +200,13 @@ def _put_constant(mutant: Mutant, module: Any) -> None:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.lineno <= mutant.line <= (node.end_lineno or 0)
     )
     target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-    name = ast.unparse(target)
-    old = getattr(module, name)
+    names = [ast.unparse(one) for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    old = {name: getattr(module, name) for name in names}
     exec(compile(ast.Module(body=[statement], type_ignores=[]), module.__file__, "exec"), module.__dict__)
     for other in list(sys.modules.values()):
-        if other is not module and getattr(other, "__dict__", {}).get(name) is old:
-            setattr(other, name, getattr(module, name))
+        for name in names:
+            if other is not module and getattr(other, "__dict__", {}).get(name) is old[name]:
+                setattr(other, name, getattr(module, name))
 
 
 def _in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:

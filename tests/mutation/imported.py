@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.tests.mutation.mutants import mutants_of
-from ansible_collections.attested.kubernetes.tests.mutation.targets import UTILS
+from ansible_collections.attested.kubernetes.tests.mutation.targets import MUTANT, UTILS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType, ModuleType
-
-VARIABLE = "ATTESTED_MUTANT"
 
 
 class _Changed(SourceFileLoader):
@@ -56,7 +54,7 @@ class _Finder(MetaPathFinder):
 
 
 def _install() -> None:
-    name, _separator, number = os.environ[VARIABLE].partition("#")
+    name, _separator, number = os.environ[MUTANT].partition("#")
     sys.meta_path.insert(0, _Finder(UTILS / name, int(number)))
 
 

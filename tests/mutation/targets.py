@@ -21,13 +21,33 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "attestation/verified.py": (f"{_UNIT}/attestation/test_verify.py",),
     "attestation/verify.py": (f"{_UNIT}/attestation/test_verify.py", "tests/component/attestation"),
+    "keys/continuity.py": (f"{_UNIT}/keys/test_continuity.py",),
     "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
+    "keys/releaser.py": (f"{_UNIT}/keys/test_releaser.py",),
+    "nodelock/form.py": ("tests/component/nodelock/test_form.py",),
     "nodelock/lock.py": (f"{_UNIT}/nodelock",),
     "nodelock/log.py": (f"{_UNIT}/nodelock",),
     "nodelock/paths.py": (f"{_UNIT}/nodelock",),
+    "policy/assertions.py": (f"{_UNIT}/policy/test_assertions.py",),
+    "policy/decision.py": tuple(
+        f"{_UNIT}/policy/test_{name}.py" for name in ("algebra", "assertions", "decision", "refusal")
+    ),
+    "policy/in_force.py": tuple(
+        f"{_UNIT}/policy/test_{name}.py" for name in ("assertion_algebra", "assertions", "cluster", "identity")
+    ),
     "sealing/box.py": (f"{_UNIT}/sealing",),
 }
-"""A file below plugins/module_utils, and its tests."""
+"""A file below plugins/module_utils, and its unit and component tests."""
+
+API_BED: dict[str, tuple[str, ...]] = {
+    "keys/release.py": ("tests/api_bed/test_tickets.py",),
+    "keys/releaser.py": ("tests/api_bed/test_tickets.py", "tests/api_bed/test_policy.py"),
+    "policy/in_force.py": ("tests/api_bed/test_policy.py",),
+}
+"""What else a survivor of a file is held against: real services beside a real API server, started with the mutant."""
+
+MUTANT = "ATTESTED_MUTANT"
+"""Names the mutant (``file#number``) that an interpreter imports."""
 
 NUMBERED = {
     "attestation/tpm2/verifier.py",

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 # asyncio asks for it late, when the privileges are dropped
 import encodings.idna  # noqa: F401  # pylint: disable=unused-import
+import importlib
 import os
 import pwd
 import sys
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import release
+from ansible_collections.attested.kubernetes.tests.mutation.targets import MUTANT
 
 
 def main() -> int:
     """Run the service."""
     kind, user, config = sys.argv[1:]
+    if MUTANT in os.environ:
+        importlib.import_module("ansible_collections.attested.kubernetes.tests.mutation.imported")
     if kind == "join":
         from ansible_collections.attested.kubernetes.plugins.module_utils.join.service import main as serve  # noqa: PLC0415 - one of the two only: its memory is measured
     else:
