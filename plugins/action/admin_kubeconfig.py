@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.adapter import ArgumentSpec, Result, site_spec
 from ..module_utils.site import Site, admin
 from ..module_utils.site.admin import Access
 from ..module_utils.system import SystemClock
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 class ActionModule(AttestedAction):
     """Without a certificate: return the request. With one: write .secrets/admin.kubeconfig."""
 
-    SPEC = ArgumentSpec(
-        options={
-            "site": {"type": "path", "required": True},
-            "cluster_name": {"type": "str"},
-            "server": {"type": "str"},
-            "tls_server_name": {"type": "str"},
-            "cluster_ca": {"type": "str"},
-            "certificate": {"type": "str"},
-        },
-        required_by={"certificate": ("cluster_name", "server", "tls_server_name", "cluster_ca")},
+    SPEC = site_spec().merged(
+        ArgumentSpec(
+            options={
+                "cluster_name": {"type": "str"},
+                "server": {"type": "str"},
+                "tls_server_name": {"type": "str"},
+                "cluster_ca": {"type": "str"},
+                "certificate": {"type": "str"},
+            },
+            required_by={"certificate": ("cluster_name", "server", "tls_server_name", "cluster_ca")},
+        )
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:

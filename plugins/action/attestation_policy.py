@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Diff, Result
+from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_policy_spec, site_spec, site_verifier_spec
 from ..module_utils.errors import AttestedError, PolicyError
 from ..module_utils.policy import Admission, SitePolicy, render_document, sign_policy, verify_policy
 from ..module_utils.site import Site, cluster_file
@@ -27,7 +27,7 @@ from ..module_utils.site.policy_plan import (
 from ..module_utils.system import SystemClock, read_bytes, write_atomic
 from ..module_utils.verification import Question
 from ..module_utils.verification.fleet import Patience, hear_machines
-from ..plugin_utils.site_action import SITE_SPEC, SiteAction
+from ..plugin_utils.site_action import SiteAction
 from ..plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
@@ -42,16 +42,19 @@ if TYPE_CHECKING:
 class ActionModule(SiteAction):
     """Sign what the site means; the key is opened here, in memory, and nowhere else."""
 
-    SPEC = ArgumentSpec(
-        options={
-            **{name: SITE_SPEC.options[name] for name in ("site", "policy_directory", "endorsement_authorities")},
-            "profiles": {"type": "list", "elements": "str", "required": True},
-            "exceptions": {"type": "list", "elements": "dict", "default": []},
-            "records": {"type": "list", "elements": "dict", "default": []},
-            "confirm_refusals": {"type": "bool", "default": False},
-            "port": {"type": "int", "default": 9091},
-            "wait_seconds": {"type": "int", "default": 20},
-        }
+    SPEC = site_spec().merged(
+        site_policy_spec(),
+        site_verifier_spec(),
+        ArgumentSpec(
+            options={
+                "profiles": {"type": "list", "elements": "str", "required": True},
+                "exceptions": {"type": "list", "elements": "dict", "default": []},
+                "records": {"type": "list", "elements": "dict", "default": []},
+                "confirm_refusals": {"type": "bool", "default": False},
+                "port": {"type": "int", "default": 9091},
+                "wait_seconds": {"type": "int", "default": 20},
+            }
+        ),
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:

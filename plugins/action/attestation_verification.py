@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.adapter import (
+    ArgumentSpec,
+    Result,
+    node_config_spec,
+    site_policy_spec,
+    site_spec,
+    site_verifier_spec,
+    tpm_timeout_spec,
+)
 from ..module_utils.attestation import Purpose
 from ..module_utils.policy import (
     DEFAULT_REGISTERS,
@@ -21,7 +29,7 @@ from ..module_utils.site.enrolment import vouch
 from ..module_utils.site.policy_files import site_policy
 from ..module_utils.site.sources import read_delivered
 from ..module_utils.verification.finding import found
-from ..plugin_utils.site_action import SITE_SPEC, SiteAction
+from ..plugin_utils.site_action import SiteAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +41,11 @@ if TYPE_CHECKING:
 class ActionModule(SiteAction):
     """Verify one node: which TPM it has (enroll), or whether it is what the policy says (verify)."""
 
-    SPEC = SITE_SPEC.merged(
+    SPEC = site_spec().merged(
+        site_policy_spec(),
+        site_verifier_spec(),
+        node_config_spec(),
+        tpm_timeout_spec(),
         ArgumentSpec(
             options={
                 "purpose": {"type": "str", "choices": ["enroll", "verify"], "default": "verify"},
@@ -45,7 +57,7 @@ class ActionModule(SiteAction):
                 "delivered": {"type": "path"},
                 "serial": {"type": "str", "default": ""},
             }
-        )
+        ),
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG002  # it changes nothing

@@ -8,7 +8,14 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.adapter import (
+    Result,
+    node_config_spec,
+    site_policy_spec,
+    site_spec,
+    site_verifier_spec,
+    tpm_timeout_spec,
+)
 from ..module_utils.attestation import LockState, Purpose
 from ..module_utils.errors import Refusal
 from ..module_utils.policy import Role
@@ -17,7 +24,7 @@ from ..module_utils.site import Site, secrets
 from ..module_utils.site.identities import enrolled_identities
 from ..module_utils.site.policy_files import render_objects, site_policy
 from ..plugin_utils.node_port import run_module_there
-from ..plugin_utils.site_action import SITE_SPEC, SiteAction
+from ..plugin_utils.site_action import SiteAction
 from ..plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ _NODE_MODULE = "attested.kubernetes.cluster_keys"
 class ActionModule(SiteAction):
     """Verify, seal, send: nothing secret leaves this machine before the node was judged (design 9.2)."""
 
-    SPEC = SITE_SPEC.merged(ArgumentSpec())
+    SPEC = site_spec().merged(site_policy_spec(), site_verifier_spec(), node_config_spec(), tpm_timeout_spec())
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
         """Judge the node of this task; without check mode give it the keys."""

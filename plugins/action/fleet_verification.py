@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.adapter import ArgumentSpec, Result, site_policy_spec, site_spec, site_verifier_spec
 from ..module_utils.errors import SiteError
 from ..module_utils.reasons import Reason
 from ..module_utils.site.policy_files import site_policy
@@ -19,7 +19,7 @@ from ..module_utils.verification import Question
 from ..module_utils.verification.finding import Outcome, found_in_result
 from ..module_utils.verification.fleet import Patience, examine_fleet
 from ..module_utils.verification.report import FleetReport, render_html, render_json, render_table
-from ..plugin_utils.site_action import SITE_SPEC, SiteAction
+from ..plugin_utils.site_action import SiteAction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +34,9 @@ _RENDERERS = {".html": render_html, ".json": render_json}
 class ActionModule(SiteAction):
     """Verify a fleet; a node that is refused or silent is a finding, not a failure of the task."""
 
-    SPEC = SITE_SPEC.merged(
+    SPEC = site_spec().merged(
+        site_policy_spec(),
+        site_verifier_spec(),
         ArgumentSpec(
             options={
                 "nodes": {"type": "list", "elements": "str", "required": True},
@@ -44,7 +46,7 @@ class ActionModule(SiteAction):
                 "results": {"type": "dict"},
                 "wait_seconds": {"type": "int", "default": 20},
             }
-        )
+        ),
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:

@@ -9,7 +9,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from ..module_utils._deps.crypto import serialization, x509
-from ..module_utils.adapter import ArgumentSpec, Diff, Result
+from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_spec
 from ..module_utils.site import Site, secrets
 from ..module_utils.system import SystemClock, SystemRandom
 from ..plugin_utils.action import AttestedAction
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 class ActionModule(AttestedAction):
     """Make the secrets of a site, all or none."""
 
-    SPEC = ArgumentSpec(
-        options={
-            "site": {"type": "path", "required": True},
-            "cluster_name": {"type": "str", "required": True},
-        }
+    SPEC = site_spec().merged(
+        ArgumentSpec(
+            options={
+                "cluster_name": {"type": "str", "required": True},
+            }
+        )
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:

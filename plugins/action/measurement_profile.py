@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Diff, Result
+from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_policy_spec, site_spec
 from ..module_utils.errors import PolicyError
 from ..module_utils.policy import render_document, render_profile
 from ..module_utils.reasons import Reason
@@ -26,30 +26,31 @@ if TYPE_CHECKING:
 class ActionModule(AttestedAction):
     """Write policy/<name>.yml from one manifest, several, or an image; everything is parsed strictly first."""
 
-    SPEC = ArgumentSpec(
-        options={
-            "site": {"type": "path", "required": True},
-            "policy_directory": {"type": "path"},
-            "state": {"type": "str", "choices": ["absent", "present", "retired"], "default": "present"},
-            "name": {"type": "str"},
-            "manifest": {"type": "str"},
-            "manifests": {"type": "list", "elements": "str"},
-            "image": {"type": "path"},
-            "base": {"type": "str"},
-            "command_line": {"type": "str"},
-            "secure_boot": {"type": "bool"},
-            "phases": {"type": "list", "elements": "str"},
-            "label": {"type": "str"},
-            "expires": {"type": "str"},
-            "replace": {"type": "bool", "default": False},
-        },
-        mutually_exclusive=(("manifest", "manifests", "image"),),
-        required_if=(
-            ("state", "present", ("manifest", "manifests", "image"), True),
-            ("state", "retired", ("name",)),
-            ("state", "absent", ("name",)),
+    SPEC = site_spec().merged(
+        site_policy_spec(),
+        ArgumentSpec(
+            options={
+                "state": {"type": "str", "choices": ["absent", "present", "retired"], "default": "present"},
+                "name": {"type": "str"},
+                "manifest": {"type": "str"},
+                "manifests": {"type": "list", "elements": "str"},
+                "image": {"type": "path"},
+                "base": {"type": "str"},
+                "command_line": {"type": "str"},
+                "secure_boot": {"type": "bool"},
+                "phases": {"type": "list", "elements": "str"},
+                "label": {"type": "str"},
+                "expires": {"type": "str"},
+                "replace": {"type": "bool", "default": False},
+            },
+            mutually_exclusive=(("manifest", "manifests", "image"),),
+            required_if=(
+                ("state", "present", ("manifest", "manifests", "image"), True),
+                ("state", "retired", ("name",)),
+                ("state", "absent", ("name",)),
+            ),
+            required_by={"manifests": ("name",), "image": ("name", "base")},
         ),
-        required_by={"manifests": ("name",), "image": ("name", "base")},
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.adapter import ArgumentSpec, Result, site_policy_spec, site_spec
 from ..module_utils.attestation.image import NextBoot, judge_next_boot
 from ..module_utils.policy import differences, render_profile
 from ..module_utils.site import Site
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 class ActionModule(AttestedAction):
     """Read, parse strictly, render."""
 
-    SPEC = ArgumentSpec(
-        options={
-            "site": {"type": "path", "required": True},
-            "policy_directory": {"type": "path"},
-            "profiles": {"type": "list", "elements": "str", "required": True},
-            "next_boots": {"type": "list", "elements": "dict", "default": []},
-        }
+    SPEC = site_spec().merged(
+        site_policy_spec(),
+        ArgumentSpec(
+            options={
+                "profiles": {"type": "list", "elements": "str", "required": True},
+                "next_boots": {"type": "list", "elements": "dict", "default": []},
+            }
+        ),
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG002  # a reader

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result
+from ..module_utils.adapter import ArgumentSpec, Result, site_spec
 from ..module_utils.policy import Admission, identity_name
 from ..module_utils.site import Site
 from ..module_utils.site.identities import render_identity_file
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 class ActionModule(AttestedAction):
     """Write host_vars/<node>/identity.yml."""
 
-    SPEC = ArgumentSpec(
-        options={
-            "site": {"type": "path", "required": True},
-            "node": {"type": "str", "required": True},
-            "ek_sha256": {"type": "str", "required": True},
-            "known_by": {"type": "str", "required": True},
-            "admission": {"type": "str", "choices": ["Approved", "Refused", "Revoked"], "default": "Approved"},
-            "replaced": {"type": "list", "elements": "str", "default": []},
-        }
+    SPEC = site_spec().merged(
+        ArgumentSpec(
+            options={
+                "node": {"type": "str", "required": True},
+                "ek_sha256": {"type": "str", "required": True},
+                "known_by": {"type": "str", "required": True},
+                "admission": {"type": "str", "choices": ["Approved", "Refused", "Revoked"], "default": "Approved"},
+                "replaced": {"type": "list", "elements": "str", "default": []},
+            }
+        )
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:

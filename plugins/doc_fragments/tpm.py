@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the TPM is reached; in sync with `tpm_spec` in module_utils/adapter/argspec.py."""
+"""How the TPM is reached; each part in sync with a spec of module_utils/adapter/argspec.py."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 class ModuleDocFragment:
     """The options of every module that speaks to a TPM."""
 
+    # `tpm_spec`
     DOCUMENTATION = r"""
 options:
   tcti:
@@ -18,12 +19,17 @@ options:
       - Anything else fails with the reason code V(TPM_TCTI_INVALID).
     type: str
     default: device:/dev/tpmrm0
+requirements:
+  - a TPM 2.0
+"""
+
+    # `tpm_timeout_spec`, also of modules that ask for the TPM of the node by its configuration
+    TIMEOUT = r"""
+options:
   tpm_timeout_seconds:
     description:
-      - How long to wait for the TPM and for others that use it, in seconds.
+      - How long to wait for the TPM of the node and for others that use it, in seconds.
       - When it runs out, the module fails with V(TPM_BUSY) or V(TPM_UNREACHABLE).
     type: int
     default: 10
-requirements:
-  - a TPM 2.0
 """

@@ -17,6 +17,7 @@ author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.site
 attributes:
   check_mode:
     support: full
@@ -27,10 +28,6 @@ attributes:
     details:
       - With a certificate the file is written anew, because encrypting it again gives other bytes.
 options:
-  site:
-    description: Directory of the site, the one with C(hosts.yml).
-    type: path
-    required: true
   cluster_name:
     description: Name of the cluster in the kubeconfig.
     type: str

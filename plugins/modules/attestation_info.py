@@ -20,6 +20,7 @@ author:
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
   - attested.kubernetes.node_config
+  - attested.kubernetes.tpm.timeout
 options:
   purpose:
     description: What the evidence is for; evidence for one purpose is worth nothing for another.
@@ -29,10 +30,6 @@ options:
   challenge:
     description: A verifier's challenge, base64 of C(attested.v1.ChallengeResponse).
     type: str
-  tpm_timeout_seconds:
-    description: How long to wait for the TPM and for others that use it, in seconds.
-    type: int
-    default: 10
 """
 
 EXAMPLES = r"""
@@ -107,6 +104,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     ArgumentSpec,
     node_config_spec,
     run_module,
+    tpm_timeout_spec,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.forms import run_attestation_info
 
@@ -114,9 +112,8 @@ SPEC = ArgumentSpec(
     options={
         "purpose": {"type": "str", "choices": ["enroll", "init", "verify"], "default": "verify"},
         "challenge": {"type": "str"},
-        "tpm_timeout_seconds": {"type": "int", "default": 10},
     }
-).merged(node_config_spec())
+).merged(node_config_spec(), tpm_timeout_spec())
 
 
 def main() -> None:

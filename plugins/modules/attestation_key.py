@@ -22,6 +22,7 @@ author:
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.tpm
+  - attested.kubernetes.tpm.timeout
 attributes:
   check_mode:
     support: full
@@ -63,10 +64,10 @@ ek_certified:
   sample: true
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module, tpm_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import run_module, tpm_spec, tpm_timeout_spec
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.form import run
 
-SPEC = ArgumentSpec().merged(tpm_spec())
+SPEC = tpm_spec().merged(tpm_timeout_spec())
 
 
 def main() -> None:

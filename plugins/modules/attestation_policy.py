@@ -25,13 +25,6 @@ description:
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
-  site:
-    description: Directory of the site, the one with C(hosts.yml).
-    type: path
-    required: true
-  policy_directory:
-    description: Directory of the profile manifests; C(policy/) of the site if absent.
-    type: path
   profiles:
     description: Names of the active profiles.
     type: list
@@ -84,6 +77,8 @@ options:
     default: 20
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.site
+  - attested.kubernetes.site.policy
 attributes:
   check_mode:
     support: full

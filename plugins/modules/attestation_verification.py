@@ -21,28 +21,11 @@ author:
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
   - attested.kubernetes.node_config
+  - attested.kubernetes.site
+  - attested.kubernetes.site.policy
+  - attested.kubernetes.site.verifier
+  - attested.kubernetes.tpm.timeout
 options:
-  site:
-    description: Directory of the site, the one with C(hosts.yml).
-    type: path
-    required: true
-  policy_directory:
-    description: Directory of the profile manifests; C(policy/) of the site if absent.
-    type: path
-  profiles:
-    description: Names of the active profiles.
-    type: list
-    elements: str
-    default: []
-  endorsement_authorities:
-    description: Files or directories with the roots and issuers of the TPM makers; with none, chains are not checked.
-    type: list
-    elements: path
-    default: []
-  tpm_timeout_seconds:
-    description: How long to wait for the TPM of the node and for others that use it, in seconds.
-    type: int
-    default: 10
   purpose:
     description: Which question is asked.
     type: str

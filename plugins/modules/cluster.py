@@ -21,6 +21,10 @@ author:
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.node_config
+  - attested.kubernetes.site
+  - attested.kubernetes.site.policy
+  - attested.kubernetes.site.verifier
+  - attested.kubernetes.tpm.timeout
 attributes:
   check_mode:
     support: full
@@ -28,28 +32,6 @@ attributes:
     support: none
   idempotent:
     support: full
-options:
-  site:
-    description: Directory of the site, the one with C(hosts.yml).
-    type: path
-    required: true
-  policy_directory:
-    description: Directory of the profile manifests; C(policy/) of the site if absent.
-    type: path
-  profiles:
-    description: Names of the active profiles.
-    type: list
-    elements: str
-    default: []
-  endorsement_authorities:
-    description: Files or directories with the roots and issuers of the TPM makers; with none, chains are not checked.
-    type: list
-    elements: path
-    default: []
-  tpm_timeout_seconds:
-    description: How long to wait for the TPM of the node and for others that use it, in seconds.
-    type: int
-    default: 10
 """
 
 EXAMPLES = r"""

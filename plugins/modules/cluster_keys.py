@@ -20,6 +20,7 @@ author:
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.node_config
+  - attested.kubernetes.tpm.timeout
 attributes:
   check_mode:
     support: full
@@ -36,10 +37,6 @@ options:
     description: The box, base64; only this machine, in this boot, can open it.
     type: str
     required: true
-  tpm_timeout_seconds:
-    description: How long to wait for the TPM and for others that use it, in seconds.
-    type: int
-    default: 10
 """
 
 EXAMPLES = r"""
@@ -79,6 +76,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     ArgumentSpec,
     node_config_spec,
     run_module,
+    tpm_timeout_spec,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.forms import run_cluster_keys
 
@@ -86,9 +84,8 @@ SPEC = ArgumentSpec(
     options={
         "handle": {"type": "str", "required": True},
         "sealed": {"type": "str", "required": True},
-        "tpm_timeout_seconds": {"type": "int", "default": 10},
     }
-).merged(node_config_spec())
+).merged(node_config_spec(), tpm_timeout_spec())
 
 
 def main() -> None:

@@ -20,7 +20,9 @@ author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes
-  - attested.kubernetes.node_config
+  - attested.kubernetes.site
+  - attested.kubernetes.site.policy
+  - attested.kubernetes.site.verifier
 attributes:
   check_mode:
     support: full
@@ -33,27 +35,6 @@ attributes:
     details:
       - Each run asks anew, so with O(report) each run writes another report.
 options:
-  site:
-    description: Directory of the site, the one with C(hosts.yml).
-    type: path
-    required: true
-  policy_directory:
-    description: Directory of the profile manifests; C(policy/) of the site if absent.
-    type: path
-  profiles:
-    description: Names of the active profiles.
-    type: list
-    elements: str
-    default: []
-  endorsement_authorities:
-    description: Files or directories with the roots and issuers of the TPM makers; with none, chains are not checked.
-    type: list
-    elements: path
-    default: []
-  tpm_timeout_seconds:
-    description: Not used; the services of the nodes know how long their TPM takes.
-    type: int
-    default: 10
   nodes:
     description: Names of the nodes; each is asked at its C(ansible_host).
     type: list

@@ -20,16 +20,13 @@ description:
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
-  site:
-    description: Directory of the site, the one with C(hosts.yml).
-    type: path
-    required: true
   cluster_name:
     description: Name of the cluster; it appears in the subject of the join CA.
     type: str
     required: true
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.site
 attributes:
   check_mode:
     support: full

@@ -17,6 +17,8 @@ author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.site
+  - attested.kubernetes.site.policy
 attributes:
   check_mode:
     support: full
@@ -25,13 +27,6 @@ attributes:
   idempotent:
     support: full
 options:
-  site:
-    description: Directory of the site, the one with C(hosts.yml).
-    type: path
-    required: true
-  policy_directory:
-    description: Directory of the profile manifests; C(policy/) of the site if absent.
-    type: path
   state:
     description:
       - V(present) writes the profile, beside those that are there; several may be active at once.

@@ -16,14 +16,9 @@ author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
+  - attested.kubernetes.site
+  - attested.kubernetes.site.policy
 options:
-  site:
-    description: Directory of the site, the one with C(hosts.yml).
-    type: path
-    required: true
-  policy_directory:
-    description: Directory of the profile manifests; C(policy/) of the site if absent.
-    type: path
   profiles:
     description: Names of the active profiles.
     type: list

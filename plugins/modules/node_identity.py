@@ -16,6 +16,7 @@ author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.site
 attributes:
   check_mode:
     support: full
@@ -24,10 +25,6 @@ attributes:
   idempotent:
     support: full
 options:
-  site:
-    description: Directory of the site, the one with C(hosts.yml).
-    type: path
-    required: true
   node:
     description: Name of the node, as in the inventory.
     type: str

@@ -47,6 +47,7 @@ options:
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.tpm
+  - attested.kubernetes.tpm.timeout
 attributes:
   check_mode:
     support: full
@@ -88,7 +89,12 @@ cluster_id:
   sample: 128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module, tpm_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+    ArgumentSpec,
+    run_module,
+    tpm_spec,
+    tpm_timeout_spec,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import run
 
 SPEC = ArgumentSpec(
@@ -99,7 +105,7 @@ SPEC = ArgumentSpec(
         "firmware_log": {"type": "path", "default": "/sys/kernel/security/tpm0/binary_bios_measurements"},
         "userspace_log": {"type": "path", "default": "/run/log/systemd/tpm2-measure.log"},
     }
-).merged(tpm_spec())
+).merged(tpm_spec(), tpm_timeout_spec())
 
 
 def main() -> None:

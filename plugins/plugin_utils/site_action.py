@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..module_utils.adapter import ArgumentSpec
 from ..module_utils.attestation import Demands, load_ek_store
 from ..module_utils.site import Site, cluster_file
 from ..module_utils.site.attest import Verifier
@@ -22,17 +21,6 @@ if TYPE_CHECKING:
 
     from ..module_utils.policy import MeasurementProfile
     from ..module_utils.site.identities import InventoryNode
-
-SITE_SPEC = ArgumentSpec(
-    options={
-        "site": {"type": "path", "required": True},
-        "policy_directory": {"type": "path"},
-        "profiles": {"type": "list", "elements": "str", "default": []},
-        "endorsement_authorities": {"type": "list", "elements": "path", "default": []},
-        "node_config": {"type": "path", "default": "/etc/attested/node.yml"},
-        "tpm_timeout_seconds": {"type": "int", "default": 10},
-    }
-)
 
 
 class SiteAction(AttestedAction):

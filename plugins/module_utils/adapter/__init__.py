@@ -6,7 +6,16 @@
 from __future__ import annotations
 
 from ..result import Diff, Result
-from .argspec import ArgumentSpec, kubeadm_spec, node_config_spec, tpm_spec
+from .argspec import (
+    ArgumentSpec,
+    kubeadm_spec,
+    node_config_spec,
+    site_policy_spec,
+    site_spec,
+    site_verifier_spec,
+    tpm_spec,
+    tpm_timeout_spec,
+)
 from .module import run_module
 from .translate import failure_of, result_of
 
@@ -19,5 +28,9 @@ __all__ = [
     "node_config_spec",
     "result_of",
     "run_module",
+    "site_policy_spec",
+    "site_spec",
+    "site_verifier_spec",
     "tpm_spec",
+    "tpm_timeout_spec",
 ]

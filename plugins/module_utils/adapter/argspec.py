@@ -54,17 +54,37 @@ class ArgumentSpec:
 
 def tpm_spec() -> ArgumentSpec:
     """How the TPM is reached; documented in the fragment ``tpm``."""
-    return ArgumentSpec(
-        options={
-            "tcti": {"type": "str", "default": "device:/dev/tpmrm0"},
-            "tpm_timeout_seconds": {"type": "int", "default": 10},
-        }
-    )
+    return ArgumentSpec(options={"tcti": {"type": "str", "default": "device:/dev/tpmrm0"}})
+
+
+def tpm_timeout_spec() -> ArgumentSpec:
+    """How long to wait for the TPM; documented in the fragment ``tpm.timeout``."""
+    return ArgumentSpec(options={"tpm_timeout_seconds": {"type": "int", "default": 10}})
 
 
 def node_config_spec() -> ArgumentSpec:
     """Where the node's own configuration lies; documented in the fragment ``node_config``."""
     return ArgumentSpec(options={"node_config": {"type": "path", "default": "/etc/attested/node.yml"}})
+
+
+def site_spec() -> ArgumentSpec:
+    """Where the site lies; documented in the fragment ``site``."""
+    return ArgumentSpec(options={"site": {"type": "path", "required": True}})
+
+
+def site_policy_spec() -> ArgumentSpec:
+    """Where the site's profiles lie; documented in the fragment ``site.policy``."""
+    return ArgumentSpec(options={"policy_directory": {"type": "path"}})
+
+
+def site_verifier_spec() -> ArgumentSpec:
+    """Which profiles and makers of TPMs the site believes; documented in the fragment ``site.verifier``."""
+    return ArgumentSpec(
+        options={
+            "profiles": {"type": "list", "elements": "str", "default": []},
+            "endorsement_authorities": {"type": "list", "elements": "path", "default": []},
+        }
+    )
 
 
 def kubeadm_spec() -> ArgumentSpec:

@@ -5,24 +5,34 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.doc_fragments import node_config, tpm
+from ansible_collections.attested.kubernetes.plugins.doc_fragments import kubeadm, node_config, site, tpm
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
     ArgumentSpec,
+    kubeadm_spec,
     node_config_spec,
+    site_policy_spec,
+    site_spec,
+    site_verifier_spec,
     tpm_spec,
+    tpm_timeout_spec,
 )
 
 
 @pytest.mark.parametrize(
     ("spec", "fragment"),
     [
-        pytest.param(tpm_spec(), tpm, id="tpm"),
-        pytest.param(node_config_spec(), node_config, id="node_config"),
+        pytest.param(kubeadm_spec(), kubeadm.ModuleDocFragment.DOCUMENTATION, id="kubeadm"),
+        pytest.param(node_config_spec(), node_config.ModuleDocFragment.DOCUMENTATION, id="node_config"),
+        pytest.param(site_policy_spec(), site.ModuleDocFragment.POLICY, id="site.policy"),
+        pytest.param(site_spec(), site.ModuleDocFragment.DOCUMENTATION, id="site"),
+        pytest.param(site_verifier_spec(), site.ModuleDocFragment.VERIFIER, id="site.verifier"),
+        pytest.param(tpm_spec(), tpm.ModuleDocFragment.DOCUMENTATION, id="tpm"),
+        pytest.param(tpm_timeout_spec(), tpm.ModuleDocFragment.TIMEOUT, id="tpm.timeout"),
     ],
 )
 def test_a_piece_and_its_documentation_say_the_same(spec, fragment):
-    documented = yaml.safe_load(fragment.ModuleDocFragment.DOCUMENTATION)["options"]
-    said = {name: {key: option[key] for key in ("type", "default")} for name, option in documented.items()}
+    documented = yaml.safe_load(fragment)["options"]
+    said = {name: {key: option[key] for key in option if key != "description"} for name, option in documented.items()}
     assert said == spec.options
 
 
