@@ -57,31 +57,35 @@ def take_keys(
     A machine that is locked already must have the keys opened: sealing them again needs the unlocked register, so
     STATE_CHANGED says to reboot first. The caller owes to have verified the machine and to discard the bundle.
     """
+    _require_own_cluster(bundle, config)  # 1
+    reading = lock.read()
+    require_open_to(reading, config.cluster_id)  # 2
+    time = clock or SystemClock()
+    steps: list[Step] = []
+    if reading.state is LockState.UNLOCKED:
+        pcrs = {**judged, DEFAULT_REGISTER: tpm.pcr_read([DEFAULT_REGISTER])[DEFAULT_REGISTER]}
+        steps += _step("keys", "Keep the keys under the TPM", time, lambda: store.write(bundle, sealer, pcrs=pcrs))  # 3
+    else:
+        _require_held(store.opened(), bundle)
+    steps += _step("lock", "Lock the machine to its cluster", time, lambda: _is_change(lock, config.cluster_id))  # 4
+    return tuple(steps)
+
+
+def _require_own_cluster(bundle: KeyBundle, config: NodeConfig) -> None:
     if bundle.cluster_id != config.cluster_id:
         raise KeyServiceError(
             f"expected the keys of cluster {config.cluster_id.hex()}, got those of {bundle.cluster_id.hex()}",
             reason=Reason.CLUSTER_ID_MISMATCH,
         )
-    reading = lock.read()
-    require_open_to(reading, config.cluster_id)
-    time = clock or SystemClock()
-    steps: list[Step] = []
-    if reading.state is LockState.UNLOCKED:
-        pcrs = {**judged, DEFAULT_REGISTER: tpm.pcr_read([DEFAULT_REGISTER])[DEFAULT_REGISTER]}
-        steps += _step("keys", "Keep the keys under the TPM", time, lambda: store.write(bundle, sealer, pcrs=pcrs))
-    elif store.opened() != bundle:
+
+
+def _require_held(opened: KeyBundle | None, bundle: KeyBundle) -> None:
+    if opened != bundle:
         raise KeyServiceError(
             "expected an unlocked machine or one that holds these keys, it is locked and does not",
             reason=Reason.STATE_CHANGED,
             hint="Reboot the machine, then run init again.",
         )
-    steps += _step(
-        "lock",
-        "Lock the machine to its cluster",
-        time,
-        lambda: _is_change(lock, config.cluster_id),
-    )
-    return tuple(steps)
 
 
 def _is_change(lock: NodeLock, cluster_id: bytes) -> bool:

@@ -163,20 +163,8 @@ async def serve(config: JoinServiceConfig, *, log: Log, path: str = CONFIG) -> N
     registry = Registry()
     rate = TokenBuckets(rate=config.challenges_per_second, burst=config.challenge_burst, clock=SystemClock())
     server = _server(config, Relay(keys, rate), registry=registry, health=health, log=log)
-    listener = Listener(
-        backend_socket=config.runtime_directory / "service.sock",
-        registry=registry,
-        server_credentials=identity.current,
-        validator=DoorkeeperValidator(),
-        limits=Limits(judges_inline=True),
-        observer=log,
-        runtime_directory=config.runtime_directory,
-    )
-    reloader = Reloader(
-        lambda: load_config(JoinServiceConfig, path),
-        lambda new: rate.configure(rate=new.challenges_per_second, burst=new.challenge_burst),
-        log=log,
-    )
+    listener = _listener(config, identity, registry=registry, log=log)
+    reloader = _reloader(path, rate, log=log)
     reloader.listen()
     pages = _pages(config, listener, health, reloader, log) if config.metrics_port else None
     keeping = asyncio.create_task(identity.keep())
@@ -194,6 +182,26 @@ async def serve(config: JoinServiceConfig, *, log: Log, path: str = CONFIG) -> N
         await server.stop()
         if pages is not None:
             pages.stop()
+
+
+def _listener(config: JoinServiceConfig, identity: ServerIdentity, *, registry: Registry, log: Log) -> Listener:
+    return Listener(
+        backend_socket=config.runtime_directory / "service.sock",
+        registry=registry,
+        server_credentials=identity.current,
+        validator=DoorkeeperValidator(),
+        limits=Limits(judges_inline=True),
+        observer=log,
+        runtime_directory=config.runtime_directory,
+    )
+
+
+def _reloader(path: str, rate: TokenBuckets, *, log: Log) -> Reloader[JoinServiceConfig]:
+    return Reloader(
+        lambda: load_config(JoinServiceConfig, path),
+        lambda new: rate.configure(rate=new.challenges_per_second, burst=new.challenge_burst),
+        log=log,
+    )
 
 
 def _pages(

@@ -131,21 +131,19 @@ def decide_release(
 
     The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
     """
-    identity = registration.identity
-    _check_role(identity.role, asks_control_plane=request.is_control_plane)
-    kubelet = check_kubelet_request(request.certificate_request, node_name=identity.node_name)
-    _check_pin(identity.status.ak_name, proven.ak_name.hex())
-    rebooted = check_continuity(identity.status.tpm, proven.tpm, locked=proven.locked)
-    assigned = identity.status.disk_id
-    disk = _choose_disk(request.disk_id, known=assigned or inherited_disk, fresh=fresh_disk)
-    live = held if held is not None and held.expires > now else None
-    repeats = live if live is not None and not rebooted and live.key_sha256 == kubelet.spki_sha256 else None
+    identity, status = registration.identity, registration.identity.status
+    _check_role(identity.role, asks_control_plane=request.is_control_plane)  # 1, 2
+    kubelet = check_kubelet_request(request.certificate_request, node_name=identity.node_name)  # 3
+    _check_pin(status.ak_name, proven.ak_name.hex())  # 4
+    rebooted = check_continuity(status.tpm, proven.tpm, locked=proven.locked)  # 5
+    disk = _choose_disk(request.disk_id, known=status.disk_id or inherited_disk, fresh=fresh_disk)  # 6
+    live, repeats = _live_ticket(held, kubelet, rebooted=rebooted, now=now)  # 7
     return Decision(
         registration=registration,
         request=kubelet,
         disk=disk,
         expires=repeats.expires if repeats else now + TICKET_LIFE,
-        assigns=not assigned,
+        assigns=not status.disk_id,
         repeats=repeats,
         supersedes=live is not None and repeats is None,
     )
@@ -192,3 +190,12 @@ def _choose_disk(requested: str, *, known: str, fresh: DiskId) -> DiskId:
         expected = f"its assigned disk id {known}" if known else "no disk id at the first ticket"
         raise Refusal(f"expected {expected}, got {requested[:64]!r}", reason=Reason.DISK_ID_NOT_ASSIGNED)
     return DiskId(known) if known else fresh
+
+
+def _live_ticket(
+    held: Held | None, asked: KubeletRequest, *, rebooted: bool, now: datetime
+) -> tuple[Held | None, Held | None]:
+    """Return the ticket that still counts, and again where it is repeated: to the same key, in the same boot."""
+    live = held if held is not None and held.expires > now else None
+    repeats = live if live is not None and not rebooted and live.key_sha256 == asked.spki_sha256 else None
+    return live, repeats

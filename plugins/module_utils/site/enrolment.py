@@ -35,24 +35,14 @@ def vouch(
     authority, or ``insecure_first_use`` is set, or it is refused (EK_NOT_VOUCHED_FOR). Where a file says which TPM was
     ``delivered``, it must be that one (EK_NOT_AS_DELIVERED), and the file vouches for it.
     """
-    if delivered is not None and delivered.ek_sha256 != machine.ek_sha256:
-        raise Refusal(
-            f"expected the TPM {delivered.ek_sha256} ({delivered.label}), found {machine.ek_sha256}",
-            reason=Reason.EK_NOT_AS_DELIVERED,
-        )
-    if before is not None and machine.ek_sha256 in before.replaced:
-        raise Refusal(
-            f"expected another TPM in {before.name}, {machine.ek_sha256} was replaced before",
-            reason=Reason.IDENTITY_REVOKED,
-        )
-    if before is not None and before.ek_sha256 is not None:
+    if delivered is not None:
+        _require_delivered(machine, delivered)
+    if before is not None:
+        _require_never_replaced(machine, before)
         if before.ek_sha256 == machine.ek_sha256:
             return before.known_by or BY_CONSOLE, None
         if not replacing:
-            raise Refusal(
-                f"expected the TPM {before.ek_sha256} in {before.name}, found {machine.ek_sha256}",
-                reason=Reason.EK_CHANGED,
-            )
+            _require_unknown(machine, before)
     if delivered is not None:
         return delivered.label, None
     if machine.certified is not None:
@@ -62,3 +52,28 @@ def vouch(
     raise Refusal(
         f"expected somebody to vouch for the TPM {machine.ek_sha256}, nobody does", reason=Reason.EK_NOT_VOUCHED_FOR
     )
+
+
+def _require_delivered(machine: VerifiedMachine, delivered: Delivered) -> None:
+    if delivered.ek_sha256 != machine.ek_sha256:
+        raise Refusal(
+            f"expected the TPM {delivered.ek_sha256} ({delivered.label}), found {machine.ek_sha256}",
+            reason=Reason.EK_NOT_AS_DELIVERED,
+        )
+
+
+def _require_never_replaced(machine: VerifiedMachine, before: InventoryNode) -> None:
+    if machine.ek_sha256 in before.replaced:
+        raise Refusal(
+            f"expected another TPM in {before.name}, {machine.ek_sha256} was replaced before",
+            reason=Reason.IDENTITY_REVOKED,
+        )
+
+
+def _require_unknown(machine: VerifiedMachine, before: InventoryNode) -> None:
+    """Refuse a TPM where the site names another one already."""
+    if before.ek_sha256 is not None:
+        raise Refusal(
+            f"expected the TPM {before.ek_sha256} in {before.name}, found {machine.ek_sha256}",
+            reason=Reason.EK_CHANGED,
+        )

@@ -44,19 +44,11 @@ def verify_constellation_document(
     The caller owes: the judgement of the values (`policy.decide`), showing `WARNING`, and that the nonce was its own
     and is used once. ``nonce``, ``user_data``: as handed to their verifier.
     """
-    _require(
-        policy.insecure_constellation_peer,
-        "a policy that names insecure_constellation_peer, got one that does not",
-        Reason.CONSTELLATION_NOT_PERMITTED,
-    )  # 1
+    _verify_permission(policy)  # 1
     parsed = ConstellationDocument.parse(document)  # 2
     chosen = _sha256_bank(parsed.quotes)  # 3
     ak = _known_key(parsed.ak_public, policy)  # 4
-    _require(
-        hmac.compare_digest(parsed.user_data, user_data),
-        f"a document for {user_data.hex()[:128]}, got one for {parsed.user_data.hex()[:128]}",
-        Reason.BINDING_MISMATCH,
-    )  # 5
+    _verify_user_data(parsed, user_data)  # 5
     qualifying_data = document_digest(user_data=user_data, nonce=nonce)
     attests = {one.bank: _verify_quote(ak, one, qualifying_data) for one in parsed.quotes}  # 6
     _verify_one_run(attests.values())  # 7
@@ -67,6 +59,14 @@ def verify_constellation_document(
         clock_info=attests[ALG_SHA256].clock_info,
         firmware_log=_verify_log(parsed.event_log, chosen),  # 8
         user_data=user_data,
+    )
+
+
+def _verify_permission(policy: ConstellationPolicy) -> None:
+    _require(
+        policy.insecure_constellation_peer,
+        "a policy that names insecure_constellation_peer, got one that does not",
+        Reason.CONSTELLATION_NOT_PERMITTED,
     )
 
 
@@ -89,6 +89,14 @@ def _known_key(data: bytes, policy: ConstellationPolicy) -> Public:
         Reason.CONSTELLATION_KEY_UNKNOWN,
     )
     return ak
+
+
+def _verify_user_data(parsed: ConstellationDocument, user_data: bytes) -> None:
+    _require(
+        hmac.compare_digest(parsed.user_data, user_data),
+        f"a document for {user_data.hex()[:128]}, got one for {parsed.user_data.hex()[:128]}",
+        Reason.BINDING_MISMATCH,
+    )
 
 
 def _verify_quote(ak: Public, quoted: BankQuote, qualifying_data: bytes) -> Attest:

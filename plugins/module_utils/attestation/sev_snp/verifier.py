@@ -46,12 +46,10 @@ def verify_snp_report(
        and valid now (TEE_COLLATERAL_EXPIRED).
     4. The report is signed by that key (TEE_SIGNATURE).
     5. The certificate is for the TCB that the report states, and for its chip (TEE_CERTIFICATE_MISMATCH).
-    6. The guest cannot be debugged (TEE_DEBUG), runs at VMPL 0 (TEE_VMPL), cannot be migrated, and has no SMT or VLEK
-       that the policy does not allow (TEE_ATTRIBUTES).
+    6. The guest: no debugging (TEE_DEBUG), VMPL 0 (TEE_VMPL), no migration; SMT and VLEK if allowed (TEE_ATTRIBUTES).
     7. Reported and launch TCB and the guest's own version are at least the minimum (TEE_TCB_TOO_OLD).
     8. The chip is on the allow-list, if there is one (TEE_CHIP_UNKNOWN).
-    9. The key is enrolled (TEE_KEY_UNKNOWN), and named in the report data together with the exchange and the virtual
-       TPM beside (BINDING_MISMATCH).
+    9. The key is enrolled (TEE_KEY_UNKNOWN); the report names it, the exchange and the virtual TPM (BINDING_MISMATCH).
     10. The launch measurement is allowed (POLICY_EMPTY, TEE_MEASUREMENT).
 
     ``qualifying_data``: 32 bytes of this exchange. ``vtpm_ak_name``: of a `VerifiedQuote` that the caller verified over
@@ -65,21 +63,11 @@ def verify_snp_report(
     _verify_platform(report, certificate)  # 5
     _verify_guest(report, policy)  # 6
     _verify_versions(report, policy)  # 7
-    require(
-        not policy.chip_ids or report.chip_id in policy.chip_ids,
-        f"a chip of the allow-list, got {report.chip_id.hex()}",
-        Reason.TEE_CHIP_UNKNOWN,
-    )  # 8
+    _verify_chip(report, policy)  # 8
     binding = TeeBinding(variant=VARIANT, key=evidence.key, qualifying_data=qualifying_data, vtpm_ak_name=vtpm_ak_name)
     identity = verify_identity(binding, reported=report.report_data, enrolled=policy.keys)  # 9
-    require(bool(policy.measurements), "at least one launch measurement in the policy, got none", Reason.POLICY_EMPTY)
-    require(
-        report.measurement in policy.measurements,
-        f"an allowed launch measurement, got {report.measurement.hex()}",
-        Reason.TEE_MEASUREMENT,
-    )  # 10
-    product = _text(_extension(certificate, _PRODUCT))
-    return VerifiedSnpReport(report=report, identity=identity, product=product)
+    _verify_measurement(report, policy)  # 10
+    return VerifiedSnpReport(report=report, identity=identity, product=_text(_extension(certificate, _PRODUCT)))
 
 
 def _verify_collateral(collateral: SnpCollateral, now: datetime) -> None:
@@ -203,6 +191,23 @@ def _verify_versions(report: SnpReport, policy: SnpPolicy) -> None:
         not old,
         f"at least {policy.minimum_tcb}, got older versions of {', '.join(sorted(old))}",
         Reason.TEE_TCB_TOO_OLD,
+    )
+
+
+def _verify_chip(report: SnpReport, policy: SnpPolicy) -> None:
+    require(
+        not policy.chip_ids or report.chip_id in policy.chip_ids,
+        f"a chip of the allow-list, got {report.chip_id.hex()}",
+        Reason.TEE_CHIP_UNKNOWN,
+    )
+
+
+def _verify_measurement(report: SnpReport, policy: SnpPolicy) -> None:
+    require(bool(policy.measurements), "at least one launch measurement in the policy, got none", Reason.POLICY_EMPTY)
+    require(
+        report.measurement in policy.measurements,
+        f"an allowed launch measurement, got {report.measurement.hex()}",
+        Reason.TEE_MEASUREMENT,
     )
 
 

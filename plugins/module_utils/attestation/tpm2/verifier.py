@@ -35,6 +35,8 @@ from ...tpm import (
 from .types import VerifiedQuote
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..evidence import Evidence
 
 _DEMANDED = {
@@ -64,28 +66,10 @@ def verify_quote(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote
     ak = parse_attestation_key(evidence.ak_public)  # 1
     attest = parse_quote(evidence.quote)  # 2
     verify_signature(ak, evidence.quote, evidence.signature)  # 3
-    _require(
-        attest.qualified_signer == ak.qualified_name(RH_ENDORSEMENT),
-        "a primary key of the endorsement hierarchy as signer, got another",
-        Reason.AK_HIERARCHY,
-    )  # 4
-    _require(
-        hmac.compare_digest(attest.extra_data, qualifying_data),
-        f"a quote over {qualifying_data.hex()}, got one over {attest.extra_data.hex() or 'nothing'}",
-        Reason.BINDING_MISMATCH,
-    )  # 5
-    delivered = PcrSelection(ALG_SHA256, tuple(sorted(evidence.pcrs)))
-    _require(
-        attest.pcr_selections == (delivered,) and bool(evidence.pcrs),
-        f"a quote over the SHA-256 registers {list(delivered.indices)}, got {_listed(attest)}",
-        Reason.QUOTE_SELECTION,
-    )  # 6
-    digest = hashlib.sha256(b"".join(evidence.pcrs[index] for index in delivered.indices)).digest()
-    _require(
-        hmac.compare_digest(attest.pcr_digest, digest),
-        f"values whose digest is {attest.pcr_digest.hex()}, got {digest.hex()}",
-        Reason.QUOTE_DIGEST,
-    )  # 7
+    _verify_signer(attest, ak)  # 4
+    _verify_exchange(attest, qualifying_data)  # 5
+    _verify_selection(attest, evidence.pcrs)  # 6
+    _verify_values(attest, evidence.pcrs)  # 7
     return VerifiedQuote(ak_public=ak, ak_name=ak.name(), pcrs=dict(evidence.pcrs), clock_info=attest.clock_info)
 
 
@@ -148,6 +132,40 @@ def verify_signature(ak: Public, quote: bytes, signed: bytes) -> None:
         raise Refusal(
             "expected a quote signed by the attestation key, got another signature", reason=Reason.QUOTE_SIGNATURE
         ) from error
+
+
+def _verify_signer(attest: Attest, ak: Public) -> None:
+    _require(
+        attest.qualified_signer == ak.qualified_name(RH_ENDORSEMENT),
+        "a primary key of the endorsement hierarchy as signer, got another",
+        Reason.AK_HIERARCHY,
+    )
+
+
+def _verify_exchange(attest: Attest, qualifying_data: bytes) -> None:
+    _require(
+        hmac.compare_digest(attest.extra_data, qualifying_data),
+        f"a quote over {qualifying_data.hex()}, got one over {attest.extra_data.hex() or 'nothing'}",
+        Reason.BINDING_MISMATCH,
+    )
+
+
+def _verify_selection(attest: Attest, pcrs: Mapping[int, bytes]) -> None:
+    delivered = PcrSelection(ALG_SHA256, tuple(sorted(pcrs)))
+    _require(
+        attest.pcr_selections == (delivered,) and bool(pcrs),
+        f"a quote over the SHA-256 registers {list(delivered.indices)}, got {_listed(attest)}",
+        Reason.QUOTE_SELECTION,
+    )
+
+
+def _verify_values(attest: Attest, pcrs: Mapping[int, bytes]) -> None:
+    digest = hashlib.sha256(b"".join(pcrs[index] for index in sorted(pcrs))).digest()
+    _require(
+        hmac.compare_digest(attest.pcr_digest, digest),
+        f"values whose digest is {attest.pcr_digest.hex()}, got {digest.hex()}",
+        Reason.QUOTE_DIGEST,
+    )
 
 
 def _scheme(ak: Public) -> Scheme:
