@@ -3,30 +3,32 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How many tickets a control plane gives out, and what one costs each process.
 
-Real relay, real key service, real kube-apiserver and etcd, all on this machine together with the client; the machines
-are test attesters, so that no TPM is measured. Each ticket is a new connection, challenge, bound quote and ticket.
+Real relay, real key service, real kube-apiserver and etcd, all on this machine together with the load generator
+(`light_client`), whose CPU is shown beside theirs. The machines are test attesters, so that no TPM is measured. Each
+ticket is a new connection, challenge, bound quote and ticket.
 Usage: python tests/bench/ticket_rate.py [--tickets N]
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
+import queue
 import resource
 import statistics
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import ask
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, why_not
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, report
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
+from ansible_collections.attested.kubernetes.tests.support.light_client import LightMachine
 from ansible_collections.attested.kubernetes.tests.support.service_bed import GOOD_BOOT, Machine, ServiceBed
 
 if TYPE_CHECKING:
@@ -93,8 +95,9 @@ def enrolled(bed: ServiceBed, directory: Path) -> Iterator[Machine]:
 
 def measure(bed: ServiceBed, machines: list[Machine], *, concurrency: int, tickets: int) -> Round:
     """Ask for ``tickets``, ``concurrency`` at a time."""
+    light = [LightMachine(one) for one in machines]
     before, begun = cpu_seconds(bed), time.monotonic()
-    seconds = asyncio.run(herd(machines, concurrency=concurrency, tickets=tickets))
+    seconds = herd(light, concurrency=concurrency, tickets=tickets)
     passed, after = time.monotonic() - begun, cpu_seconds(bed)
     return Round(
         rate=tickets / passed,
@@ -103,23 +106,22 @@ def measure(bed: ServiceBed, machines: list[Machine], *, concurrency: int, ticke
     )
 
 
-async def herd(machines: list[Machine], *, concurrency: int, tickets: int) -> list[float]:
+def herd(machines: list[LightMachine], *, concurrency: int, tickets: int) -> list[float]:
     """Ask as ``concurrency`` machines do that ask again and again, each machine one at a time."""
-    waiting: asyncio.Queue[Machine] = asyncio.Queue()
+    waiting: queue.SimpleQueue[LightMachine] = queue.SimpleQueue()
     for machine in machines:
-        waiting.put_nowait(machine)
-    left, seconds = iter(range(tickets)), []
+        waiting.put(machine)
 
-    async def worker() -> None:
-        for _unused in left:
-            machine = await waiting.get()
-            begun = time.monotonic()
-            await ask(machine.bed.endpoint, machine.config(), machine.machine)
-            seconds.append(time.monotonic() - begun)
-            waiting.put_nowait(machine)
+    def one_ticket(_number: int) -> float:
+        machine = waiting.get()
+        begun = time.monotonic()
+        machine.ask()
+        took = time.monotonic() - begun
+        waiting.put(machine)
+        return took
 
-    await asyncio.gather(*(worker() for _unused in range(concurrency)))
-    return seconds
+    with ThreadPoolExecutor(concurrency) as workers:
+        return list(workers.map(one_ticket, range(tickets)))
 
 
 def cpu_seconds(bed: ServiceBed) -> dict[str, float]:
@@ -129,7 +131,7 @@ def cpu_seconds(bed: ServiceBed) -> dict[str, float]:
     for name, process in bed.api.processes.items():
         fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
         used[name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return {**used, "this client": own.ru_utime + own.ru_stime}
+    return {**used, "load generator": own.ru_utime + own.ru_stime}
 
 
 def show(rounds: dict[int, Round], resident: dict[str, float]) -> None:
