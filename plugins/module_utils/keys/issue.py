@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..sealing import seal
-from .ca import JoinCa, load_signing_key
 from .derive import disk_key
 from .kubelet import ClusterCa, sign_kubelet_certificate
 from .release import Held
@@ -18,6 +17,7 @@ from .ticket import TicketPublic, TicketSecrets, sign_ticket
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from .._deps.crypto import ed25519
     from .master import KeyBundle
     from .release import Decision
 
@@ -54,10 +54,11 @@ def issue_ticket(
     bundle: KeyBundle,
     facts: ClusterFacts,
     ca: ClusterCa,
+    signing_key: ed25519.Ed25519PrivateKey,
     exchange: Exchange,
     now: datetime,
 ) -> Issued:
-    """Return the ticket of ``decision``, its secrets sealed to ``exchange``, signed under the join CA."""
+    """Return the ticket of ``decision``, its secrets sealed to ``exchange``, signed under the join CA's key."""
     held = decision.repeats or _new_ticket(decision, ca=ca, now=now)
     identity = decision.registration.identity
     public = TicketPublic(
@@ -73,8 +74,7 @@ def issue_ticket(
         joined_before=decision.joined_before,
     )
     ticket = public.to_bytes(_sealed(decision, bundle, exchange))
-    key = load_signing_key(JoinCa(certificate=bundle.join_ca_certificate, private_key=bundle.join_ca_key.reveal()))
-    signature = sign_ticket(key, cluster_id=bundle.cluster_id, binding=exchange.binding, ticket=ticket)
+    signature = sign_ticket(signing_key, cluster_id=bundle.cluster_id, binding=exchange.binding, ticket=ticket)
     return Issued(ticket=ticket, signature=signature, held=held)
 
 

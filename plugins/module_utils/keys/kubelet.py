@@ -13,6 +13,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from .._deps.crypto import ec, ed25519, exceptions, hashes, rsa, serialization, x509
@@ -49,7 +50,13 @@ class ClusterCa:
 
     def pem(self) -> bytes:
         """Return the certificate as PEM."""
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
+        return _pem(self.certificate)
+
+
+@lru_cache(maxsize=1)
+def _pem(certificate: x509.Certificate) -> bytes:
+    """Return the PEM that every ticket carries, encoded once."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 @dataclass(frozen=True, slots=True)

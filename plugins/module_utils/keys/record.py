@@ -214,6 +214,7 @@ class PolicyRecord:
         self._key = key
         self._lock = threading.RLock()
         self._entry: Entry | None = None
+        self._followed: tuple[Entry, ClusterPolicy] | None = None
         self._fault = _not_adopted()
 
     def load(self) -> None:
@@ -257,8 +258,13 @@ class PolicyRecord:
         Raises as `current` and `policy.follow` do, and TPM_…, FILE_UNUSABLE where it cannot be recorded.
         """
         entry = self.current()
+        if self._followed is not None and self._followed[0] is entry and self._followed[1] is policy:
+            return entry.seen  # this very policy brought nothing new to this very record: digesting it costs
         seen = follow(entry.seen, policy)
-        return entry.seen if seen == entry.seen else self._advance(lambda old: follow(old, policy))
+        if seen != entry.seen:
+            return self._advance(lambda old: follow(old, policy))
+        self._followed = (entry, policy)
+        return entry.seen
 
     def note_revoked(self, revoked: Iterable[str]) -> Seen:
         """Return what is known with these revocations, recorded."""

@@ -36,6 +36,7 @@ from ..attestation import (
 from ..errors import ApiError, AttestedError, KeyServiceError, PolicyError, Refusal
 from ..policy import inherited_disk
 from ..reasons import Reason
+from .ca import JoinCa, load_signing_key
 from .derive import DiskId
 from .issue import Exchange, issue_ticket
 from .kubelet import claimed_node_name
@@ -117,6 +118,9 @@ class Releaser:
         self._bundle = bundle
         self._facts = facts
         self._ca = ca
+        self._signing_key = load_signing_key(
+            JoinCa(certificate=bundle.join_ca_certificate, private_key=bundle.join_ca_key.reveal())
+        )
         self._policy = policy
         self._near = near
         self._rate = rate
@@ -256,7 +260,15 @@ class Releaser:
     def _issue(self, decision: Decision, node: VerifiedNode, now: datetime) -> Issued:
         machine = node.machine
         exchange = Exchange(secret=machine.secret, binding=machine.binding, recipient=machine.hpke_public)
-        return issue_ticket(decision, bundle=self._bundle, facts=self._facts, ca=self._ca, exchange=exchange, now=now)
+        return issue_ticket(
+            decision,
+            bundle=self._bundle,
+            facts=self._facts,
+            ca=self._ca,
+            signing_key=self._signing_key,
+            exchange=exchange,
+            now=now,
+        )
 
     def _stripe(self, record: ChallengeRecord) -> threading.Lock:
         return self._stripes[int(record.ek_public.spki_sha256()[:8], 16) % _STRIPES]

@@ -27,6 +27,8 @@ POLICY_KIND = "AttestationPolicy"
 POLICY_NAME = "cluster"
 TIMESTAMP = "%Y-%m-%dT%H:%M:%SZ"
 
+_KEPT_DIGESTS = 256
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class NamedDigest:
@@ -133,8 +135,20 @@ def plan_policy(
 
 
 def profile_sha256(profile: MeasurementProfile) -> str:
-    """Return the digest of all that a profile says (hex)."""
-    return _digest(render_profile(profile))
+    """Return the digest of all that a profile says (hex).
+
+    A ticket asks three times for that of each profile of the cluster: the very same object is digested once.
+    """
+    known = _digests.get(id(profile))
+    if known is None or known[0] is not profile:
+        if len(_digests) >= _KEPT_DIGESTS:
+            _digests.clear()
+        known = _digests[id(profile)] = (profile, _digest(render_profile(profile)))
+    return known[1]
+
+
+_digests: dict[int, tuple[MeasurementProfile, str]] = {}
+"""By the profile's `id`; the profile is kept beside it, so that no other object can get that id meanwhile."""
 
 
 def identity_sha256(identity: NodeIdentity) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from .._deps.crypto import ec, rsa, serialization
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _DEFAULT_EXPONENT = 65537
+_KEPT_KEYS = 256
+"""Public keys that were made from their numbers: an exchange asks for the same two keys nine times."""
+
 _SIGNING_SCHEMES = (c.ALG_RSASSA, c.ALG_RSAPSS, c.ALG_ECDSA)
 
 
@@ -225,7 +229,7 @@ class Public:
 
     def spki(self) -> bytes:
         """Return the key as DER SubjectPublicKeyInfo (RFC 5280)."""
-        return self.key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        return _spki(self)
 
     def spki_sha256(self) -> str:
         """Return SHA-256 of the SubjectPublicKeyInfo as 64 lower-case hex digits: the machine's name if it is an EK."""
@@ -235,6 +239,11 @@ class Public:
         """Return the area without its key, to compare it with a template."""
         empty: bytes | EccPoint = b"" if isinstance(self.unique, bytes) else EccPoint(b"", b"")
         return replace(self, unique=empty)
+
+
+@lru_cache(maxsize=_KEPT_KEYS)
+def _spki(public: Public) -> bytes:
+    return public.key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _rsa_key(parameters: RsaParameters, modulus: bytes) -> rsa.RSAPublicKey:
@@ -247,6 +256,7 @@ def _rsa_key(parameters: RsaParameters, modulus: bytes) -> rsa.RSAPublicKey:
         raise malformed("an RSA public key", str(error)) from error
 
 
+@lru_cache(maxsize=_KEPT_KEYS)
 def ecc_key(curve: int, point: EccPoint) -> ec.EllipticCurvePublicKey:
     """Return ``point`` as a public key on ``curve``; TPM_MALFORMED when it does not lie there."""
     if curve not in {c.CURVE_P256, c.CURVE_P384}:

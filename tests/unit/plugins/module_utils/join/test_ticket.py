@@ -123,6 +123,7 @@ class Node:
             bundle=made_from or bundle(),
             facts=ClusterFacts(kubernetes_version="1.35.4", api_endpoint="api.prod.example:6443"),
             ca=self.ca,
+            signing_key=load_signing_key(JOIN_CA),
             exchange=Exchange(secret=SECRET, binding=BINDING, recipient=self.one_time_key.public),
             now=NOW,
         )

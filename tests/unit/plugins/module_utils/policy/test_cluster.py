@@ -92,6 +92,14 @@ def policy(generation: int = 3, **changes: Any) -> ClusterPolicy:
     )
 
 
+def test_a_digest_is_of_the_very_profile_however_many_were_digested_before() -> None:
+    first = {number: profile_sha256(profile("a", b"%d" % number)) for number in range(600)}
+    assert len(set(first.values())) == 600
+    kept = [profile("a", b"%d" % number) for number in range(600)]
+    assert [profile_sha256(one) for one in kept] == list(first.values())
+    assert [profile_sha256(one) for one in kept] == list(first.values())
+
+
 def signed(wanted: ClusterPolicy) -> dict[str, Any]:
     return sign_policy(wanted, private_key=PRIVATE, cluster_id=CLUSTER)
 
