@@ -1,11 +1,68 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Settings of all tests: nothing fails because the machine is slow."""
+"""Settings of all tests: nothing fails because the machine is slow; what was counted is told at the end."""
 
 from __future__ import annotations
 
-from hypothesis import settings
+import functools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import is_hypothesis_test, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Counted = Callable[[str], None]
+
+COUNTED = "counted"
+EXAMPLES = "examples"
 
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
+
+_examples = [0]
+
+
+@pytest.fixture
+def counted(record_property: Callable[[str, object], None]) -> Counted:
+    """Tell a line at the end of the run, from whichever process: how much a test went through."""
+    return lambda line: record_property(COUNTED, line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Count the examples of a property."""
+    test = getattr(item, "obj", None)
+    if not is_hypothesis_test(test):
+        return (yield)
+    handle: Any = test.hypothesis  # type: ignore[union-attr]
+    if not hasattr(handle.inner_test, COUNTED):
+        handle.inner_test = _counting(handle.inner_test)
+    before = _examples[0]
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append((EXAMPLES, _examples[0] - before))
+
+
+def _counting(test: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def one(*arguments: object, **named: object) -> None:
+        _examples[0] += 1
+        test(*arguments, **named)
+
+    setattr(one, COUNTED, True)
+    return one
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what was counted, and how many properties held against how many examples."""
+    reports = [one for ending in ("passed", "failed") for one in terminalreporter.stats.get(ending, [])]
+    told = [(name, value) for one in reports if one.when == "call" for name, value in one.user_properties]
+    for line in (value for name, value in told if name == COUNTED):
+        terminalreporter.write_line(str(line))
+    examples = [int(str(value)) for name, value in told if name == EXAMPLES]
+    if examples:
+        terminalreporter.write_line(f"properties: {len(examples)}, with {sum(examples)} examples")

@@ -69,12 +69,12 @@ def raised(step: Step, work: Callable[[], object], error: Exception | None = Non
     return f"{step}: passed with {type(result).__name__}"
 
 
-def test_every_step_of_the_verification(exchange: Exchange) -> None:
+def test_every_step_of_the_verification(exchange: Exchange, counted: Callable[[str], None]) -> None:
     """Whatever fails, the fault comes out: there is no verified object."""
     challenge, record = exchange.challenged()
     given = exchange.answered(challenge)
     steps = steps_of(lambda: exchange.verified(given, record))
-    print(f"verification: {len(steps)} steps with a fault each")
+    counted(f"verification: {len(steps)} steps with a fault each")
     assert len(steps) > 200
     assert [text for step in steps if (text := raised(step, lambda: exchange.verified(given, record)))] == []
     assert exchange.verified(given, record).identity.node_name == "w-1"
@@ -92,7 +92,7 @@ def at_the_write(bed: Bed, steps: list[Step]) -> int:
     return early[0]
 
 
-def test_every_step_of_a_release_before_its_write() -> None:
+def test_every_step_of_a_release_before_its_write(counted: Callable[[str], None]) -> None:
     """Nothing is written, kept, derived or given; and the next try of the same machine is good."""
     steps = steps_of(released(Bed()))
     early = steps[: at_the_write(Bed(), steps)]
@@ -108,12 +108,12 @@ def test_every_step_of_a_release_before_its_write() -> None:
         if (bed.gateway.writes, bed.status(), bed.releaser._held) != (0, {}, {}):
             wrong.append(f"{step}: something was written or kept")
             bed = Bed()
-    print(f"release: {len(early)} steps with a fault each before the write, of {len(steps)}")
+    counted(f"release: {len(early)} steps with a fault each before the write, of {len(steps)}")
     assert wrong == []
     assert bed.release().node_name == "w-1"
 
 
-def test_every_step_of_a_release_from_its_write_on() -> None:
+def test_every_step_of_a_release_from_its_write_on(counted: Callable[[str], None]) -> None:
     """No ticket comes out; what was written once is the same at the next try, which is good."""
     steps = steps_of(released(Bed()))
     wrong = []
@@ -126,7 +126,7 @@ def test_every_step_of_a_release_from_its_write_on() -> None:
         again = bed.release()
         if text or bed.gateway.writes > 2 or (disk and bed.status()["diskId"] != disk) or again.node_name != "w-1":
             wrong.append(text or f"{step}: the next try found something else")
-    print(f"release: {len(late)} steps with a fault each from the write on")
+    counted(f"release: {len(late)} steps with a fault each from the write on")
     assert wrong == []
 
 
@@ -234,7 +234,7 @@ def test_without_the_api_there_is_no_release() -> None:
     assert bed.status() == {}
 
 
-def test_every_step_of_the_api_client(api: ApiBed, tmp_path: Path) -> None:
+def test_every_step_of_the_api_client(api: ApiBed, tmp_path: Path, counted: Callable[[str], None]) -> None:
     """The same release over the real API: each function of the client fails once."""
     ca = ClusterCa(api.ca.certificate, api.ca.key)
     credential = MintedCredential(ca, tmp_path, clock=SystemClock())
@@ -247,7 +247,7 @@ def test_every_step_of_the_api_client(api: ApiBed, tmp_path: Path) -> None:
         StatusWriter(gateway),
     )
     steps = steps_of(released(bed), packages=("kube",))
-    print(f"API client: {len(steps)} steps with a fault each")
+    counted(f"API client: {len(steps)} steps with a fault each")
     assert len(steps) > 20
     wrong = []
     for step in steps:

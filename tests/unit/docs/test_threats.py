@@ -5,17 +5,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ansible_collections.attested.kubernetes.tests.support import threats
 from ansible_collections.attested.kubernetes.tests.support.threats import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_every_attack_has_one_row_and_every_row_its_check() -> None:
     assert threats.problems() == []
 
 
-def test_what_is_tried_open_and_owned_is_42() -> None:
+def test_what_is_tried_open_and_owned_is_42(counted: Callable[[str], None]) -> None:
     tried = len(threats.threats())
-    print(f"{tried} tried, {len(threats.OPEN)} open, {len(threats.OWNED)} owned by other issues")
+    counted(f"attacks: {tried} tried, {len(threats.OPEN)} open, {len(threats.OWNED)} owned by other issues")
     assert tried + len(threats.OPEN) == 32
     assert len(threats.OWNED) == 10
 
