@@ -105,6 +105,7 @@ def test_its_certificate_registers_one_node(api: ApiBed, machines: Machines) -> 
     material = machine.ask()
     (api.directory / "stolen.crt").write_bytes(material.public.kubelet_certificate)
     (api.directory / "stolen.key").write_bytes(material.kubelet_key.reveal())
+    assert f"system:node:{machine.name}" in api.kubectl("auth", "whoami", user="stolen")
     own = json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}})
     assert "created" in api.kubectl("create", "-f", "-", stdin=own, user="stolen")
     other = json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cp-1"}})
