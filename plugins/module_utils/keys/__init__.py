@@ -8,14 +8,13 @@ Utilities of this package are private to the collection.
 
 from __future__ import annotations
 
+from .bundle import KeyBundle, make_bundle
 from .derive import DiskId, cluster_id, disk_key, emergency_ssh_seed, measurement_secret
 from .master import (
-    KeyBundle,
     MasterSecret,
     generate_master_secret,
     generate_measurement_salt,
     import_master_secret,
-    make_bundle,
 )
 from .secret import DiskKey, MeasurementSecret, SecretBytes
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..audit import AuditLog
     from ..serving import Line, Log, Metrics
     from ..system import Clock
-    from .master import KeyBundle
+    from .bundle import KeyBundle
     from .reattest import Reattester
     from .releaser import Releaser
     from .teller import Teller

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from .._deps.crypto import ed25519
-    from .master import KeyBundle
+    from .bundle import KeyBundle
     from .release import Decision
 
 

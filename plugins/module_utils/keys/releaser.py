@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from ..attestation import ChallengeRecord, Demands, VerifiedNode
     from ..kube import LivePolicy, NearPolicy, Snapshot, StatusWriter
     from ..system import Clock, Random, TokenBuckets
+    from .bundle import KeyBundle
     from .client import Channel
     from .issue import ClusterFacts, Issued
     from .kubelet import ClusterCa
-    from .master import KeyBundle
     from .release import Decision, Held
 
 _ATTEMPTS = 4

@@ -29,7 +29,7 @@ from .wrap import KeyPaths, KeyStore, TpmSealer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .master import KeyBundle
+    from .bundle import KeyBundle
     from .wrap import Sealer
 
 

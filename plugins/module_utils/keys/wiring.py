@@ -54,8 +54,8 @@ from .wrap import KeyPaths, KeyStore
 
 if TYPE_CHECKING:
     from ..serving import Log
+    from .bundle import KeyBundle
     from .kubelet import ClusterCa
-    from .master import KeyBundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from ..errors import KeyServiceError, TpmError
 from ..reasons import Reason
 from ..system import SystemRandom, read_bytes, require_no_swap, require_tmpfs, write_atomic
 from ..tpm import SealedObject, Tpm, seal, unseal
-from .master import KeyBundle
+from .bundle import KeyBundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
