@@ -56,22 +56,17 @@ def spki_sha256(key: ec.EllipticCurvePublicKey) -> bytes:
 def make_certificate(key: ec.EllipticCurvePrivateKey, *, oid: str, evidence: bytes, now: datetime) -> x509.Certificate:
     """Return a self-signed certificate over ``key`` with ``evidence`` under ``oid``; raises EVIDENCE_TOO_LARGE."""
     _bound(evidence)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "attested.kubernetes")])
-    return (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _LIFE)
-        .not_valid_after(now + _LIFE)
-        .add_extension(x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), evidence), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    extension = x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), evidence)
+    return _named(key, now=now, life=_LIFE).add_extension(extension, critical=False).sign(key, hashes.SHA256())
 
 
 def make_bare_certificate(key: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.Certificate:
     """Return a self-signed certificate over ``key`` that says nothing: what binds it is evidence asked for later."""
+    return _named(key, now=now, life=_BARE_LIFE).sign(key, hashes.SHA256())
+
+
+def _named(key: ec.EllipticCurvePrivateKey, *, now: datetime, life: timedelta) -> x509.CertificateBuilder:
+    """Return what both kinds of our certificates say, not signed yet."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "attested.kubernetes")])
     return (
         x509.CertificateBuilder()
@@ -80,8 +75,7 @@ def make_bare_certificate(key: ec.EllipticCurvePrivateKey, *, now: datetime) -> 
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _LIFE)
-        .not_valid_after(now + _BARE_LIFE)
-        .sign(key, hashes.SHA256())
+        .not_valid_after(now + life)
     )
 
 
