@@ -7,6 +7,7 @@
     ├── ApiError           the Kubernetes API cannot be read or refused a write
     ├── ComponentError     a bundle, a download or an installed file is not what its hash says
     ├── DependencyError    a library of the virtual environment is missing
+    ├── DiskError          a disk or its header is not what it must be
     ├── KeyServiceError    the key service cannot answer
     ├── KubeadmError       a kubeadm phase or the kubelet failed
     ├── NodeLockError      the one-way lock is taken, foreign or unreadable
@@ -66,6 +67,10 @@ class ComponentError(AttestedError):
 
 class DependencyError(AttestedError):
     """A library that this part needs is missing from the running interpreter."""
+
+
+class DiskError(AttestedError):
+    """A disk or its header is not what it must be."""
 
 
 class KeyServiceError(AttestedError):

@@ -764,6 +764,116 @@ class Reason(Enum):
         "Add lockdown=integrity (or confidentiality) to the kernel's command line; what a kernel does by itself is in no log.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
+    LUKS_CHECKSUM = _row(
+        Coarse.LOCAL,
+        "A copy of a disk's LUKS2 header does not have its checksum.",
+        "The header is damaged or was edited by hand: open the disk from a copy of its header, or restore it with cryptsetup luksHeaderRestore.",
+    )
+    LUKS_CIPHER = _row(
+        Coarse.LOCAL,
+        "A disk's header names another cipher than ours, such as none at all.",
+        "Do not open the disk: who wrote that header wants data in clear. Use a copy of the header that was made before.",
+    )
+    LUKS_COPIES_DIFFER = _row(
+        Coarse.LOCAL,
+        "The two copies of a disk's LUKS2 header say different things.",
+        "If the power was cut while the header was written, cryptsetup repair makes them equal; otherwise somebody changed one of them.",
+    )
+    LUKS_DIGEST = _row(
+        Coarse.LOCAL,
+        "The digest that proves a disk's volume key is not as ours is made.",
+        "Do not open the disk; use a copy of the header that was made before.",
+    )
+    LUKS_FIELD = _row(
+        Coarse.LOCAL,
+        "A disk's LUKS2 header has a field that is unknown, missing or of another type.",
+        "Do not open the disk; if a newer cryptsetup wrote the header, this release cannot judge it.",
+    )
+    LUKS_FLAGS = _row(
+        Coarse.LOCAL,
+        "A disk's LUKS2 header asks for something, by a flag or a requirement.",
+        "A state disk has none of them: remove the flag with the cryptsetup that set it, or use a copy of the header that was made before.",
+    )
+    LUKS_HEADER_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The binary part of a disk's LUKS2 header is not as cryptsetup writes it.",
+        "Look at the disk with cryptsetup luksDump; a header of another size is not read.",
+    )
+    LUKS_INTEGRITY = _row(
+        Coarse.LOCAL,
+        "A disk's header does not ask for the integrity that a state disk has.",
+        "Do not open the disk: changed sectors would go unseen. Format it anew, or use a copy of the header that was made before.",
+    )
+    LUKS_JSON_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The JSON of a disk's LUKS2 header is not in the one spelling that cryptsetup writes.",
+        "Do not open the disk: two readers could understand two things. Use a copy of the header that was made before.",
+    )
+    LUKS_KDF = _row(
+        Coarse.LOCAL,
+        "A key slot derives its key in another way than ours, or at another cost.",
+        "Look at the slot with cryptsetup luksDump; cryptsetup luksConvertKey changes it.",
+    )
+    LUKS_KEYSLOTS = _row(
+        Coarse.LOCAL,
+        "A disk has other key slots than ours.",
+        "Who added a slot can open the disk: find out who did, then remove it with cryptsetup luksKillSlot.",
+    )
+    LUKS_LABEL = _row(
+        Coarse.LOCAL,
+        "A disk's label is not that of a state disk.",
+        "Check that this is the disk you mean: cryptsetup luksDump shows its label and UUID.",
+    )
+    LUKS_LAYOUT = _row(
+        Coarse.LOCAL,
+        "A disk's header puts key slots or data at another place than ours.",
+        "Do not open the disk; use a copy of the header that was made before.",
+    )
+    LUKS_MISSING = _row(
+        Coarse.LOCAL,
+        "There is no LUKS2 header where one is expected.",
+        "Check that this is the disk or the file you mean; LUKS1 is not read.",
+    )
+    LUKS_REENCRYPTION = _row(
+        Coarse.LOCAL,
+        "A disk's header says that it is being re-encrypted.",
+        "Nothing of ours re-encrypts a disk without saying so: do not open it, and find out who began that.",
+    )
+    LUKS_SECTOR_SIZE = _row(
+        Coarse.LOCAL,
+        "A disk's encrypted sectors are not of 4096 bytes.",
+        "Check that this is the disk you mean; a state disk is formatted with sectors of 4096 bytes.",
+    )
+    LUKS_SEGMENTS = _row(
+        Coarse.LOCAL,
+        "A disk's header describes something else than one encrypted part up to the disk's end.",
+        "Do not open the disk: a part of it may be in clear. Use a copy of the header that was made before.",
+    )
+    LUKS_TOKENS = _row(
+        Coarse.LOCAL,
+        "A disk's header does not carry the one note that a state disk has.",
+        "Check with cryptsetup luksDump that this is a state disk; another program's token is removed with cryptsetup token remove.",
+    )
+    LUKS_TOO_LARGE = _row(
+        Coarse.LOCAL,
+        "A disk's LUKS2 header is larger than any of ours.",
+        "State disks have headers of 16 KiB; larger ones are not read.",
+    )
+    LUKS_TRUNCATED = _row(
+        Coarse.LOCAL,
+        "A disk or a copy of its header ends within the LUKS2 header.",
+        "Copy the header again as a whole: cryptsetup luksHeaderBackup writes all of it.",
+    )
+    LUKS_UUID = _row(
+        Coarse.LOCAL,
+        "A disk has another UUID than the one that is expected.",
+        "Check that this is the disk you mean; its key is derived from its UUID.",
+    )
+    LUKS_VOLUME_FOREIGN = _row(
+        Coarse.LOCAL,
+        "A disk has the expected UUID, but holds another volume than the last time.",
+        "The disk was exchanged, formatted anew or restored from elsewhere: do not use it before you know which.",
+    )
     MANIFEST_INVALID = _row(
         Coarse.LOCAL,
         "A manifest of the policy is malformed.",

@@ -30,6 +30,7 @@ LAYERS = (
     "system",
     "proto",
     "serving",
+    "luks",
     "tpm",
     "atls",
     "sealing",

@@ -1,0 +1,75 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A kernel with dm-crypt and dm-integrity in one process: User Mode Linux, for what this machine's kernel may lack.
+
+Its root is this machine's file system, read only; disks are files; a folder of the test is its `/run/out`. It needs no
+virtualisation and no privileges, boots in seconds, and is a real kernel (Debian's 6.1): what it mounts was decrypted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAMS = {"linux.uml": "user-mode-linux", "modprobe": "kmod", "cryptsetup": "cryptsetup-bin"}
+DONE = "the script has ended with "
+
+# cbc before dm-crypt: its key types want it when they are loaded
+_MODULES = "cbc ecb xts hmac authenc crc32c_generic loop dm-mod dm-integrity dm-crypt"
+_BEGIN = f"""#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
+mount -t proc proc /proc && mount -t sysfs sys /sys && mount -t tmpfs tmpfs /run
+mkdir -p /run/modules/lib/modules /run/cryptsetup /run/out /run/mnt
+ln -s /usr/lib/uml/modules/$(uname -r) /run/modules/lib/modules/$(uname -r)
+for module in {_MODULES}; do modprobe -d /run/modules $module; done
+mount -t hostfs none /run/out -o @FOLDER@
+cd /run/out
+(set -eu; . ./script.sh) 2>&1
+echo "{DONE}$?"
+sync
+halt -f
+"""
+
+
+def missing_packages() -> list[str]:
+    """Return the packages that are not installed."""
+    return [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
+
+
+def run_in_uml(script: str, *, folder: Path, disks: Sequence[Path] = (), timeout_seconds: float = 600) -> str:
+    """Run a shell script as root of such a kernel; return what it printed.
+
+    ``disks`` are /dev/ubda, /dev/ubdb and so on; ``folder`` is the working directory. Raises `RuntimeError` with the
+    whole output unless the script ended with 0.
+    """
+    folder = folder.resolve()
+    begin, inner = folder / "begin.sh", folder / "script.sh"
+    inner.write_text(script, encoding="utf-8")
+    begin.write_text(_BEGIN.replace("@FOLDER@", str(folder)), encoding="utf-8")
+    begin.chmod(0o700)
+    argv = [
+        "linux.uml",
+        "mem=512M",
+        "rootfstype=hostfs",
+        "rootflags=/",
+        "ro",
+        "quiet",
+        "loglevel=1",
+        f"init={begin}",
+        f"uml_dir={folder}",
+        "con=null",
+        "con0=null,fd:1",
+        *(f"ubd{number}={Path(disk).resolve()}" for number, disk in enumerate(disks)),
+    ]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_seconds, check=False)
+    output = done.stdout.decode(errors="replace").replace("\r\n", "\n")
+    printed, ended, rest = output.partition(DONE)
+    if not ended or rest.split()[0] != "0":
+        raise RuntimeError(f"expected the script to end with 0:\n{output}\n{done.stderr.decode(errors='replace')}")
+    return printed
