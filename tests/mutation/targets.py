@@ -23,7 +23,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "attestation/verify.py": (f"{_UNIT}/attestation/test_verify.py", "tests/component/attestation"),
     "keys/continuity.py": (f"{_UNIT}/keys/test_continuity.py",),
     "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
-    "keys/releaser.py": (f"{_UNIT}/keys/test_releaser.py",),
+    "keys/releaser.py": (f"{_UNIT}/keys/test_releaser.py", f"{_UNIT}/keys/test_releaser_order.py"),
     "nodelock/form.py": ("tests/component/nodelock/test_form.py",),
     "nodelock/lock.py": (f"{_UNIT}/nodelock",),
     "nodelock/log.py": (f"{_UNIT}/nodelock",),

@@ -271,7 +271,7 @@ class Releaser:
         )
 
     def _stripe(self, record: ChallengeRecord) -> threading.Lock:
-        return self._stripes[int(record.ek_public.spki_sha256()[:8], 16) % _STRIPES]
+        return self._stripes[hash(record.ek_public.spki_sha256()) % _STRIPES]
 
 
 def _note_node(call: _Call, policy: Snapshot) -> None:
