@@ -1155,6 +1155,18 @@ class Reason(Enum):
         "Nothing is lost: look at what the machine has become.",
         "attested status",
     )
+    REATTESTATION_FAILED = _row(
+        Coarse.REFUSED,
+        "A machine asks to renew its certificate, and the last evidence that it pushed was refused.",
+        "Read on its Node with what it was refused; bring it to good evidence, or reboot it, and it heals.",
+        "kubectl describe node NODE",
+    )
+    REATTESTATION_OVERDUE = _row(
+        Coarse.REFUSED,
+        "A machine asks to renew its certificate, and the evidence that it pushed last is too old.",
+        "Push evidence by hand on the machine and read why its timer did not: journalctl -u attested-reattest.",
+        "systemctl start attested-reattest",
+    )
     REQUEST_TIMEOUT = _row(
         Coarse.UNAVAILABLE,
         "A request was not answered within its time.",

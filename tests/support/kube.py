@@ -148,5 +148,8 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     result = dict(old)
     for name, value in new.items():
         inner = result.get(name)
+        if value is None:  # as a merge patch has it
+            result.pop(name, None)
+            continue
         result[name] = _merged(inner, value) if isinstance(value, dict) and isinstance(inner, dict) else value
     return result

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from ..errors import KeyServiceError
@@ -27,7 +28,8 @@ class KeyServiceConfig:
     where it is empty. ``tickets_per_second`` and ``ticket_burst`` bound what one proven machine may ask.
     ``ek_roots``: file with roots of TPM makers, or directory with roots and intermediates (`load_ek_store`); with it
     every EK must also be certified. ``unknown_machines``: ``refuse`` them, or ``queue`` those that proved their key.
-    ``reattest_overdue_seconds``: how old the last attestation of a node may be.
+    ``reattest_overdue_seconds``: how old the last attestation of a node may be; ``reattest_grace_seconds``: how long
+    after our start nobody becomes overdue, half of it where it is not said.
     """
 
     node_name: str
@@ -50,7 +52,19 @@ class KeyServiceConfig:
     tickets_per_second: float = 0.5
     ticket_burst: int = 20
     reattest_overdue_seconds: int = 3 * 3600
+    reattest_grace_seconds: int | None = None
     unknown_machines: str = "refuse"
+
+    @property
+    def overdue_after(self) -> timedelta:
+        """How old the last attestation of a node may be."""
+        return timedelta(seconds=self.reattest_overdue_seconds)
+
+    @property
+    def grace(self) -> timedelta:
+        """How long after our start nobody becomes overdue: time for every node to push once."""
+        seconds = self.reattest_grace_seconds
+        return self.overdue_after / 2 if seconds is None else timedelta(seconds=seconds)
 
     @property
     def queues_unknown_machines(self) -> bool:

@@ -12,12 +12,19 @@ from ..serving import counted
 
 if TYPE_CHECKING:
     from ..audit import AuditLog
-    from ..kube import NearPolicy
+    from ..kube import NearPolicy, StandingWatcher
     from ..serving import Log, Metrics, Reloader
     from .config import KeyServiceConfig
 
 
-def key_metrics(log: Log, *, near: NearPolicy, audit: AuditLog, reloader: Reloader[KeyServiceConfig]) -> Metrics | None:
+def key_metrics(
+    log: Log,
+    *,
+    near: NearPolicy,
+    audit: AuditLog,
+    reloader: Reloader[KeyServiceConfig],
+    standings: StandingWatcher,
+) -> Metrics | None:
     """Return figures that count the lines of ``log`` and show the state of the rest; None without the library."""
     metrics = counted("key", log)
     if metrics is None:
@@ -26,4 +33,5 @@ def key_metrics(log: Log, *, near: NearPolicy, audit: AuditLog, reloader: Reload
     metrics.gauge("audit_sequence", "Number of the last audit record.", lambda: audit.head().sequence)
     metrics.gauge("identities", "Identities that are followed.", lambda: len(near.caches[IDENTITIES]))
     metrics.gauge("profiles", "Profiles that are followed.", lambda: len(near.caches[PROFILES]))
+    metrics.gauge("nodes_not_attested", "Nodes whose evidence was refused or is overdue.", lambda: standings.bad)
     return metrics

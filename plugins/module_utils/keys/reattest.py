@@ -28,7 +28,7 @@ from ..attestation import (
 )
 from ..errors import ApiError, Refusal
 from ..kube import StatusChange
-from ..policy import Role
+from ..policy import Role, Standing, judge_standing
 from ..proto import message_class, parse
 from ..reasons import Reason
 from .continuity import check_continuity
@@ -76,8 +76,13 @@ class Reattester:
         demands: Callable[[], Demands],
         clock: Clock,
         overdue_after: timedelta,
+        healed: Callable[[], None] = lambda: None,
     ) -> None:
-        """Judge by ``policy`` and by ``demands`` as they are then; ``take`` returns a challenge once."""
+        """Judge by ``policy`` and by ``demands`` as they are then; ``take`` returns a challenge once.
+
+        ``healed`` is called when evidence was good after there was none, or it had been refused or was overdue.
+        """
+        self._healed = healed
         self._cluster_id = cluster_id
         self._take = take
         self._policy = policy
@@ -108,9 +113,15 @@ class Reattester:
         registration, proven = snapshot.registration_for(node.machine.ek_sha256), proven_by(node)
         check_standing(registration, proven)  # 4
         self._writer.write(registration, plan_reattested(proven, now=now))  # 5
+        if self._stood(registration, now) is not Standing.GOOD:
+            self._healed()
         return Reattested(
             node_name=node.identity.node_name, profile=node.verdict.profile, due=now + self._overdue_after
         )
+
+    def _stood(self, registration: Registration, now: datetime) -> Standing:
+        status = registration.identity.status
+        return judge_standing(status, known_since=now, now=now, overdue_after=self._overdue_after).standing
 
     def _verify(
         self,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Refusal
 from ..kube import ADMITTED, JOINED, StatusChange
-from ..policy import Role, TpmRecord
+from ..policy import OVERDUE_AFTER, Role, TpmRecord, require_good_standing
 from ..proto import parse
 from ..reasons import Reason
 from .continuity import check_continuity
@@ -116,6 +116,7 @@ def decide_release(
     fresh_disk: DiskId,
     now: datetime,
     inherited_disk: str = "",
+    overdue_after: timedelta = OVERDUE_AFTER,
 ) -> Decision:
     """Return what the machine gets; raises `Refusal`.
 
@@ -125,9 +126,11 @@ def decide_release(
     4. The AK is the one pinned at the first ticket, if there was one. AK_NOT_PINNED
     5. Its TPM counted on since the last ticket; locked only in the boot of that ticket. TPM_ROLLED_BACK,
        NODELOCK_NO_TICKET
-    6. The disk id is empty or the assigned one; where it has none yet, ``inherited_disk``: of the machine that it
+    6. A machine that is locked renews, and must have kept to its schedule of evidence; one that begins a boot brings
+       evidence of that boot, which heals. REATTESTATION_FAILED, REATTESTATION_OVERDUE
+    7. The disk id is empty or the assigned one; where it has none yet, ``inherited_disk``: of the machine that it
        replaces, whose moved disk it may name. DISK_ID_NOT_ASSIGNED
-    7. A live ticket of the same key is repeated within one boot; another key or boot supersedes it.
+    8. A live ticket of the same key is repeated within one boot; another key or boot supersedes it.
 
     The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
     """
@@ -136,8 +139,10 @@ def decide_release(
     kubelet = check_kubelet_request(request.certificate_request, node_name=identity.node_name)  # 3
     _check_pin(status.ak_name, proven.ak_name.hex())  # 4
     rebooted = check_continuity(status.tpm, proven.tpm, locked=proven.locked)  # 5
-    disk = _choose_disk(request.disk_id, known=status.disk_id or inherited_disk, fresh=fresh_disk)  # 6
-    live, repeats = _live_ticket(held, kubelet, rebooted=rebooted, now=now)  # 7
+    if proven.locked:
+        require_good_standing(status, now=now, overdue_after=overdue_after)  # 6
+    disk = _choose_disk(request.disk_id, known=status.disk_id or inherited_disk, fresh=fresh_disk)  # 7
+    live, repeats = _live_ticket(held, kubelet, rebooted=rebooted, now=now)  # 8
     return Decision(
         registration=registration,
         request=kubelet,

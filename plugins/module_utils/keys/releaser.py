@@ -7,7 +7,7 @@
 2. The policy is taken, as the watches have brought it (`kube.near`) or read linearizably; one snapshot feeds every
    check of this try. What speaks against a machine is always read anew: memory admits or refuses nobody by itself.
 3. The bound quote is verified against it (`attestation.verify_node`, ten steps).
-4. What the machine gets is decided (`release.decide_release`, seven steps).
+4. What the machine gets is decided (`release.decide_release`, eight steps).
 5. The profile is confirmed, the caller still waits, the identity's status is written by compare-and-set, and the watch
    has come to that write; a change in between begins again at 2.
 6. Only now something is derived, signed and sealed (`issue.issue_ticket`).
@@ -34,7 +34,7 @@ from ..attestation import (
     verify_node,
 )
 from ..errors import ApiError, AttestedError, KeyServiceError, PolicyError, Refusal
-from ..policy import inherited_disk
+from ..policy import OVERDUE_AFTER, inherited_disk
 from ..reasons import Reason
 from .ca import JoinCa, load_signing_key
 from .derive import DiskId
@@ -45,7 +45,7 @@ from .release import JoinRequest, Proven, decide_release, plan_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from ..attestation import ChallengeRecord, Demands, VerifiedNode
     from ..kube import LivePolicy, NearPolicy, Snapshot, StatusWriter
@@ -110,11 +110,14 @@ class Releaser:
         random: Random,
         near: NearPolicy,
         rate: TokenBuckets,
+        overdue_after: timedelta = OVERDUE_AFTER,
     ) -> None:
         """Release for the cluster of ``bundle``, with certificates of ``ca``, what ``policy`` allows.
 
-        ``near`` is asked first; ``rate`` bounds how often one proven machine gets a ticket.
+        ``near`` is asked first; ``rate`` bounds how often one proven machine gets a ticket, and ``overdue_after`` how
+        old the last evidence of one that renews may be.
         """
+        self._overdue_after = overdue_after
         self._bundle = bundle
         self._facts = facts
         self._ca = ca
@@ -226,6 +229,7 @@ class Releaser:
             fresh_disk=DiskId.from_random(self._random.token(_UUID_BYTES)),
             now=now,
             inherited_disk=inherited_disk([one.identity for one in snapshot.registrations], node.identity),
+            overdue_after=self._overdue_after,
         )
         if near is not None:
             near.confirm(snapshot, node.verdict.profile)  # 5

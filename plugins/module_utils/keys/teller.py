@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is told of a refusal once it is decided: an attempt for people to see, and an unknown machine to the queue."""
+"""What is told of a refusal once it is decided: to people, to the queue of unknown machines, to a node's identity."""
 
 from __future__ import annotations
 
@@ -16,23 +16,32 @@ if TYPE_CHECKING:
 
     from ..errors import AttestedError
     from ..kube import AttemptSink, WaitingRoom
+    from .standing import RefusalKeeper
 
 _ATTEMPTED = frozenset({Coarse.INVALID, Coarse.REFUSED})
 
 
 class Teller:
-    """Hands refusals on to those who write them down; nobody waits for them."""
+    """Hands refusals on to those who write them down."""
 
-    def __init__(self, attempts: AttemptSink, *, waiting: WaitingRoom | None = None) -> None:
-        """Tell ``attempts`` of refusals, and ``waiting``, where the site queues them, of unknown machines."""
+    def __init__(
+        self, attempts: AttemptSink, *, waiting: WaitingRoom | None = None, keeper: RefusalKeeper | None = None
+    ) -> None:
+        """Tell ``attempts`` of refusals, and ``waiting``, where the site queues them, of unknown machines.
+
+        Nobody waits for either. What is said against a node goes to ``keeper`` at once: renewals depend on it.
+        """
         self._attempts = attempts
         self._waiting = waiting
+        self._keeper = keeper
 
     def tell(self, error: AttestedError, fields: Mapping[str, object], *, now: datetime) -> None:
         """Tell of a refusal with the ``fields`` of its log line; trouble of our own is nobody's attempt."""
         known = {name: str(value) for name, value in fields.items()}
         if error.reason.value.coarse in _ATTEMPTED:
             self._attempts.note(_attempt(error, known, now=now))
+        if self._keeper is not None and "proven" in known:
+            self._keeper.note(error, ek_sha256=known["ek"], now=now)
         if self._waiting is not None and error.reason is Reason.IDENTITY_UNKNOWN and "proven" in known:
             self._waiting.note(Arrival(ek_sha256=known["ek"], claims=known.get("claims", ""), at=now))
 

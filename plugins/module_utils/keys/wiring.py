@@ -15,7 +15,6 @@ import asyncio
 import os
 import pwd
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ..attestation import Demands, load_ek_store
@@ -28,6 +27,7 @@ from ..kube import (
     LivePolicy,
     NearPolicy,
     NodeWatcher,
+    StandingWatcher,
     StatusWriter,
     WaitingRoom,
 )
@@ -49,11 +49,12 @@ from .policy_watch import PolicyDesk, PolicyWatch
 from .reattest import Reattester
 from .record import PolicyRecord, RecordFiles, RecordKey, TpmCounter
 from .releaser import Releaser
+from .standing import RefusalKeeper
 from .teller import Teller
 from .wrap import KeyPaths, KeyStore
 
 if TYPE_CHECKING:
-    from ..serving import Log
+    from ..serving import Log, Metrics
     from .bundle import KeyBundle
     from .kubelet import ClusterCa
 
@@ -74,7 +75,7 @@ class Parts:
 class _Ground:
     """The keys, the API through this node's credential, and the policy, read now (``policy``) and followed (``near``).
 
-    ``attempts`` and ``waiting`` write what is told of refusals.
+    ``attempts`` and ``waiting`` write what is told of refusals, ``standings`` what follows from them at the Nodes.
     """
 
     config: KeyServiceConfig
@@ -88,6 +89,7 @@ class _Ground:
     near: NearPolicy
     attempts: AttemptWriter
     waiting: WaitingRoom
+    standings: StandingWatcher
 
 
 def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
@@ -96,7 +98,6 @@ def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
     ``path`` is what the reloader reads again.
     """
     ground = _ground(config, log)
-    teller = Teller(ground.attempts, waiting=ground.waiting if config.queues_unknown_machines else None)
     releaser = _releaser(ground)
     audit = _audit(config)
     reloader = Reloader(
@@ -109,10 +110,10 @@ def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
         bundle=ground.bundle,
         clock=SystemClock(),
         log=log,
-        teller=teller,
+        teller=_teller(ground),
         audit=audit,
         reattester=_reattester(ground, releaser),
-        metrics=key_metrics(log, near=ground.near, audit=audit, reloader=reloader) if config.metrics else None,
+        metrics=_metrics(ground, audit, reloader) if config.metrics else None,
     )
     return Parts(
         cluster_id=ground.bundle.cluster_id,
@@ -135,6 +136,7 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
     record = _record(config, bundle)
     record.load()
     authority = PolicyAuthority(record, public_key=bundle.policy_key, cluster_id=bundle.cluster_id)
+    policy = LivePolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
     return _Ground(
         config=config,
         log=log,
@@ -143,10 +145,18 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
         gateway=gateway,
         record=record,
         authority=authority,
-        policy=LivePolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register),
+        policy=policy,
         near=NearPolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register),
         attempts=AttemptWriter(gateway, gateway, clock=SystemClock()),
         waiting=WaitingRoom(gateway, gateway, clock=SystemClock()),
+        standings=StandingWatcher(
+            gateway,
+            policy,
+            clock=SystemClock(),
+            overdue_after=config.overdue_after,
+            grace=config.grace,
+            marked=lambda name, standing: log.event("marked", node=name, standing=standing),
+        ),
     )
 
 
@@ -190,6 +200,7 @@ def _releaser(ground: _Ground) -> Releaser:
             reason=Reason.IDENTITY_RATE,
             what="tickets a second of one machine",
         ),
+        overdue_after=config.overdue_after,
     )
 
 
@@ -210,8 +221,24 @@ def _reattester(ground: _Ground, releaser: Releaser) -> Reattester:
         writer=StatusWriter(ground.gateway),
         demands=lambda: releaser.demands,
         clock=SystemClock(),
-        overdue_after=timedelta(seconds=ground.config.reattest_overdue_seconds),
+        overdue_after=ground.config.overdue_after,
+        healed=ground.standings.wake,
     )
+
+
+def _teller(ground: _Ground) -> Teller:
+    keeper = RefusalKeeper(
+        ground.policy,
+        StatusWriter(ground.gateway),
+        kept=ground.standings.wake,
+        lost=lambda ek, code: ground.log.event("refusal_not_kept", ek=ek, reason=code),
+    )
+    waiting = ground.waiting if ground.config.queues_unknown_machines else None
+    return Teller(ground.attempts, waiting=waiting, keeper=keeper)
+
+
+def _metrics(ground: _Ground, audit: AuditLog, reloader: Reloader[KeyServiceConfig]) -> Metrics | None:
+    return key_metrics(ground.log, near=ground.near, audit=audit, reloader=reloader, standings=ground.standings)
 
 
 def _audit(config: KeyServiceConfig) -> AuditLog:
@@ -271,6 +298,7 @@ def _tasks(ground: _Ground, audit: AuditLog) -> Background:
         "attempts": ground.attempts.run_once,
         "audit": _keeper(ground, audit).run_once,
         "queue": ground.waiting.run_once,
+        "standings": ground.standings.run_once,
     }
     return Background(tasks, clock=SystemClock(), log=ground.log)
 

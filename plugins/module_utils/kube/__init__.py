@@ -18,6 +18,7 @@ from .attempts import (
 from .gateway import ATTEMPTS, IDENTITIES, POLICIES, PROFILES, ApiGateway, Gateway, ObjectWriter, Reader
 from .http import Credential, CredentialFiles
 from .live import Guard, Judged, LivePolicy, Registration, Snapshot, StatusChange, StatusWriter
+from .marks import TAINT, TAINT_EFFECT, StandingWatcher, plan_mark
 from .near import NearPolicy, ObjectCache
 from .nodes import ADMITTED, JOINED, NodeWatcher, newly_joined
 from .waiting import CLAIM, Arrival, WaitingPlan, WaitingRoom, plan_waiting, render_waiting
@@ -32,6 +33,8 @@ __all__ = [
     "POLICIES",
     "PROFILES",
     "STRANGER",
+    "TAINT",
+    "TAINT_EFFECT",
     "ApiGateway",
     "Arrival",
     "Attempt",
@@ -51,12 +54,14 @@ __all__ = [
     "Reader",
     "Registration",
     "Snapshot",
+    "StandingWatcher",
     "StatusChange",
     "StatusWriter",
     "WaitingPlan",
     "WaitingRoom",
     "newly_joined",
     "plan_attempts",
+    "plan_mark",
     "plan_waiting",
     "render_event",
     "render_waiting",

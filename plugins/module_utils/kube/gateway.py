@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .http import ApiHttp, ApiRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from .http import Credential
@@ -28,6 +28,7 @@ PROFILES = "measurementprofiles"
 
 _PAGE = 500
 _MERGE_PATCH = "application/merge-patch+json"
+_STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _OURS = f"/apis/{GROUP}/{VERSION}"
 _NODES = "/api/v1/nodes"
 
@@ -75,6 +76,22 @@ class ObjectWriter(Protocol):
 
     def record_event(self, event: Mapping[str, Any]) -> None:
         """Write a core Event in its namespace, or bring the one of this name up to date."""
+
+
+class NodeMarker(Protocol):
+    """What the key service reads and writes of Nodes; the admission policy attested-marks-nodes lets it no more."""
+
+    def nodes(self) -> tuple[Mapping[str, Any], ...]:
+        """Return every Node as it is now."""
+
+    def set_taints(self, name: str, taints: Sequence[Mapping[str, Any]], *, revision: str) -> None:
+        """Replace the taints of a Node that is still at ``revision``, else raise API_CONFLICT."""
+
+    def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
+        """Write the condition of this type of a Node and no other one."""
+
+    def record_event(self, event: Mapping[str, Any]) -> None:
+        """As `ObjectWriter.record_event`."""
 
 
 class ApiGateway:
@@ -132,6 +149,21 @@ class ApiGateway:
             seconds=seconds,
         )
 
+    def nodes(self) -> tuple[Mapping[str, Any], ...]:
+        """Return every Node, read linearizably; raises API_UNAVAILABLE or API_FORBIDDEN."""
+        return tuple(self._http.call(ApiRequest(what="list nodes", path=_NODES))["items"])
+
+    def set_taints(self, name: str, taints: Sequence[Mapping[str, Any]], *, revision: str) -> None:
+        """Replace the taints of a Node: the API merges none, so the whole list goes by compare-and-set."""
+        body = {"metadata": {"resourceVersion": revision}, "spec": {"taints": list(taints)}}
+        self._http.find(_patch(f"taint the node {name}", f"{_NODES}/{name}", body))
+
+    def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
+        """Merge one condition by its type, as the kubelet does with its own: neither knows of the other's."""
+        body = {"status": {"conditions": [condition]}}
+        what = f"write a condition of the node {name}"
+        self._http.find(_patch(what, f"{_NODES}/{name}/status", body, content_type=_STRATEGIC_PATCH))
+
     def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
         """Yield the names of all Nodes, then of each new one; raises API_UNAVAILABLE or API_FORBIDDEN."""
         document = self._http.call(ApiRequest(what="list nodes", path=_NODES))
@@ -154,8 +186,8 @@ class ApiGateway:
                 return tuple(found), document["metadata"]["resourceVersion"]
 
 
-def _patch(what: str, path: str, body: Mapping[str, Any]) -> ApiRequest:
-    return ApiRequest(what=what, path=path, method="PATCH", body=body, content_type=_MERGE_PATCH)
+def _patch(what: str, path: str, body: Mapping[str, Any], *, content_type: str = _MERGE_PATCH) -> ApiRequest:
+    return ApiRequest(what=what, path=path, method="PATCH", body=body, content_type=content_type)
 
 
 def _watch(revision: str, seconds: int) -> dict[str, str]:

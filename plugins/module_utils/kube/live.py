@@ -11,7 +11,6 @@ and this control plane's own record of it allows (`Guard`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ApiError
@@ -25,14 +24,16 @@ from ..policy import (
     parse_objects,
     register_selection,
     require_revocations,
+    shown_time,
 )
 from ..reasons import Reason
 from .gateway import IDENTITIES, POLICIES, PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
-    from ..policy import ClusterPolicy, Manifests, MeasurementProfile, NodeIdentity
+    from ..policy import ClusterPolicy, EvidenceRefusal, Manifests, MeasurementProfile, NodeIdentity
     from ..system import Clock
     from .gateway import Gateway, Reader
 
@@ -160,6 +161,10 @@ class LivePolicy:
         policy = self._judged().policy
         return tuple(one for one in self._profiles() if policy.names_profile(one))
 
+    def registrations_of(self, ek_sha256: str) -> tuple[Registration, ...]:
+        """Return the identities of one endorsement key as they are now, whether they count or not."""
+        return self._registrations(self._gateway.objects(IDENTITIES, where={"spec.ekSha256": ek_sha256}))
+
     def registrations(self) -> tuple[Registration, ...]:
         """Return every identity as it is now, whether it counts or not; raises API_UNAVAILABLE, MANIFEST_INVALID."""
         return self._registrations(self._gateway.objects(IDENTITIES))
@@ -221,9 +226,10 @@ class LivePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusChange:
-    """What the key service writes after a release; empty values are not written.
+    """What the key service writes after a release or a refusal; empty values are not written.
 
-    ``clock`` in milliseconds of TPMS_CLOCK_INFO; counters are those of the quote that was verified.
+    ``clock`` in milliseconds of TPMS_CLOCK_INFO; counters are those of the quote that was verified. Good evidence
+    (``attested_at``) takes away the ``refusal`` of earlier evidence.
     """
 
     phase: str = ""
@@ -240,6 +246,7 @@ class StatusChange:
     superseded: int = 0
     key_sha256: str = ""
     expires: datetime | None = None
+    refusal: EvidenceRefusal | None = None
 
     def to_document(self) -> dict[str, Any]:
         """Return the merge patch of ``status``."""
@@ -250,7 +257,7 @@ class StatusChange:
         }
         if self.attested_at is not None:
             document["lastAttestation"] = {
-                "time": _timestamp(self.attested_at),
+                "time": shown_time(self.attested_at),
                 "profile": self.profile,
                 "posture": self.posture,
             }
@@ -263,12 +270,15 @@ class StatusChange:
                 "resetCount": self.reset_count,
                 "restartCount": self.restart_count,
             }
+            document["lastRefusal"] = None
+        if self.refusal is not None:
+            document["lastRefusal"] = {"time": shown_time(self.refusal.at), "reason": self.refusal.code}
         if self.expires is not None:
             document["tickets"] = {
                 "issued": self.issued,
                 "superseded": self.superseded,
                 "keySha256": self.key_sha256,
-                "expires": _timestamp(self.expires),
+                "expires": shown_time(self.expires),
             }
         return document
 
@@ -303,7 +313,3 @@ def _registration(identity: NodeIdentity, raw: Mapping[str, Any]) -> Registratio
         issued=int(tickets.get("issued", 0)),
         superseded=int(tickets.get("superseded", 0)),
     )
-
-
-def _timestamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

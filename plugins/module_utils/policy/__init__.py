@@ -31,6 +31,7 @@ from .documents import parse_documents, render_document
 from .facts import BootFacts, boot_options, given_options
 from .identity import (
     Admission,
+    EvidenceRefusal,
     IdentityStatus,
     NodeIdentity,
     Role,
@@ -56,9 +57,19 @@ from .presets import STRICT_REGISTERS, Preset, learn_preset, preset_registers
 from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
 from .record import Seen, adopt, follow, missing_revocations, require_revocations, rolled_back
 from .signature import MAX_REVOKED, sign_policy, verify_policy
+from .standing import (
+    CONDITION,
+    OVERDUE_AFTER,
+    Judgement,
+    Standing,
+    judge_standing,
+    require_good_standing,
+    shown_time,
+)
 
 __all__ = [
     "API_VERSION",
+    "CONDITION",
     "DEFAULT_REGISTERS",
     "FIRMWARE_REGISTER",
     "FIRST_RESETTABLE_REGISTER",
@@ -67,6 +78,7 @@ __all__ = [
     "IMAGE_REGISTER",
     "KERNEL_REGISTER",
     "MAX_REVOKED",
+    "OVERDUE_AFTER",
     "POLICY_KIND",
     "POLICY_NAME",
     "PROFILE_KIND",
@@ -80,8 +92,10 @@ __all__ = [
     "ClusterPolicy",
     "Difference",
     "EventDeviation",
+    "EvidenceRefusal",
     "FailedAssertion",
     "IdentityStatus",
+    "Judgement",
     "Lockdown",
     "Manifests",
     "MeasuredEvent",
@@ -98,6 +112,7 @@ __all__ = [
     "Seen",
     "SignedPolicy",
     "SitePolicy",
+    "Standing",
     "TpmRecord",
     "Verdict",
     "adopt",
@@ -112,6 +127,7 @@ __all__ = [
     "identity_name",
     "identity_sha256",
     "inherited_disk",
+    "judge_standing",
     "learn_preset",
     "learn_profile",
     "merge_profiles",
@@ -125,8 +141,10 @@ __all__ = [
     "render_document",
     "render_identity",
     "render_profile",
+    "require_good_standing",
     "require_revocations",
     "rolled_back",
+    "shown_time",
     "sign_policy",
     "verify_policy",
 ]

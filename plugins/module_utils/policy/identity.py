@@ -14,6 +14,7 @@ from ..reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
 NAME_DIGITS = 20
 """Hex digits of the endorsement key's SHA-256 in the name of an identity."""
@@ -44,14 +45,27 @@ class TpmRecord:
     restart_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class EvidenceRefusal:
+    """That the last evidence of a machine was refused: the reason's code, and when, where that is known."""
+
+    code: str
+    at: datetime | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityStatus:
-    """What the key service wrote; empty strings where nothing is known yet, ``tpm`` is of the last ticket."""
+    """What the key service wrote; empty strings where nothing is known yet, ``tpm`` is of the last ticket.
+
+    ``attested_at``: when evidence was good last; ``refusal``: there only while none was good after it.
+    """
 
     phase: str = ""
     disk_id: str = ""
     ak_name: str = ""
     tpm: TpmRecord | None = None
+    attested_at: datetime | None = None
+    refusal: EvidenceRefusal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PolicyError
 from ..reasons import Reason
 from .assertions import Assertions, Lockdown
 from .fields import Fields
-from .identity import Admission, IdentityStatus, NodeIdentity, Role, TpmRecord
+from .identity import Admission, EvidenceRefusal, IdentityStatus, NodeIdentity, Role, TpmRecord
 from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
 API_VERSION = "attested-kubernetes.dev/v1alpha1"
 IDENTITY_KIND = "NodeIdentity"
@@ -124,7 +124,29 @@ def _status(status: object) -> IdentityStatus:
         disk_id=told.get("diskId", ""),
         ak_name=told.get("akName", ""),
         tpm=_tpm_record(status.get("tpm")) if isinstance(status, dict) else None,
+        attested_at=_time_in(status, "lastAttestation"),
+        refusal=_refusal(status),
     )
+
+
+def _refusal(status: object) -> EvidenceRefusal | None:
+    """Return the refusal that is remembered; what cannot be read of it makes it no less of one."""
+    found = status.get("lastRefusal") if isinstance(status, dict) else None
+    if found is None:
+        return None
+    return EvidenceRefusal(
+        str(found.get("reason", "")) if isinstance(found, dict) else "", _time_in(status, "lastRefusal")
+    )
+
+
+def _time_in(status: object, name: str) -> datetime | None:
+    """Return the ``time`` of a part of the status, None where there is none that can be read."""
+    found = status.get(name) if isinstance(status, dict) else None
+    try:
+        moment = datetime.fromisoformat(str(found["time"])) if isinstance(found, dict) else None
+    except (KeyError, ValueError):
+        return None
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def _tpm_record(found: object) -> TpmRecord | None:

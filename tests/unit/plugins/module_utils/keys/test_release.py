@@ -23,6 +23,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release i
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import Registration
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import (
     Admission,
+    EvidenceRefusal,
     IdentityStatus,
     NodeIdentity,
     Role,
@@ -98,6 +99,7 @@ def test_the_first_ticket_assigns_a_disk_and_pins_the_ak() -> None:
         "akName": AK_NAME.hex(),
         "tpm": {"clock": 7, "resetCount": 2, "restartCount": 1},
         "lastAttestation": {"time": "2026-11-21T12:00:00Z", "profile": "base", "posture": "boot"},
+        "lastRefusal": None,
         "tickets": {
             "issued": 1,
             "superseded": 0,
@@ -165,6 +167,33 @@ def test_a_joined_machine_stays_joined() -> None:
     decision = decide(registration=registration(phase="Joined", disk_id=ASSIGNED))
     assert decision.joined_before is True
     assert "phase" not in plan_status(decision, proven=PROVEN, now=NOW).to_document()
+
+
+LOCKED = dataclasses.replace(PROVEN, locked=True)
+FAILED = {"attested_at": NOW - timedelta(hours=1), "refusal": EvidenceRefusal("PCR_MISMATCH", NOW)}
+OVERDUE = {"attested_at": NOW - timedelta(hours=4)}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        pytest.param(FAILED, "REATTESTATION_FAILED", id="its last evidence was refused"),
+        pytest.param(OVERDUE, "REATTESTATION_OVERDUE", id="its last evidence is four hours old"),
+    ],
+)
+def test_a_node_renews_only_in_good_standing_and_rejoins_in_any(status: dict[str, Any], code: str) -> None:
+    """A rejoin is evidence of a boot that nobody has seen yet, and heals."""
+    known = registration(phase="Joined", disk_id=ASSIGNED, tpm=LAST, **status)
+    with pytest.raises(AttestedError) as caught:
+        decide(proven=LOCKED, registration=known)
+    assert caught.value.code == code
+    decision = decide(proven=REBOOTED, registration=known)
+    assert plan_status(decision, proven=REBOOTED, now=NOW).to_document()["lastRefusal"] is None
+
+
+def test_how_old_evidence_may_be_is_configured() -> None:
+    known = registration(phase="Joined", disk_id=ASSIGNED, tpm=LAST, **OVERDUE)
+    assert decide(proven=LOCKED, registration=known, overdue_after=timedelta(hours=5)).joined_before
 
 
 OTHER_AK = dataclasses.replace(PROVEN, ak_name=b"\x00\x0b" + b"\xbb" * 32)

@@ -174,7 +174,11 @@ def test_a_status_that_changed_meanwhile_is_read_again(gateway: FakeGateway) -> 
 
 
 def test_a_status_that_keeps_its_phase_writes_nothing_about_it() -> None:
-    assert StatusChange(attested_at=datetime(2026, 1, 1, tzinfo=UTC)).to_document().keys() == {"lastAttestation", "tpm"}
+    assert StatusChange(attested_at=datetime(2026, 1, 1, tzinfo=UTC)).to_document().keys() == {
+        "lastAttestation",
+        "lastRefusal",
+        "tpm",
+    }
 
 
 def outcome(ask: Any) -> str:

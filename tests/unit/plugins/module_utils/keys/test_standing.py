@@ -1,0 +1,117 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which refusals are held against a node, and how they are written; and what they mean for a ticket."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.standing import EVIDENCE_REFUSED, RefusalKeeper
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import LivePolicy, StatusWriter
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
+from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
+
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+EK = "ab" * 32
+NAME = f"ek-{EK[:20]}"
+
+
+class Clock:
+    """A clock that stands."""
+
+    def now(self) -> dt.datetime:
+        return NOW
+
+
+class Kept:
+    """A keeper over an API in memory, and what it told."""
+
+    def __init__(self, *, phase: str = "Joined", admission: str = "Approved") -> None:
+        document = {
+            "apiVersion": "attested-kubernetes.dev/v1alpha1",
+            "kind": "NodeIdentity",
+            "metadata": {"name": NAME},
+            "spec": {"ekSha256": EK, "nodeName": "w-1", "role": Role.WORKER.value, "admission": admission},
+        }
+        self.gateway = FakeGateway(document)
+        if phase:
+            revision = self.gateway.objects("nodeidentities")[0]["metadata"]["resourceVersion"]
+            self.gateway.patch_status("nodeidentities", NAME, status={"phase": phase}, revision=revision)
+        self.gateway.writes = 0
+        self.woken = 0
+        self.lost: list[tuple[str, str]] = []
+        policy = LivePolicy(self.gateway, None, clock=Clock())  # type: ignore[arg-type]  # registrations ask no guard
+        self.keeper = RefusalKeeper(
+            policy, StatusWriter(self.gateway), kept=self._wake, lost=lambda ek, code: self.lost.append((ek, code))
+        )
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def note(self, reason: Reason, at: dt.datetime = NOW) -> Any:
+        self.keeper.note(Refusal("x", reason=reason), ek_sha256=EK, now=at)
+        return self.gateway.status(NAME).get("lastRefusal")
+
+
+def test_a_refusal_is_kept_until_there_is_another_one() -> None:
+    kept = Kept()
+    first = {"time": "2026-11-21T12:00:00Z", "reason": "PCR_MISMATCH"}
+    assert kept.note(Reason.PCR_MISMATCH) == first
+    assert kept.note(Reason.PCR_MISMATCH, NOW + dt.timedelta(hours=1)) == first
+    assert (kept.gateway.writes, kept.woken) == (1, 1)
+    later = kept.note(Reason.TPM_ROLLED_BACK, NOW + dt.timedelta(hours=1))
+    assert later == {"time": "2026-11-21T13:00:00Z", "reason": "TPM_ROLLED_BACK"}
+
+
+@pytest.mark.parametrize("reason", sorted(EVIDENCE_REFUSED, key=lambda one: one.name), ids=lambda one: one.name)
+def test_what_a_machine_proved_against_itself_counts(reason: Reason) -> None:
+    assert Kept().note(reason)["reason"] == reason.name
+    assert reason.value.coarse in {Coarse.REFUSED, Coarse.INVALID}
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        pytest.param(Reason.ACTIVATION_NOT_PROVEN, id="a stranger names its key"),
+        pytest.param(Reason.BINDING_MISMATCH, id="somebody relays what its verification service said"),
+        pytest.param(Reason.QUOTE_SIGNATURE, id="somebody signs in its name"),
+        pytest.param(Reason.TPM_RESET_BETWEEN, id="it is rebooting"),
+        pytest.param(Reason.IDENTITY_REVOKED, id="the admin said so"),
+        pytest.param(Reason.POLICY_EMPTY, id="we accept nobody"),
+        pytest.param(Reason.API_UNAVAILABLE, id="trouble of our own"),
+        pytest.param(Reason.REATTESTATION_OVERDUE, id="it asks to renew while it is overdue"),
+        pytest.param(Reason.REATTESTATION_FAILED, id="it asks to renew after it failed"),
+    ],
+)
+def test_what_is_not_its_own_word_does_not(reason: Reason) -> None:
+    assert Kept().note(reason) is None
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param({"phase": "Admitted"}, id="a machine that has no Node yet"),
+        pytest.param({"phase": ""}, id="one that never had a ticket"),
+        pytest.param({"admission": "Revoked"}, id="one that was revoked"),
+        pytest.param({"admission": "Pending"}, id="one that waits"),
+    ],
+)
+def test_what_is_no_node_has_no_standing(state: dict[str, str]) -> None:
+    assert Kept(**state).note(Reason.PCR_MISMATCH) is None
+
+
+def test_what_cannot_be_written_is_told_and_changes_no_answer() -> None:
+    kept = Kept()
+    kept.gateway.before_write = lambda: kept.gateway.apply(_other_spec())
+    kept.note(Reason.PCR_MISMATCH)
+    assert kept.lost == [(EK, "API_CONFLICT")]
+
+
+def _other_spec() -> dict[str, Any]:
+    spec = {"ekSha256": EK, "nodeName": "w-1", "role": "worker", "admission": "Approved", "knownBy": "somebody"}
+    return {"kind": "NodeIdentity", "metadata": {"name": NAME}, "spec": spec}
