@@ -63,6 +63,9 @@ nodes:
       profile: r650-debian13
       posture: boot
       attested: "2026-11-21T12:00:00Z"
+      standing: EvidenceGood
+      standing_status: "True"
+      standing_message: "the last evidence was good; next: nothing"
       known_by: enroll
 waiting:
   description: Unknown machines that proved their key and wait for an admin, the oldest first.

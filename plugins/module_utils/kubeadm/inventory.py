@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..policy import CONDITION
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -101,6 +103,7 @@ def _row(name: str, node: dict[str, Any] | None, identity: dict[str, Any] | None
     ours = (identity or {}).get("status", {})
     spec = (identity or {}).get("spec", {})
     info = status.get("nodeInfo", {})
+    standing: dict[str, Any] = next((one for one in status.get("conditions", ()) if one["type"] == CONDITION), {})
     labels = (node or {}).get("metadata", {}).get("labels", {})
     return {
         "name": name,
@@ -117,6 +120,9 @@ def _row(name: str, node: dict[str, Any] | None, identity: dict[str, Any] | None
         "profile": ours.get("lastAttestation", {}).get("profile", ""),
         "posture": ours.get("lastAttestation", {}).get("posture", ""),
         "attested": ours.get("lastAttestation", {}).get("time", ""),
+        "standing": standing.get("reason", ""),
+        "standing_status": standing.get("status", ""),
+        "standing_message": standing.get("message", ""),
         "known_by": spec.get("knownBy", ""),
     }
 

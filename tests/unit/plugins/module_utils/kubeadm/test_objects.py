@@ -96,7 +96,10 @@ NODE = named(
     spec={"podCIDR": "10.244.1.0/24"},
     status={
         "nodeInfo": {"kubeletVersion": "v1.35.4", "bootID": "b"},
-        "conditions": [{"type": "Ready", "status": "True"}],
+        "conditions": [
+            {"type": "Ready", "status": "True"},
+            {"type": "Attested", "status": "Unknown", "reason": "ReattestationOverdue", "message": "next: push"},
+        ],
         "addresses": [{"type": "Hostname", "address": "w-1"}, {"type": "InternalIP", "address": "10.0.0.21"}],
     },
 )
@@ -112,6 +115,8 @@ def test_node_and_identity_are_one_row():
     (row,) = join_identities([NODE], [IDENTITY])
     assert (row["registered"], row["ready"], row["internal_ip"]) == (True, True, "10.0.0.21")
     assert (row["identity"], row["phase"], row["profile"]) == ("ek-1", "Joined", "p")
+    standing = (row["standing"], row["standing_status"], row["standing_message"])
+    assert standing == ("ReattestationOverdue", "Unknown", "next: push")
 
 
 def test_a_machine_that_has_not_joined_and_a_node_that_nobody_enrolled_are_both_seen():
