@@ -35,7 +35,7 @@ _CPU_SECONDS = 20
 _STUCK_SECONDS = 600  # of waiting for something that never comes
 _WORKERS = os.cpu_count() or 1
 _SURVIVED, _KILLED, _BROKEN = 0, 1, 3
-_EXAMPLES = 50
+_EXAMPLES = 20
 _ENTERED = "__entered__"
 
 _Functions = dict[tuple[str, int], list[FunctionType]]

@@ -32,9 +32,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "policy/decision.py": tuple(
         f"{_UNIT}/policy/test_{name}.py" for name in ("algebra", "assertions", "decision", "refusal")
     ),
-    "policy/in_force.py": tuple(
-        f"{_UNIT}/policy/test_{name}.py" for name in ("assertion_algebra", "assertions", "cluster", "identity")
-    ),
+    "policy/in_force.py": tuple(f"{_UNIT}/policy/test_{name}.py" for name in ("assertions", "cluster", "identity")),
     "sealing/box.py": (f"{_UNIT}/sealing",),
 }
 """A file below plugins/module_utils, and its unit and component tests."""
