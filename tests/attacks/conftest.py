@@ -9,18 +9,36 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.tests.api_bed.conftest import api, bed, machines
-from ansible_collections.attested.kubernetes.tests.component.conftest import manufactured, opened, swtpm, swtpms
+from ansible_collections.attested.kubernetes.tests.component.conftest import (
+    booted,
+    machine,
+    manufactured,
+    opened,
+    policy,
+    swtpm,
+    swtpms,
+)
 from ansible_collections.attested.kubernetes.tests.support import threats
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
-from ansible_collections.attested.kubernetes.tests.support.tpm_machine import Boots, TpmMachine
+from ansible_collections.attested.kubernetes.tests.support.service_bed import ServiceBed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
-    from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
+    from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
-__all__ = ["api", "bed", "machines", "manufactured", "opened", "swtpm", "swtpms"]
+__all__ = [
+    "api",
+    "bed",
+    "booted",
+    "machine",
+    "machines",
+    "manufactured",
+    "opened",
+    "policy",
+    "swtpm",
+    "swtpms",
+]
 
 
 @pytest.fixture
@@ -30,23 +48,14 @@ def exchange() -> Exchange:
 
 
 @pytest.fixture
-def booted(swtpms: Callable[..., Swtpm], opened: Opened) -> Iterator[Boots]:
-    """Boot machines with real TPMs."""
-    made = Boots(swtpms, opened)
-    with made.stack:
+def replica(api: ApiBed, bed: ServiceBed) -> Iterator[ServiceBed]:
+    """The services of a second control plane: same cluster, own memory."""
+    made = ServiceBed(api, bed.bundle)
+    try:
+        made.start()
         yield made
-
-
-@pytest.fixture
-def machine(booted: Boots) -> TpmMachine:
-    """A machine with a real TPM and a good boot."""
-    return booted()
-
-
-@pytest.fixture
-def policy(machine: TpmMachine) -> SitePolicy:
-    """A site that enrolled the machine and learned its boot."""
-    return machine.policy()
+    finally:
+        made.stop()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

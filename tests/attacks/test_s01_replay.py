@@ -17,9 +17,7 @@ from ansible_collections.attested.kubernetes.tests.support.service_bed import At
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
+    from collections.abc import Callable
 
     Machines = Callable[..., Machine]
 
@@ -34,17 +32,6 @@ THREAT = Threat(
         ("attestation/verify.py step 2", "ACTIVATION_NOT_PROVEN"),
     ),
 )
-
-
-@pytest.fixture
-def replica(api: ApiBed, bed: ServiceBed) -> Iterator[ServiceBed]:
-    """The services of a second control plane: same cluster, own memory."""
-    made = ServiceBed(api, bed.bundle)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 def test_replayed_to_the_same_service(bed: ServiceBed, machines: Machines) -> None:

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import open_tpm
 from ansible_collections.attested.kubernetes.tests.support.swtpm import Swtpm, SwtpmFactory, missing_tools
+from ansible_collections.attested.kubernetes.tests.support.tpm_machine import Boots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
     from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+    from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened
+    from ansible_collections.attested.kubernetes.tests.support.tpm_machine import TpmMachine
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +61,23 @@ def opened(tmp_path: Path) -> Callable[..., AbstractContextManager[Tpm]]:
         return open_tpm(tpm.tcti, lock_directory=tmp_path / "locks", **options)  # type: ignore[arg-type]
 
     return open_one
+
+
+@pytest.fixture
+def booted(swtpms: Callable[..., Swtpm], opened: Opened) -> Iterator[Boots]:
+    """Boot machines with real TPMs."""
+    made = Boots(swtpms, opened)
+    with made.stack:
+        yield made
+
+
+@pytest.fixture
+def machine(booted: Boots) -> TpmMachine:
+    """A machine with a real TPM and a good boot."""
+    return booted()
+
+
+@pytest.fixture
+def policy(machine: TpmMachine) -> SitePolicy:
+    """A site that enrolled the machine and learned its boot."""
+    return machine.policy()

@@ -19,28 +19,7 @@ from ansible_collections.attested.kubernetes.tests.support.tpm_machine import Bo
 from cryptography import x509
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm, SwtpmFactory
-
-
-@pytest.fixture
-def booted(swtpms: Callable[..., Swtpm], opened: Opened) -> Iterator[Boots]:
-    """Boot machines: ``booted("deb13-base", tpm="a")``; another letter is another TPM."""
-    made = Boots(swtpms, opened)
-    with made.stack:
-        yield made
-
-
-@pytest.fixture
-def machine(booted: Boots) -> TpmMachine:
-    return booted()
-
-
-@pytest.fixture
-def policy(machine: TpmMachine) -> SitePolicy:
-    """A site that enrolled the machine and learned its boot."""
-    return machine.policy()
 
 
 def test_a_real_machine_is_let_in_and_opens_what_is_sealed_to_it(machine: TpmMachine, policy: SitePolicy) -> None:
