@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Attest
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys.test_releaser import Bed
 
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import BoundEvidence
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
+from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys.test_releaser import Bed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

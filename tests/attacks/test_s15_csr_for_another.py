@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import check_kubelet_request
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
+from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys.test_releaser import Bed
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa

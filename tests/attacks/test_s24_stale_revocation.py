@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
+from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys.test_releaser import (
-    Bed,
-    render_identity,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
 THREAT = Threat(
     id="S24",
@@ -31,17 +28,6 @@ THREAT = Threat(
         ("policy/identity.py", "IDENTITY_REFUSED"),
     ),
 )
-
-
-@pytest.fixture
-def replica(api: ApiBed, bed: ServiceBed) -> Iterator[ServiceBed]:
-    """The services of a second control plane."""
-    made = ServiceBed(api, bed.bundle)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 def test_the_next_call_at_the_other_replica(

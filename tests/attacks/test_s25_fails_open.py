@@ -31,9 +31,9 @@ from ansible_collections.attested.kubernetes.tests.support.faults import (
 )
 from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.join.test_ticket import Node
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys.test_releaser import Bed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing i
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, parse
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys.test_releaser import Bed
+from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 
 BED = Bed()
 SERVICE = BED.service(log=open_log(stream=io.StringIO()))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import check_kubelet_request
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys.test_releaser import kubelet_request
+from ansible_collections.attested.kubernetes.tests.support.release_bed import kubelet_request
 
 
 def seeds() -> list[bytes]:

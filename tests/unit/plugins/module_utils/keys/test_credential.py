@@ -5,49 +5,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.credential import MintedCredential
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
+from ansible_collections.attested.kubernetes.tests.support.release_bed import NOW, StandingClock, make_cluster_ca
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import serialization
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-
-
-class MovedClock:
-    """Time that only passes by sleeping."""
-
-    def __init__(self) -> None:
-        self.moment = NOW
-
-    def now(self) -> datetime:
-        return self.moment
-
-    def monotonic(self) -> float:
-        return self.moment.timestamp()
-
-    def sleep(self, seconds: float) -> None:
-        self.moment += timedelta(seconds=seconds)
-
-
-def cluster_ca() -> ClusterCa:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    made = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=9))
-    return ClusterCa(made.sign(key, hashes.SHA256()), key)
-
 
 def test_it_is_minted_once_and_again_after_half_of_its_life(tmp_path: Path) -> None:
-    clock = MovedClock()
-    credential = MintedCredential(cluster_ca(), tmp_path, clock=clock)
+    clock = StandingClock()
+    credential = MintedCredential(make_cluster_ca(), tmp_path, clock=clock)
     first = credential.current()
     shown = first.certificate.read_bytes()
     clock.sleep(12 * 3600 - 1)
@@ -62,7 +34,7 @@ def test_it_is_minted_once_and_again_after_half_of_its_life(tmp_path: Path) -> N
 
 
 def test_its_key_is_roots_alone_and_belongs_to_it(tmp_path: Path) -> None:
-    files = MintedCredential(cluster_ca(), tmp_path, clock=MovedClock()).current()
+    files = MintedCredential(make_cluster_ca(), tmp_path, clock=StandingClock()).current()
     assert files.private_key.stat().st_mode & 0o777 == 0o600
     key = serialization.load_pem_private_key(files.private_key.read_bytes(), password=None)
     assert key.public_key() == x509.load_pem_x509_certificate(files.certificate.read_bytes()).public_key()

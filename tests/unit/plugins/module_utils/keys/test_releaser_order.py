@@ -19,8 +19,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue imp
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys.test_releaser import Bed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,230 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The key service's decision in this process: a releaser over an API in memory, and one enrolled machine."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls import Purpose
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+    BindingContext,
+    Challenge,
+    ChallengeRequest,
+    Demands,
+    answer,
+    issue_doorkeeper,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
+    KeyBundle,
+    MasterSecret,
+    SecretBytes,
+    make_bundle,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.calls import KeyService
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue import ClusterFacts
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.reattest import Reattester
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.releaser import Released, Releaser
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller import Teller
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
+    PROFILES,
+    Attempt,
+    LivePolicy,
+    NearPolicy,
+    StatusWriter,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log, open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom, TokenBuckets
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
+from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
+from ansible_collections.attested.kubernetes.tests.support.policy_site import (
+    POLICY_KEY,
+    MemoryCounter,
+    PolicySite,
+    authority_of,
+    record_in,
+)
+from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class StandingClock:
+    """Time that a test moves."""
+
+    def __init__(self) -> None:
+        self.moment = NOW
+
+    def now(self) -> datetime:
+        return self.moment
+
+    def monotonic(self) -> float:
+        return self.moment.timestamp()
+
+    def sleep(self, seconds: float) -> None:
+        self.moment += timedelta(seconds=seconds)
+
+
+def make_bundle_of_test() -> KeyBundle:
+    ca = make_join_ca("prod", now=NOW)
+    return make_bundle(
+        master=MasterSecret(key=SecretBytes(b"k" * 32), salt=SecretBytes(b"s" * 32)),
+        measurement_salt=b"m" * 32,
+        join_ca_key=SecretBytes(ca.private_key),
+        join_ca_certificate=ca.certificate,
+        policy_key=POLICY_KEY,
+    )
+
+
+def make_cluster_ca() -> ClusterCa:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1))
+    return ClusterCa(made.sign(key, hashes.SHA256()), key)
+
+
+def kubelet_request() -> bytes:
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+            x509.NameAttribute(NameOID.COMMON_NAME, "system:node:w-1"),
+        ]
+    )
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    return builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(
+        serialization.Encoding.DER
+    )
+
+
+class Attempts:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.noted: list[Attempt] = []
+
+    def note(self, attempt: Attempt) -> None:
+        self.noted.append(attempt)
+
+
+class Bed:
+    """A releaser over an API in memory, and one enrolled machine; the near view follows nothing until a test says."""
+
+    def __init__(self) -> None:
+        self.boot = boots.load("deb13-base")
+        self.tpm = SoftTpm(self.boot.pcrs)
+        self.identity = identity_of(self.tpm.ek)
+        self.gateway = FakeGateway(render_identity(self.identity), render_profile(learned(self.boot)))
+        self.clock = StandingClock()
+        self.bundle = make_bundle_of_test()
+        self.site = PolicySite(self.bundle.cluster_id)
+        self.directory = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, self.directory)
+        self.record = record_in(self.directory, MemoryCounter(), cluster_id=self.bundle.cluster_id)
+        self.authority = authority_of(self.record, cluster_id=self.bundle.cluster_id)
+        self.sign()
+        self.authority.adopt(self.policy)
+        self.csr = kubelet_request()
+        self.notes: dict[str, str] = {}
+        self.live = LivePolicy(self.gateway, self.authority, clock=self.clock)
+        self.near = NearPolicy(self.gateway, self.authority, clock=self.clock)
+        self.rate = TokenBuckets(
+            rate=1000, burst=1000, clock=self.clock, reason=Reason.IDENTITY_RATE, what="tickets a second of one machine"
+        )
+        self.releaser = Releaser(
+            bundle=self.bundle,
+            facts=ClusterFacts(kubernetes_version="1.35.4", api_endpoint="api:6443"),
+            ca=make_cluster_ca(),
+            policy=self.live,
+            writer=StatusWriter(self.gateway),
+            demands=Demands(),
+            clock=self.clock,
+            random=SystemRandom(),
+            near=self.near,
+            rate=self.rate,
+        )
+        self.attempts = Attempts()
+
+    def service(self, *, log: Log | None = None) -> KeyService:
+        """Return the calls over this releaser, as the service puts them together, without figures."""
+        return KeyService(
+            self.releaser,
+            bundle=self.bundle,
+            clock=self.clock,
+            log=log or open_log(),
+            teller=Teller(self.attempts),
+            audit=AuditLog(
+                AuditPlace(directory=self.directory / "audit"), node="cp-1", clock=self.clock, random=SystemRandom()
+            ),
+            reattester=self.reattester(),
+            metrics=None,
+        )
+
+    def reattester(self) -> Reattester:
+        """Return what takes evidence that is pushed."""
+        return Reattester(
+            cluster_id=self.bundle.cluster_id,
+            take=self.releaser.take,
+            policy=self.live,
+            writer=StatusWriter(self.gateway),
+            demands=Demands,
+            clock=self.clock,
+            overdue_after=timedelta(hours=3),
+        )
+
+    def follow(self, *plurals: str) -> None:
+        """Bring what the API has now of ``plurals`` into the near view."""
+        for plural in plurals:
+            self.near.caches[plural]._begin(*self.gateway.listing(plural))
+
+    def sign(self, **changes: Any) -> None:
+        """Let the site sign the profiles that are there now."""
+        self.policy = self.site.sign(self.gateway.objects(PROFILES), **changes)
+        self.gateway.apply(self.policy)
+
+    def channel(self) -> Channel:
+        spki, nonce = b"k" * 32, b"n" * 32
+        evidence = issue_doorkeeper(self.tpm, self.tpm.ak, spki_sha256=spki, nonce=nonce, pcrs=(15,))
+        return Channel(exporter=b"e" * 32, spki_sha256=spki, peer_nonce=nonce, evidence=evidence)
+
+    def exchange(self) -> tuple[Channel, bytes, bytes]:
+        """Return a good call of Release."""
+        channel = self.channel()
+        asked = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public)
+        challenge = Challenge.parse(self.releaser.challenge(asked.to_bytes()))
+        logs = logs_of(self.boot)
+        message = message_class("join.IssueJoinTicketRequest")(certificate_request=self.csr, event_logs=logs.to_bytes())
+        request = message.SerializeToString()
+        context = BindingContext(
+            purpose=Purpose.JOIN,
+            cluster_id=self.bundle.cluster_id,
+            request=request,
+            exporter=channel.exporter,
+            spki_sha256=channel.spki_sha256,
+        )
+        given = answer(self.tpm, challenge, context, ek=self.tpm.ek, ak=self.tpm.ak, logs=logs)
+        return channel, request, given.bound.to_bytes()
+
+    def release(self, *call: Any) -> Released:
+        return self.releaser.release(*(call or self.exchange()), note=self.notes.update)
+
+    def status(self) -> dict[str, Any]:
+        return self.gateway.status(self.identity.name)
