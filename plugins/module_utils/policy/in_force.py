@@ -96,10 +96,6 @@ class SignedPolicy(SitePolicy):
                 f"expected an endorsement key that was never revoked, {ek_sha256} was", reason=Reason.IDENTITY_REVOKED
             )
         identity = super().identity_for(ek_sha256)  # 2
-        if identity.ek_sha256 in self._revoked:
-            raise PolicyError(
-                f"expected a machine that was never revoked, {identity.node_name} was", reason=Reason.IDENTITY_REVOKED
-            )
         if identity.role is Role.CONTROL_PLANE and not self._policy.names_control_plane(identity):  # 3
             raise PolicyError(
                 f"expected the identity of the control plane {identity.node_name} in the signed policy, it is not",
