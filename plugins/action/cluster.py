@@ -21,8 +21,7 @@ from ..module_utils.errors import Refusal
 from ..module_utils.policy import Role
 from ..module_utils.reasons import Reason
 from ..module_utils.site import Site, secrets
-from ..module_utils.site.identities import enrolled_identities
-from ..module_utils.site.policy_files import render_objects, site_policy
+from ..module_utils.site.policy_files import site_policy
 from ..plugin_utils.node_port import run_module_there
 from ..plugin_utils.site_action import SiteAction
 from ..plugin_utils.vault import AnsibleVault
@@ -53,7 +52,6 @@ class ActionModule(SiteAction):
             "profile": verified.verdict.profile,
             "posture": verified.verdict.posture.value,
             "ek_sha256": verified.machine.ek_sha256,
-            "manifests": render_objects(profiles, enrolled_identities(nodes)),
         }
         if check_mode:
             return Result(changed=verified.machine.lock.state is LockState.UNLOCKED, values=values)

@@ -74,11 +74,6 @@ ek_sha256:
   returned: success
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
-manifests:
-  description: The site's profiles and identities as one YAML stream, as they are applied to the cluster.
-  returned: success
-  type: str
-  sample: "kind: NodeIdentity"
 steps:
   description: What the node did, with its time in seconds.
   returned: when not in check mode
