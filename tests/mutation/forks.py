@@ -10,6 +10,7 @@ import gc
 import hashlib
 import importlib
 import json
+import mmap
 import os
 import resource
 import signal
@@ -92,17 +93,27 @@ def _sliced(mutants: list[Mutant], config: pytest.Config) -> list[Mutant]:
 
 
 class _Tests:
-    """Which tests enter a function, the quickest first; all of them for a constant of the module."""
+    """Which tests enter a function, all of them for a constant: what found most lies first, then the quickest."""
 
     def __init__(self, session: pytest.Session, entering: dict[str, Any]) -> None:
         self.session = session
         self._items = {item.nodeid: item for item in session.items}
+        self._numbers = {name: number for number, name in enumerate(self._items)}
+        self._found = mmap.mmap(-1, len(self._items))  # a byte a test, shared with the forks
         self._seconds: dict[str, float] = entering["seconds"]
         self._by_function: dict[str, list[str]] = entering["functions"]
 
     def of(self, function: str) -> list[pytest.Item]:
         names = self._seconds if function == "<module>" else self._by_function.get(function, [])
-        return [self._items[name] for name in sorted(names, key=lambda name: self._seconds[name])]
+        return [self._items[name] for name in sorted(names, key=self._rank)]
+
+    def note(self, item: pytest.Item) -> None:
+        """Remember that ``item`` found a lie."""
+        number = self._numbers[item.nodeid]
+        self._found[number] = min(self._found[number] + 1, 255)
+
+    def _rank(self, name: str) -> tuple[int, float]:
+        return -self._found[self._numbers[name]], self._seconds[name]
 
 
 def _learn(session: pytest.Session, module: Any, functions: _Functions) -> dict[str, Any]:
@@ -155,6 +166,7 @@ def _try(mutant: Mutant, module: Any, functions: _Functions, tests: _Tests) -> i
         except Exception:  # noqa: BLE001 - a mutant may break pytest's own telling of the failure; also found, then
             return _KILLED
         if session.testsfailed:
+            tests.note(item)
             session._setupstate.teardown_exact(None)
             return _KILLED
     return _SURVIVED
