@@ -1419,8 +1419,9 @@ class Reason(Enum):
     )
     TPM_HIERARCHY_AUTH = _row(
         Coarse.LOCAL,
-        "The owner or endorsement hierarchy of the TPM has a password.",
-        "Set it to empty with tpm2_changeauth, or clear the TPM in the firmware's menu.",
+        "The owner or endorsement hierarchy of the TPM has a password, and the machine does not hold it.",
+        "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (vaulted) for this machine and run the playbook "
+        "again, after each reboot as well; or set the password to empty with tpm2_changeauth.",
     )
     TPM_MALFORMED = _row(
         Coarse.INVALID,

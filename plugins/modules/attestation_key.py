@@ -16,7 +16,8 @@ description:
   - Both are derived from the TPM's own seed, so making them again gives the same keys. A handle in use is never
     overwritten; the key is then made at each use.
   - Fails with C(TPM_EK_UNSUPPORTED) where the TPM is certified only for other keys, C(TPM_HIERARCHY_AUTH) where a
-    hierarchy has a password, C(TPM_UNREACHABLE), C(TPM_BUSY) or C(TPM_TCTI_INVALID).
+    hierarchy has a password that the machine does not hold (see M(attested.kubernetes.tpm_authorization)),
+    C(TPM_UNREACHABLE), C(TPM_BUSY) or C(TPM_TCTI_INVALID).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from .attest import Attest, ClockInfo, Signature
+from .authorization import HIERARCHY_NAMES, MAX_AUTH_BYTES, HeldAuths, in_memory
 from .client import Quote, Tpm, TpmProperties, open_tpm
 from .commands import LoadedKey
 from .constants import (
@@ -58,6 +59,8 @@ __all__ = [
     "CURVE_P256",
     "DIGEST_SIZES",
     "GENERATED_MAGIC",
+    "HIERARCHY_NAMES",
+    "MAX_AUTH_BYTES",
     "PCR_COUNT",
     "RH_ENDORSEMENT",
     "RH_OWNER",
@@ -67,6 +70,7 @@ __all__ = [
     "Credential",
     "EccParameters",
     "EccPoint",
+    "HeldAuths",
     "LoadedKey",
     "NvCounter",
     "PcrSelection",
@@ -81,6 +85,7 @@ __all__ = [
     "Symmetric",
     "Tpm",
     "TpmProperties",
+    "in_memory",
     "load_attestation_key",
     "load_endorsement_key",
     "make_credential",

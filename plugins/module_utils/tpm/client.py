@@ -13,6 +13,7 @@ from ..errors import TpmError
 from ..reasons import Reason
 from ..system import SystemClock, SystemRandom
 from . import constants as c
+from .authorization import HeldAuths
 from .commands import Command, Entity, LoadedKey, Password, Reply
 from .connection import Connection
 from .lock import DEFAULT_DIRECTORY, tpm_lock
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..system import Clock, Random
+    from .authorization import HierarchyAuths
     from .commands import Authorization
     from .credential import Credential
     from .transport import Transport
@@ -71,11 +73,11 @@ class Tpm(Connection):
         random: Random,
         clock: Clock,
         timeout_seconds: float,
-        auths: Mapping[int, bytes] | None = None,
+        auths: HierarchyAuths | None = None,
     ) -> None:
         super().__init__(transport, random=random, clock=clock, timeout_seconds=timeout_seconds)
         self._keys: dict[str, LoadedKey] = {}
-        self._auths = dict(auths or {})
+        self._auths: HierarchyAuths = {} if auths is None else auths
 
     def banks(self) -> tuple[int, ...]:
         """Return the hash algorithms of the active register banks."""
@@ -105,11 +107,13 @@ class Tpm(Connection):
         flag, name = _HIERARCHY_FLAGS[hierarchy]
         if not self.property(c.PT_PERMANENT) & flag:
             return b""
-        if hierarchy not in self._auths:
+        value = self._auths.get(hierarchy)
+        if value is None:
             raise TpmError(
-                f"expected the {name} hierarchy without a password, it has one", reason=Reason.TPM_HIERARCHY_AUTH
+                f"expected the {name} hierarchy without a password, it has one, and none is held here",
+                reason=Reason.TPM_HIERARCHY_AUTH,
             )
-        return self._auths[hierarchy]
+        return value
 
     @contextlib.contextmanager
     def authorized(self, hierarchy: int) -> Iterator[Authorization]:
@@ -295,7 +299,7 @@ class Tpm(Connection):
         """Return the secret of ``credential``, encrypted on its way; raises TPM_CREDENTIAL_REFUSED."""
         credential.verify_form()
         with self.session(ek, c.SESSION_POLICY) as session:
-            self._policy_secret(session)
+            self._policy_secret(session, c.RH_ENDORSEMENT)
             command = Command(
                 code=c.CC_ACTIVATE_CREDENTIAL,
                 handles=(ak.entity, ek.entity),
@@ -310,12 +314,24 @@ class Tpm(Connection):
         reader.end()
         return secret
 
-    def _policy_secret(self, session: Session) -> None:
+    def prove_authorization(self, hierarchy: int) -> None:
+        """Show the TPM the auth value of ``hierarchy`` without any effect; raises TPM_HIERARCHY_AUTH if it is wrong."""
+        with self.session(None, c.SESSION_POLICY, encrypts=False) as session:
+            try:
+                self._policy_secret(session, hierarchy)
+            except ResponseError as error:
+                raise TpmError(
+                    f"expected the password of the {_HIERARCHY_FLAGS[hierarchy][1]} hierarchy, the TPM refuses the one "
+                    f"that was given: {error.message}",
+                    reason=Reason.TPM_HIERARCHY_AUTH,
+                ) from error  # pylint: disable=bad-exception-cause
+
+    def _policy_secret(self, session: Session, hierarchy: int) -> None:
         """Satisfy the policy of the EK templates: whoever may use the endorsement hierarchy."""
-        handles = (Entity.of(c.RH_ENDORSEMENT), session.entity)
+        handles = (Entity.of(hierarchy), session.entity)
         # nonceTPM, cpHashA and policyRef empty; no expiration.
         parameters = sized(b"") + sized(b"") + sized(b"") + u32(0)
-        with self.authorized(c.RH_ENDORSEMENT) as authorization:
+        with self.authorized(hierarchy) as authorization:
             command = Command(code=c.CC_POLICY_SECRET, handles=handles, parameters=parameters, auths=(authorization,))
             self.execute(command)
 
@@ -343,18 +359,20 @@ def open_tpm(
     lock_directory: str | Path = DEFAULT_DIRECTORY,
     random: Random | None = None,
     clock: Clock | None = None,
-    auths: Mapping[int, bytes] | None = None,
+    auths: HierarchyAuths | None = None,
 ) -> Iterator[Tpm]:
     """Open the TPM at ``tcti`` under its lock, and flush what was loaded at the end.
 
     ``tcti``: ``device:/dev/tpmrm0``, ``swtpm:path=SOCKET`` or ``swtpm:host=HOST,port=PORT``. ``timeout_seconds`` bounds
-    the wait for the lock and each command; ``auths`` are auth values of hierarchies (RH_OWNER, RH_ENDORSEMENT).
+    the wait for the lock and each command; ``auths`` are auth values of hierarchies (RH_OWNER, RH_ENDORSEMENT), by
+    default those that this machine holds in ``lock_directory``.
     Raises TPM_TCTI_INVALID, TPM_BUSY, TPM_UNREACHABLE.
     """
     address = parse_tcti(tcti)
     now = clock or SystemClock()
     with tpm_lock(tcti, lock_directory, timeout_seconds=timeout_seconds, clock=now):
         transport = connect(address, timeout_seconds=timeout_seconds, clock=now)
-        tpm = Tpm(transport, random=random or SystemRandom(), clock=now, timeout_seconds=timeout_seconds, auths=auths)
+        known = HeldAuths(tcti, lock_directory) if auths is None else auths
+        tpm = Tpm(transport, random=random or SystemRandom(), clock=now, timeout_seconds=timeout_seconds, auths=known)
         with contextlib.closing(tpm):
             yield tpm

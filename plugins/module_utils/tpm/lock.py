@@ -24,13 +24,18 @@ DEFAULT_DIRECTORY = "/run/attested"
 _PAUSE_SECONDS = 0.01
 
 
+def file_of(tcti: str, directory: str | Path, ending: str) -> Path:
+    """Return the path of a file that belongs to the TPM ``tcti`` and to no other."""
+    return Path(directory) / f"tpm-{hashlib.sha256(tcti.encode()).hexdigest()[:16]}.{ending}"
+
+
 @contextlib.contextmanager
 def tpm_lock(tcti: str, directory: str | Path, *, timeout_seconds: float, clock: Clock) -> Iterator[None]:
     """Hold the lock of the TPM ``tcti``, also against other threads; raises TPM_BUSY, or TPM_UNREACHABLE without it.
 
     The lock is flock(2) on a file in ``directory`` (made with mode 0700 if it is absent), so a killed client frees it.
     """
-    path = Path(directory) / f"tpm-{hashlib.sha256(tcti.encode()).hexdigest()[:16]}.lock"
+    path = file_of(tcti, directory, "lock")
     descriptor = _open(path)
     try:
         _acquire(descriptor, path, timeout_seconds, clock)

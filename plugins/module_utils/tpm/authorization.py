@@ -1,0 +1,103 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Auth values of hierarchies, as a machine holds them for its own programs: one root-only file on tmpfs for each TPM.
+
+It lies beside the TPM's lock file, is read only when a hierarchy has a password, and is gone after a reboot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import TpmError
+from ..reasons import Reason
+from ..system import read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
+from . import constants as c
+from .lock import DEFAULT_DIRECTORY, file_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+HIERARCHY_NAMES = {c.RH_ENDORSEMENT: "endorsement", c.RH_OWNER: "owner"}
+MAX_AUTH_BYTES = 64
+"""TPM2B_AUTH holds a digest of the largest hash."""
+
+_LIMIT = 4096
+_VERSION = 1
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class HierarchyAuths(Protocol):
+    """Where the client takes an auth value from; a mapping is one."""
+
+    def get(self, hierarchy: int, /) -> bytes | None:
+        """Return the value of a hierarchy (RH_OWNER, RH_ENDORSEMENT), None where none is known."""
+
+
+def in_memory(directory: Path) -> None:
+    """Raise NOT_TMPFS or SWAP_ACTIVE unless what lies in ``directory`` stays in memory."""
+    require_tmpfs(directory)
+    require_no_swap()
+
+
+class HeldAuths:
+    """The file of one TPM; also `HierarchyAuths`."""
+
+    def __init__(
+        self,
+        tcti: str,
+        directory: str | Path = DEFAULT_DIRECTORY,
+        *,
+        require_memory: Callable[[Path], None] = in_memory,
+    ) -> None:
+        """Use the file of ``tcti`` in ``directory``; ``require_memory`` raises unless that is tmpfs without swap."""
+        self._path = file_of(tcti, directory, "auth")
+        self._require_memory = require_memory
+
+    def get(self, hierarchy: int, /) -> bytes | None:
+        """Return the value that is held for a hierarchy; raises TPM_HIERARCHY_AUTH for a file that others may read."""
+        return self.read().get(hierarchy)
+
+    def read(self) -> dict[int, bytes]:
+        """Return all that is held, nothing without a file."""
+        try:
+            known = self._path.lstat()
+        except FileNotFoundError:
+            return {}
+        if not stat.S_ISREG(known.st_mode) or known.st_uid not in {0, os.geteuid()} or known.st_mode & _OTHERS:
+            raise _unusable(f"a file of root's alone at {self._path}, it is another's or open to others")
+        return _parse(read_bytes(self._path, limit=_LIMIT))
+
+    def write(self, auths: Mapping[int, bytes]) -> bool:
+        """Hold ``auths`` and nothing else; return whether that was another state. Raises NOT_TMPFS, SWAP_ACTIVE."""
+        if self.read() == dict(auths):
+            return False
+        if not auths:
+            remove(self._path)
+            return True
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._require_memory(self._path.parent)
+        values = {HIERARCHY_NAMES[hierarchy]: value.hex() for hierarchy, value in auths.items()}
+        document = json.dumps({"version": _VERSION, "auths": values}, sort_keys=True)
+        return write_atomic(self._path, document.encode("ascii"), mode=0o600)
+
+
+def _parse(data: bytes) -> dict[int, bytes]:
+    try:
+        document = json.loads(data)
+        if document["version"] != _VERSION:
+            raise ValueError
+        held = document["auths"]
+        return {number: bytes.fromhex(held[name]) for number, name in HIERARCHY_NAMES.items() if name in held}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        found = _unusable("auth values as this release writes them, found something else")
+    raise found  # outside of the handler: its cause would carry the text, and the text is the secret
+
+
+def _unusable(expected: str) -> TpmError:
+    return TpmError(f"expected {expected}", reason=Reason.TPM_HIERARCHY_AUTH)

@@ -1,0 +1,114 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: tpm_authorization
+short_description: Give a machine the passwords of its TPM's hierarchies
+version_added: 0.1.0
+description:
+  - Hands the auth values of the owner and endorsement hierarchies from the site's vaulted host variables to the
+    machine, which holds them in a root-only file on tmpfs for its own programs (modules, key service, witness,
+    re-attestation), and forgets them at the next reboot.
+  - The values are read and sealed on the machine that runs the playbook, to a key that the machine made for this run.
+    They are in no argument, environment, file on a disk, log or result. The machine tries them on its TPM before it
+    holds them.
+  - A site that sets neither variable is not asked anything, and nothing changes.
+  - Fails with C(TPM_HIERARCHY_AUTH) where the TPM refuses a value, C(OPTION_INVALID) for one that cannot be one,
+    C(NOT_TMPFS), C(SWAP_ACTIVE), C(ANSWER_UNKNOWN), C(SEAL_UNOPENABLE), or as every module that speaks to a TPM.
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+options:
+  state:
+    description: Whether the machine holds the values; V(absent) makes it forget them.
+    type: str
+    choices: [present, absent]
+    default: present
+  owner_variable:
+    description: Name of the variable with the auth value of the owner hierarchy, as text or as V(hex:…).
+    type: str
+    default: attested_tpm_owner_auth
+  endorsement_variable:
+    description: Name of the variable with the auth value of the endorsement hierarchy, as text or as V(hex:…).
+    type: str
+    default: attested_tpm_endorsement_auth
+  handle:
+    description: Which offered key O(sealed) is for; the action sets it.
+    type: str
+  sealed:
+    description: The sealed values, base64; the action sets it. Without it the machine offers a key.
+    type: str
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+  - attested.kubernetes.tpm
+  - attested.kubernetes.tpm.timeout
+attributes:
+  check_mode:
+    support: partial
+    details: Says which hierarchies would be given a value that the machine does not hold; values are not compared.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Hand over what the site's host variables say
+  attested.kubernetes.tpm_authorization:
+
+- name: The same with variables of other names
+  attested.kubernetes.tpm_authorization:
+    owner_variable: vault_tpm_owner
+    endorsement_variable: vault_tpm_endorsement
+
+- name: Make the machine forget them
+  attested.kubernetes.tpm_authorization:
+    state: absent
+"""
+
+RETURN = r"""
+held:
+  description: The hierarchies of which the machine holds a value.
+  returned: success
+  type: list
+  elements: str
+  sample: [endorsement, owner]
+demanded:
+  description: The hierarchies that have a password.
+  returned: when the machine was asked
+  type: list
+  elements: str
+  sample: [endorsement]
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+    ArgumentSpec,
+    run_module,
+    tpm_spec,
+    tpm_timeout_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.authorization import (
+    run_tpm_authorization,
+)
+
+SPEC = ArgumentSpec(
+    options={
+        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        "owner_variable": {"type": "str", "default": "attested_tpm_owner_auth", "no_log": False},
+        "endorsement_variable": {"type": "str", "default": "attested_tpm_endorsement_auth", "no_log": False},
+        "handle": {"type": "str", "no_log": False},
+        "sealed": {"type": "str", "no_log": False},
+    }
+).merged(tpm_spec(), tpm_timeout_spec())
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_tpm_authorization, libraries=("cryptography",))
+
+
+if __name__ == "__main__":
+    main()
