@@ -338,6 +338,12 @@ class Reason(Enum):
         "Evidence in Constellation's form is believed only where the policy says so.",
         "Set insecure_constellation_peer for this one machine if it must be; its evidence is bound to no TPM and no connection.",
     )
+    CONSTELLATION_VERIFY_OFF = _row(
+        Coarse.REFUSED,
+        "This node does not answer in Constellation's form: what it would say is bound to no connection.",
+        "Ask its verification service (verify), or set attested_insecure_constellation_verify for the node.",
+        "ansible-playbook attested.kubernetes.verify",
+    )
     CONTROL_PLANE_JOIN_UNSUPPORTED = _row(
         Coarse.REFUSED,
         "A further control plane cannot join by ticket yet.",

@@ -110,6 +110,7 @@ class NodeBed:
     directory: Path
     stream: io.StringIO
     health: Health
+    constellation_port: int | None = None
 
     @property
     def endpoint(self) -> str:
@@ -127,13 +128,23 @@ class NodeBed:
 
 @asynccontextmanager
 async def running_node(
-    attester: Callable[[], AbstractContextManager[Attester]], facts: Callable[[], Facts], **settings: Any
+    attester: Callable[[], AbstractContextManager[Attester]],
+    facts: Callable[[], Facts],
+    *,
+    witness_permits: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[NodeBed]:
-    """Run witness and verification service, joined by their real unix socket, until the block ends."""
+    """Run witness and verification service, joined by their real unix socket, until the block ends.
+
+    ``witness_permits``: the witness answers in Constellation's form, too.
+    """
     with tempfile.TemporaryDirectory(prefix="vb-") as name:
         directory, stream = Path(name), io.StringIO()
         log = Log(stream, as_json=True, clock=SystemClock())
-        witness = WitnessService(Witness(attester=attester, facts=facts, clock=SystemClock()), log=log)
+        made = Witness(
+            attester=attester, facts=facts, clock=SystemClock(), insecure_constellation_verify=witness_permits
+        )
+        witness = WitnessService(made, log=log)
         socket = SocketServer(
             directory / "witness.sock",
             handler=witness.handle,
@@ -153,7 +164,8 @@ async def running_node(
         front = Front(config, witness=AsyncWitness(config.witness_socket), health=health, log=log, clock=SystemClock())
         await socket.start()
         try:
-            yield NodeBed(await front.start(), directory, stream, health)
+            port = await front.start()
+            yield NodeBed(port, directory, stream, health, front.constellation_port)
         finally:
             await front.stop()
             await socket.stop()

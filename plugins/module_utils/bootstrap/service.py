@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`attested-witness`: answers for this machine over one unix socket, with its TPM and the logs of its boot.
 
-It has no network listener. The verification service, which has, asks it two questions; nothing else can be had here.
+It has no network listener. The verification service, which has, asks it two questions, and a third one where that is
+permitted; nothing else can be had here.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class WitnessService:
             request = parse(WITNESS_REQUEST, data, limit=MAX_QUESTION_BYTES)
             if request.WhichOneof("question") == "identify":
                 return bytes(self._witness.answer(request).SerializeToString())
-            with self._log.request("witness_testify", correlation_id=request.correlation_id):
+            event = "witness_testify" if request.WhichOneof("question") == "testify" else "witness_document"
+            with self._log.request(event, correlation_id=request.correlation_id):
                 return bytes(self._witness.answer(request).SerializeToString())
         except AttestedError as error:
             return refusal_answer(error)
@@ -86,11 +88,18 @@ class WitnessService:
         self._worker.shutdown(wait=False, cancel_futures=True)
 
 
-async def serve(config: str | Path, socket: Path, user: str, *, log: Log) -> None:
+async def serve(
+    config: str | Path, socket: Path, user: str, *, log: Log, insecure_constellation_verify: bool = False
+) -> None:
     """Serve until SIGTERM; raises CONFIG_INVALID, NODE_CONFIG_MALFORMED and FILE_UNUSABLE before it listens."""
     entry = _user(user)
     load_node_config(config)
-    witness = Witness(attester=partial(attester_of, config), facts=partial(facts_of, config), clock=SystemClock())
+    witness = Witness(
+        attester=partial(attester_of, config),
+        facts=partial(facts_of, config),
+        clock=SystemClock(),
+        insecure_constellation_verify=insecure_constellation_verify,
+    )
     service = WitnessService(witness, log=log)
     server = SocketServer(
         socket,
@@ -126,9 +135,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     parser.add_argument("--socket", default=WITNESS_SOCKET, type=Path, metavar="PATH", help="(default: %(default)s)")
     parser.add_argument("--user", default=USER, help="who may ask beside root (default: %(default)s)")
+    parser.add_argument(
+        "--insecure-constellation-verify",
+        action="store_true",
+        help="also answer in Constellation's form, by evidence that is bound to no connection",
+    )
     options = parser.parse_args(argv)
+    permitted = options.insecure_constellation_verify
     try:
-        asyncio.run(serve(options.config, options.socket, options.user, log=open_log()))
+        asyncio.run(
+            serve(
+                options.config,
+                options.socket,
+                options.user,
+                log=open_log(),
+                insecure_constellation_verify=permitted,
+            )
+        )
     except AttestedError as error:
         sys.stderr.write(f"attested-witness: {error}\n")
         return 1

@@ -21,6 +21,8 @@ from ..proto import message_class, method_path, parse
 
 IDENTIFY = method_path("attested.v1.Verification", "Identify")
 TESTIFY = method_path("attested.v1.Verification", "Testify")
+GET_ATTESTATION = method_path("verify.API", "GetAttestation")
+"""What Constellation's program calls, in plain text."""
 
 MAX_REQUEST_BYTES = 4096
 """A challenge with an RSA-2048 credential has 0.5 KB."""

@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,13 @@ from ..atls.certificate import make_bare_certificate, new_key, spki_sha256
 from ..atls.limits import source_of
 from ..atls.service import ClaimsInterceptor, Limits, Listener, Registry, ServerCredentials, claims
 from ..errors import AttestedError, Refusal
-from ..proto import parse
+from ..proto import message_class, parse
 from ..reasons import Reason
 from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, load_config, open_log, wait_for_stop
-from ..system import SystemClock, TokenBuckets, release
-from .exchange import IDENTIFY, MAX_REQUEST_BYTES, TESTIFY
+from ..system import SystemClock, SystemRandom, TokenBuckets, release
+from .exchange import GET_ATTESTATION, IDENTIFY, MAX_REQUEST_BYTES, TESTIFY
+from .plain import PlainRelay
+from .witness import require_nonce
 from .witness_client import WITNESS_SOCKET, AsyncWitness
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from ..system import Clock
 
     class WitnessPort(Protocol):
-        """The two questions, asked of the witness."""
+        """The questions, asked of the witness."""
 
         async def identity(self, *, correlation_id: str) -> bytes:
             """Return the serialised `ChallengeRequest`."""
@@ -46,8 +48,14 @@ if TYPE_CHECKING:
         ) -> bytes:
             """Return the serialised `Testimony`."""
 
+        async def document(self, nonce: bytes, *, correlation_id: str) -> bytes:
+            """Return a document in Constellation's form."""
+
 
 CONFIG = "/etc/attested/verification-service.yml"
+
+MAX_PLAIN_BYTES = 512
+"""A nonce has 32 bytes."""
 
 _LISTENER = "listener"
 _WITNESS = "witness"
@@ -63,6 +71,8 @@ class VerificationServiceConfig:
 
     ``questions_per_second`` and ``question_burst`` bound what one address may ask, ``quotes_per_second`` and
     ``quote_burst`` what all together may ask of the TPM; ``waiting`` callers may stand in line for it.
+    ``insecure_constellation_verify_port``: where Constellation's program is answered in plain text, by evidence that is
+    bound to no connection; None: nowhere.
     """
 
     listen_address: str = "0.0.0.0"  # noqa: S104 - anybody may ask; the answer is public and bound to who asked
@@ -74,6 +84,7 @@ class VerificationServiceConfig:
     quotes_per_second: float = 2.0
     quote_burst: int = 16
     waiting: int = 8
+    insecure_constellation_verify_port: int | None = None
 
 
 LIMITS = Limits(
@@ -87,6 +98,15 @@ LIMITS = Limits(
 """Connections: an admin opens one to each node, a monitor a few; a node does not serve a fleet."""
 
 CALLS = ServerLimits(message_bytes=MAX_REQUEST_BYTES, calls=32, idle_seconds=15.0)
+
+
+PLAIN_LIMITS = Limits(served=16, served_per_source=4, served_patience_seconds=10.0, served_seconds=30.0)
+"""Connections in plain text: people's programs ask once and go."""
+
+PLAIN_CALLS = ServerLimits(message_bytes=MAX_PLAIN_BYTES, metadata_bytes=1 << 12, calls=8, idle_seconds=10.0)
+
+_PLAIN_SHARE = 4
+"""What is bound to no connection gets this part of the quotes that others may ask for, and takes none of theirs."""
 
 
 class Gate:
@@ -153,6 +173,73 @@ class Desk:
             )
 
 
+class PlainDesk:
+    """The one call of Constellation's program: a document over its nonce."""
+
+    def __init__(self, witness: WitnessPort, gate: Gate) -> None:
+        """Ask ``witness`` as often as ``gate`` allows."""
+        self._witness = witness
+        self._gate = gate
+
+    async def get_attestation(self, request: bytes, call: Call) -> bytes:
+        """Answer `verify.API/GetAttestation`; raises MESSAGE_..., BINDING_MALFORMED, VERIFICATION_..."""
+        source = _source(call)
+        call.line.set(warning="insecure_constellation_verify")
+        nonce = parse("verify.GetAttestationRequest", request, limit=MAX_PLAIN_BYTES).nonce
+        require_nonce(nonce)
+        with self._gate.quote(source):
+            document = await self._witness.document(nonce, correlation_id=call.correlation_id)
+        answer = message_class("verify.GetAttestationResponse")(attestation=document)
+        return bytes(answer.SerializeToString())
+
+
+class PlainFront:
+    """The listener for Constellation's program, and a service of its own behind it, which has no other call."""
+
+    def __init__(self, config: VerificationServiceConfig, *, witness: WitnessPort, log: Log, clock: Clock) -> None:
+        """Make both; nothing listens yet."""
+        share = replace(
+            config,
+            quotes_per_second=config.quotes_per_second / _PLAIN_SHARE,
+            quote_burst=max(1, config.quote_burst // _PLAIN_SHARE),
+            waiting=max(1, config.waiting // _PLAIN_SHARE),
+        )
+        registry, backend = Registry(), config.runtime_directory / "constellation.sock"
+        desk = PlainDesk(witness, Gate(share, clock=clock))
+        self._config = config
+        self._log = log
+        self._server = UnixServer(
+            socket_path=backend,
+            handlers={GET_ATTESTATION: desk.get_attestation},
+            log=log,
+            interceptors=(ClaimsInterceptor(registry),),
+            limits=PLAIN_CALLS,
+        )
+        self._relay = PlainRelay(
+            backend_socket=backend,
+            registry=registry,
+            limits=PLAIN_LIMITS,
+            observer=log,
+            runtime_directory=config.runtime_directory,
+            clock=clock,
+            random=SystemRandom(),
+        )
+
+    async def start(self, port: int) -> int:
+        """Listen and return the port; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
+        await self._server.start()
+        bound = await self._relay.start(self._config.listen_address, port)
+        self._log.event(
+            "insecure_constellation_verify", port=bound, warning="evidence without a binding to a connection"
+        )
+        return bound
+
+    async def stop(self) -> None:
+        """Take no more callers, let running ones end."""
+        await self._relay.stop(grace_seconds=_GRACE_SECONDS)
+        await self._server.stop()
+
+
 class Front:
     """The network side: TLS, the counting, the two calls; with a key of its own that lives as long as it does."""
 
@@ -165,6 +252,8 @@ class Front:
         desk = Desk(witness, Gate(config, clock=clock), spki_sha256=spki_sha256(key.public_key()))
         backend = config.runtime_directory / "service.sock"
         self._config = config
+        self._plain = PlainFront(config, witness=witness, log=log, clock=clock)
+        self.constellation_port: int | None = None
         self._server = UnixServer(
             socket_path=backend,
             handlers={HEALTH_METHOD: health.handle, IDENTIFY: desk.identify, TESTIFY: desk.testify},
@@ -184,10 +273,15 @@ class Front:
     async def start(self) -> int:
         """Listen and return the port; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
         await self._server.start()
+        wanted = self._config.insecure_constellation_verify_port
+        if wanted is not None:
+            self.constellation_port = await self._plain.start(wanted)
         return await self._listener.start(self._config.listen_address, self._config.listen_port)
 
     async def stop(self) -> None:
         """Take no more callers, let running ones end."""
+        if self.constellation_port is not None:
+            await self._plain.stop()
         await self._listener.stop(grace_seconds=_GRACE_SECONDS)
         await self._server.stop()
 

@@ -4,23 +4,32 @@
 """The node's word about itself: who it is, and evidence over somebody's challenge, for the purpose `verify` alone.
 
 Whoever may ask the TPM for any quote may pass for the machine. So the process that speaks to the network has no TPM: it
-asks the witness, which answers these two questions and no others (docs/adr/0012).
+asks the witness, which answers these two questions and no others (docs/adr/0012). A third one, for a document in
+Constellation's form, is answered only where the node's administrator permits it by name (docs/adr/0019).
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..attestation import BindingContext, Challenge, ChallengeRequest, Purpose, answer
+from ..attestation import (
+    BindingContext,
+    Challenge,
+    ChallengeRequest,
+    Purpose,
+    answer,
+    issue_constellation_document,
+)
 from ..errors import Refusal
 from ..proto import message_class
 from ..reasons import Reason
 from .exchange import Testimony, exchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from ..attestation import EventLogs
@@ -31,6 +40,9 @@ WITNESS_REQUEST = "attested.v1.WitnessRequest"
 WITNESS_RESPONSE = "attested.v1.WitnessResponse"
 
 MAX_QUESTION_BYTES = 8192
+
+MAX_NONCE_BYTES = 64
+"""Of Constellation's question; its program sends 32."""
 
 _CHANNEL_BYTES = 32
 
@@ -44,7 +56,7 @@ class Facts:
 
 
 class Witness:
-    """Answers the two questions with this machine's TPM, one at a time and at most half of the time.
+    """Answers the questions with this machine's TPM, one at a time and at most half of the time.
 
     After each quote the TPM rests for as long as it took, so that strangers cannot keep the machine's own business
     (joining, unlocking) from it. Identity is read from the TPM once.
@@ -56,11 +68,13 @@ class Witness:
         attester: Callable[[], AbstractContextManager[Attester]],
         facts: Callable[[], Facts],
         clock: Clock,
+        insecure_constellation_verify: bool = False,
     ) -> None:
         """Open the TPM by ``attester`` for each answer, and take ``facts`` as they are then."""
         self._attester = attester
         self._facts = facts
         self._clock = clock
+        self._insecure_constellation_verify = insecure_constellation_verify
         self._turn = threading.Lock()
         self._identity = b""
         self._rested_at = 0.0
@@ -74,8 +88,10 @@ class Witness:
         elif kind == "testify":
             call = request.testify
             response.testimony = self.testimony(call.challenge, exporter=call.exporter, spki_sha256=call.spki_sha256)
+        elif kind == "constellation":
+            response.document = self.document(request.constellation.nonce)
         else:
-            raise Refusal("expected one of the two questions, got another", reason=Reason.MESSAGE_MALFORMED)
+            raise Refusal("expected one of the three questions, got another", reason=Reason.MESSAGE_MALFORMED)
         return response
 
     def identity(self) -> bytes:
@@ -109,18 +125,44 @@ class Witness:
             exporter=exporter,
             spki_sha256=spki_sha256,
         )
+        with self._resting(), self._attester() as one:
+            given = answer(one.tpm, parsed, context, ek=one.ek, ak=one.ak, logs=facts.logs)
+        return Testimony(bound=given.bound, event_logs=logs, exporter=exporter, spki_sha256=spki_sha256).to_bytes()
+
+    def document(self, nonce: bytes) -> bytes:
+        """Return a document in Constellation's form over the caller's nonce and its constant user data.
+
+        It is bound to no channel: whoever sees the answer can pass it on. No nonce gives a quote that counts elsewhere:
+        all of ours are over digests of longer, labelled texts. Raises `Refusal` CONSTELLATION_VERIFY_OFF,
+        BINDING_MALFORMED, and `TpmError`.
+        """
+        if not self._insecure_constellation_verify:
+            raise Refusal(
+                "expected a node that answers in Constellation's form, this one does not",
+                reason=Reason.CONSTELLATION_VERIFY_OFF,
+            )
+        require_nonce(nonce)
+        with self._resting(), self._attester() as one:
+            return issue_constellation_document(one.tpm, one.ak, nonce=nonce)
+
+    @contextmanager
+    def _resting(self) -> Iterator[None]:
+        """Hold the turn; before it the TPM rests for as long as it worked the last time."""
         with self._turn:
-            self._rest()
+            pause = self._rested_at - self._clock.monotonic()
+            if pause > 0:
+                self._clock.sleep(pause)
             begun = self._clock.monotonic()
             try:
-                with self._attester() as one:
-                    given = answer(one.tpm, parsed, context, ek=one.ek, ak=one.ak, logs=facts.logs)
+                yield
             finally:
                 ended = self._clock.monotonic()
                 self._rested_at = 2 * ended - begun
-        return Testimony(bound=given.bound, event_logs=logs, exporter=exporter, spki_sha256=spki_sha256).to_bytes()
 
-    def _rest(self) -> None:
-        pause = self._rested_at - self._clock.monotonic()
-        if pause > 0:
-            self._clock.sleep(pause)
+
+def require_nonce(nonce: bytes) -> None:
+    """Raise `Refusal` BINDING_MALFORMED unless a document may be over ``nonce``: neither empty nor too long."""
+    if not 1 <= len(nonce) <= MAX_NONCE_BYTES:
+        raise Refusal(
+            f"expected a nonce of 1 to {MAX_NONCE_BYTES} bytes, got {len(nonce)}", reason=Reason.BINDING_MALFORMED
+        )

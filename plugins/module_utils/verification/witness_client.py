@@ -45,6 +45,12 @@ class AsyncWitness:
         message.testify.spki_sha256 = spki_sha256
         return bytes((await self._ask(message)).testimony)
 
+    async def document(self, nonce: bytes, *, correlation_id: str) -> bytes:
+        """Return a document in Constellation's form over ``nonce``."""
+        message = message_class(WITNESS_REQUEST)(correlation_id=correlation_id)
+        message.constellation.nonce = nonce
+        return bytes((await self._ask(message)).document)
+
     async def _ask(self, message: Any) -> Any:
         try:
             async with asyncio.timeout(self._timeout_seconds):

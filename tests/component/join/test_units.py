@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -28,15 +29,23 @@ VALUES = {
     "verification_service_tcti": "device:/dev/tpmrm0",
     "verification_service_user": "nobody",
     "verification_service_venv": "/usr",
+    "verification_service_insecure_constellation_verify": False,
+    "verification_service_insecure_constellation_verify_port": 9093,
 }
+
+
+def text_of(role: str, template: str, **changes: object) -> str:
+    """Return a file as the role writes it."""
+    text = (ROLES / role / "templates" / f"{template}.j2").read_text(encoding="utf-8")
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+    environment.filters |= {"bool": bool, "to_json": json.dumps}
+    return environment.from_string(text).render({**VALUES, **changes})
 
 
 def rendered(role: str, unit: str, directory: Path) -> Path:
     """Write the unit as the role does, with a program that is there."""
-    text = (ROLES / role / "templates" / f"{unit}.j2").read_text(encoding="utf-8")
-    template = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False).from_string(text)
     path = directory / unit
-    path.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", template.render(VALUES), flags=re.MULTILINE))
+    path.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text_of(role, unit), flags=re.MULTILINE))
     return path
 
 
@@ -92,3 +101,22 @@ def test_systemd_understands_every_line(analyze: str, tmp_path: Path, role: str,
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert "Unknown key" not in done.stderr
     assert "Failed to parse" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("template", "mark"),
+    [
+        pytest.param("attested-verification-service.service", "tcp:9093", id="the network side's ports"),
+        pytest.param("attested-witness.service", "--insecure-constellation-verify", id="what the witness permits"),
+        pytest.param("verification-service.yml", "insecure_constellation_verify_port: 9093", id="the configuration"),
+    ],
+)
+def test_constellations_question_is_answered_only_where_a_role_is_told_to(template: str, mark: str) -> None:
+    more = {
+        "verification_service_listen_address": "0.0.0.0",
+        "verification_service_questions_per_second": 1.0,
+        "verification_service_question_burst": 16,
+    }
+    on = {"verification_service_insecure_constellation_verify": True}
+    assert mark not in text_of("verification_service", template, **more)
+    assert mark in text_of("verification_service", template, **more, **on)

@@ -128,3 +128,30 @@ def test_there_is_no_third_question(node: SoftNode) -> None:
     with pytest.raises(AttestedError) as caught:
         node.witness().answer(message_class("attested.v1.WitnessRequest")())
     assert caught.value.code == "MESSAGE_MALFORMED"
+
+
+@pytest.mark.parametrize(
+    ("permitted", "nonce", "code"),
+    [
+        pytest.param(False, b"n" * 32, "CONSTELLATION_VERIFY_OFF", id="nobody permitted it"),
+        pytest.param(True, b"", "BINDING_MALFORMED", id="no nonce"),
+        pytest.param(True, b"n" * 65, "BINDING_MALFORMED", id="a nonce that is too long"),
+    ],
+)
+def test_a_document_in_another_form_is_refused(node: SoftNode, permitted: bool, nonce: bytes, code: str) -> None:
+    tpm = SlowTpm(node, SteppingClock())
+    witness = node.witness(attester=tpm, insecure_constellation_verify=permitted)
+    request = message_class("attested.v1.WitnessRequest")()
+    request.constellation.nonce = nonce
+    with pytest.raises(AttestedError) as caught:
+        witness.answer(request)
+    assert (caught.value.code, tpm.opened) == (code, 0)
+
+
+def test_documents_in_another_form_leave_the_tpm_its_rest_too(node: SoftNode) -> None:
+    clock = SteppingClock()
+    tpm = SlowTpm(node, clock)
+    witness = node.witness(attester=tpm, clock=clock, insecure_constellation_verify=True)
+    for _unused in range(3):
+        witness.document(b"n" * 32)
+    assert tpm.begun_at == pytest.approx([0.0, 1.4, 2.8])
