@@ -54,7 +54,8 @@ def run_target(target: str, *, slice_of: int, seed: str, on_api_bed: bool) -> li
         report = Path(scratch) / "report.json"
         argv = [sys.executable, "-m", "pytest", "-q", "-p", f"{PACKAGE}.forks", "-p", "no:cacheprovider"]
         argv += ["--mutate", target, "--slice", str(slice_of), "--seed", seed, "--report", str(report)]
-        done = subprocess.run([*argv, *TARGETS[target]], cwd=ROOT, check=False)
+        environ = {**os.environ, "TMPDIR": scratch}  # a fork ends without clean-up, so what it leaves goes with this
+        done = subprocess.run([*argv, *TARGETS[target]], cwd=ROOT, env=environ, check=False)
         if not report.exists():
             raise SystemExit(f"{target}: its tests did not pass unchanged (pytest ended with {done.returncode})")
         found = [Outcome(target=target, **entry) for entry in json.loads(report.read_text())]
