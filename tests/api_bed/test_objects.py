@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from cryptography.x509.oid import NameOID
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
+RIGHTS = Path(__file__).parents[2] / "roles" / "key_service" / "files"
 KIND = "nodeidentities.attested-kubernetes.dev"
 
 
@@ -135,6 +137,8 @@ ALLOWED = {
     ("get", "nodes"),
     ("list", "nodes"),
     ("watch", "nodes"),
+    ("patch", "nodes"),  # one taint and one condition: test_standing.py
+    ("patch", "nodes/status"),
 }
 ASKED = [
     (verb, resource)
@@ -165,6 +169,13 @@ def test_the_key_services_user_has_exactly_its_verbs(api: ApiBed) -> None:
     answers = api.kubectl(*words, stdin=text).split()
     granted = {asked for asked, answer in zip(ASKED, answers, strict=True) if answer == "true"}
     assert granted == ALLOWED
+
+
+def test_what_init_applied_shows_no_difference_when_it_is_applied_again(api: ApiBed) -> None:
+    """As the module cluster_objects asks before it applies; a difference here would be a change at each run."""
+    for name in ("rbac.yml", "admission.yml"):
+        words = ("diff", "--server-side", "--field-manager=attested-site", "-f", str(RIGHTS / name))
+        assert api.kubectl(*words) == ""
 
 
 def _review(verb: str, text: str) -> dict[str, Any]:

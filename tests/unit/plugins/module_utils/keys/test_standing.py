@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.config import KeyServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.standing import EVIDENCE_REFUSED, RefusalKeeper
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller import Teller
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import LivePolicy, StatusWriter
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
@@ -110,6 +112,45 @@ def test_what_cannot_be_written_is_told_and_changes_no_answer() -> None:
     kept.gateway.before_write = lambda: kept.gateway.apply(_other_spec())
     kept.note(Reason.PCR_MISMATCH)
     assert kept.lost == [(EK, "API_CONFLICT")]
+
+
+class Attempts:
+    """Takes refusals for people."""
+
+    def note(self, attempt: Any) -> None:
+        """Take one."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "held"),
+    [
+        pytest.param({"ek": EK, "proven": "yes"}, True, id="a machine that proved its key"),
+        pytest.param({"ek": EK}, False, id="somebody who names its key"),
+        pytest.param({}, False, id="somebody who names nothing"),
+    ],
+)
+def test_a_refusal_is_held_against_who_proved_the_key(fields: dict[str, str], held: bool) -> None:
+    kept = Kept()
+    Teller(Attempts(), keeper=kept.keeper).tell(Refusal("x", reason=Reason.PCR_MISMATCH), fields, now=NOW)
+    assert ("lastRefusal" in kept.gateway.status(NAME)) is held
+
+
+@pytest.mark.parametrize(
+    ("seconds", "grace"),
+    [
+        pytest.param(None, dt.timedelta(minutes=90), id="half of the period"),
+        pytest.param(0, dt.timedelta(0), id="none"),
+    ],
+)
+def test_how_long_nobody_becomes_overdue_after_a_start(seconds: int | None, grace: dt.timedelta) -> None:
+    config = KeyServiceConfig(
+        node_name="cp-1",
+        api_server="https://x:6443",
+        api_endpoint="x:6443",
+        kubernetes_version="1.35.4",
+        reattest_grace_seconds=seconds,
+    )
+    assert (config.overdue_after, config.grace) == (dt.timedelta(hours=3), grace)
 
 
 def _other_spec() -> dict[str, Any]:
