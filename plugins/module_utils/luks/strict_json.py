@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import DiskError
 from ..reasons import Reason
+from ..system import unique_members
 
 MAX_DEPTH = 8
 """Objects and lists in one another; cryptsetup's own headers have four."""
@@ -36,7 +37,7 @@ def load_json(text: bytes) -> dict[str, Any]:
     _require_shallow(plain)
     try:
         value = json.loads(  # 2
-            plain, object_pairs_hook=_object, parse_int=_integer, parse_float=_refuse, parse_constant=_refuse
+            plain, object_pairs_hook=unique_members, parse_int=_integer, parse_float=_refuse, parse_constant=_refuse
         )
     except (ValueError, RecursionError) as error:
         raise _malformed(str(error)) from error
@@ -54,13 +55,6 @@ def _require_shallow(text: str) -> None:
                 raise _malformed(f"expected at most {MAX_DEPTH} levels")
         elif letter in "]}":
             depth -= 1
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return members
 
 
 def _integer(digits: str) -> int:

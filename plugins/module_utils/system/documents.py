@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""YAML that others wrote: plain data only, bounded before it is read, with one kind of error.
+"""YAML and JSON that others wrote: plain data only, bounded before it is read, with one kind of error.
 
 PyYAML trusts its input more than we do: an alias lets a small text unfold into a large one, the last of two equal keys
 wins, thirty thousand brackets cost it half a minute, a tag chooses a type, and a long number cannot be printed.
@@ -60,6 +60,14 @@ def load_documents(text: str) -> list[Any]:
         return [document for document in yaml.load_all(text, Loader=_PlainLoader) if document is not None]
     except (yaml.YAMLError, RecursionError, OverflowError) as error:
         raise ValueError(" ".join(str(error).split())) from error
+
+
+def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object, as ``object_pairs_hook`` of `json.loads`; raises `ValueError` for a twin."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member stands twice in one object")
+    return members
 
 
 def _require_shallow(text: str) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Refusal
 from ...reasons import Reason
+from ...system import unique_members
 from ...tpm import DIGEST_SIZES, PCR_COUNT
 
 if TYPE_CHECKING:
@@ -186,16 +187,9 @@ def _parse_quote(value: object) -> BankQuote:
 
 def _json(data: bytes) -> object:
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(data.decode("utf-8"), object_pairs_hook=unique_members, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise malformed("an attestation document in JSON", "something else") from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name twice in one object")
-    return found
 
 
 def _no_constant(name: str) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ...system import unique_members
 from ...tpm import ALG_SHA1, ALG_SHA256, ALG_SHA384, ALG_SHA512
 from .types import REGISTERS, UserspaceRecord, malformed, require_size
 
@@ -49,19 +50,12 @@ def parse_records(data: bytes, log: str) -> tuple[UserspaceRecord, ...]:
 
 def _document(part: bytes, log: str) -> dict[str, Any]:
     try:
-        document = json.loads(part.decode(), object_pairs_hook=_unique)
+        document = json.loads(part.decode(), object_pairs_hook=unique_members)
     except (ValueError, RecursionError) as error:
         raise malformed(log, "a JSON record", repr(part[:32])) from error
     if not isinstance(document, dict):
         raise malformed(log, "a JSON object", type(document).__name__)
     return document
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a member occurs twice")
-    return members
 
 
 def _record(document: dict[str, Any], log: str) -> UserspaceRecord:

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import load_documents
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import load_documents, unique_members
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{one}: &{one} [{','.join([f'*{before}'] * 9)}]\n" for before, one in zip("abcde", "bcdef", strict=True)
@@ -38,3 +40,10 @@ def test_plain_data_is_read() -> None:
 def test_everything_else_is_one_error(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         load_documents(text)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"a": 1, "c": 2, "a": 3}]}'])
+def test_json_with_a_member_twice_is_refused_at_any_depth(text: str) -> None:
+    assert json.loads('{"b": [{"a": 1, "c": {"a": 2}}]}', object_pairs_hook=unique_members)["b"][0]["c"] == {"a": 2}
+    with pytest.raises(ValueError, match="twice"):
+        json.loads(text, object_pairs_hook=unique_members)
