@@ -320,11 +320,8 @@ class Tpm(Connection):
             try:
                 self._policy_secret(session, hierarchy)
             except ResponseError as error:
-                raise TpmError(
-                    f"expected the password of the {_HIERARCHY_FLAGS[hierarchy][1]} hierarchy, the TPM refuses the one "
-                    f"that was given: {error.message}",
-                    reason=Reason.TPM_HIERARCHY_AUTH,
-                ) from error  # pylint: disable=bad-exception-cause
+                name = _HIERARCHY_FLAGS[hierarchy][1]
+                raise _password_refused(name, error) from error  # pylint: disable=bad-exception-cause
 
     def _policy_secret(self, session: Session, hierarchy: int) -> None:
         """Satisfy the policy of the EK templates: whoever may use the endorsement hierarchy."""
@@ -334,6 +331,13 @@ class Tpm(Connection):
         with self.authorized(hierarchy) as authorization:
             command = Command(code=c.CC_POLICY_SECRET, handles=handles, parameters=parameters, auths=(authorization,))
             self.execute(command)
+
+
+def _password_refused(hierarchy: str, error: ResponseError) -> TpmError:
+    return TpmError(
+        f"expected the password of the {hierarchy} hierarchy, the TPM refuses the one that was given: {error.message}",
+        reason=Reason.TPM_HIERARCHY_AUTH,
+    )
 
 
 def _credential_refused(error: ResponseError) -> TpmError:
