@@ -148,17 +148,31 @@ def _problems_of(threat: Threat, path: Path) -> list[str]:
         wrong.append(f"{path.name}: expected a bed of {sorted(BEDS)}, got {threat.bed}")
     text = path.read_text(encoding="utf-8")
     for check, code in threat.stops:
-        wrong += [f"{path.name}: {problem}" for problem in (_problem_of_check(check),) if problem]
+        wrong += [f"{path.name}: {problem}" for problem in (_problem_of_check(check, code),) if problem]
         if code and text.count(f'"{code}"') < 2:
             wrong.append(f"{path.name}: expected a test that asserts {code}")
     return wrong
 
 
-def _problem_of_check(check: str) -> str:
+def _problem_of_check(check: str, code: str) -> str:
     name, _step, number = check.partition(" step ")
     path = next((base / name for base in (UTILS, ROOT) if (base / name).is_file()), None)
     if path is None:
         return f"{check}: expected a file that is there"
-    if number and not re.search(rf"^\s+{number}\. ", path.read_text(encoding="utf-8"), re.MULTILINE):
+    steps = _steps(path.read_text(encoding="utf-8"), number) if number else []
+    if number and not steps:
         return f"{check}: expected a step of that number in the docstrings of {name}"
+    if steps and not any(_names(step, code) for step in steps):
+        return f"{check}: expected a step that refuses with {code}"
     return ""
+
+
+def _steps(text: str, number: str) -> list[str]:
+    """Return the steps of that number in the docstrings of ``text``, each up to the next one or an empty line."""
+    return re.findall(rf"^\s+{number}\. .*?(?=^\s+\d+\. |^\s*$)", text, re.MULTILINE | re.DOTALL)
+
+
+def _names(step: str, code: str) -> bool:
+    """Say whether a step names ``code``, or its family as in ``IDENTITY_...``."""
+    families = re.findall(r"([A-Z_]+_)\.\.\.", step)
+    return code in step or any(code.startswith(family) for family in families)
