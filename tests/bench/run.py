@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run every benchmark beside this file, one after the other, and close with one table of all their figures.
 
-Nothing fails because it took long; a benchmark that could not run to its end makes the exit code 1.
-Usage: python tests/bench/run.py [NAME ...]      (`make bench`)
+Nothing fails because it took long: what is over its budget is named in the last line, since a machine that others use
+as well says nothing by an exit code. A benchmark that could not run to its end makes it 1, and so does one that found
+something wrong. A part of a benchmark that has parts is NAME.PART.
+Usage: python tests/bench/run.py [NAME[.PART] ...]      (`make bench`; for example: run.py under_fire.herd)
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def run(name: str, reported: Path) -> bool:
     print(f"\n=== {name}", flush=True)
     begun = time.monotonic()
     environment = {**os.environ, REPORT: str(reported)}
-    done = subprocess.run([sys.executable, str(HERE / f"{name}.py")], env=environment, check=False)
+    benchmark, _dot, part = name.partition(".")
+    words = [sys.executable, str(HERE / f"{benchmark}.py"), *(["--only", part] if part else [])]
+    done = subprocess.run(words, env=environment, check=False)
     print(f"=== {name}: {time.monotonic() - begun:.0f} s, exit code {done.returncode}", flush=True)
     return done.returncode == 0
 
@@ -49,8 +53,11 @@ def main() -> int:
         failed = [name for name in names if not run(name, reported)]
         lines = reported.read_text(encoding="utf-8").splitlines()
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
-    print(f"\n{table([Figure(**json.loads(line)) for line in lines])}")
+    figures = [Figure(**json.loads(line)) for line in lines]
+    over = [one.name for one in figures if one.is_over]
+    print(f"\n{table(figures)}")
     print(f"{os.cpu_count()} processors, load {load}; failed: {', '.join(failed) or 'none'}")
+    print(f"over budget: {'; '.join(over) or 'none'}")
     return int(bool(failed))
 
 

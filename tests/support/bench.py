@@ -31,11 +31,17 @@ class Figure:
     baseline: float = 0
     budget: float = 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is a budget and the value is above it."""
+        return 0 < self.budget < self.value
+
     def row(self) -> tuple[str, ...]:
         """Return the cells of the table."""
         ratio = f"{self.value / self.baseline:.2f}" if self.baseline else "-"
         beside = f"{_short(self.baseline)} {self.baseline_name}" if self.baseline else "-"
-        return (self.name, f"{_short(self.value)} {self.unit}", _short(self.budget) or "-", ratio, beside)
+        budget = f"{_short(self.budget)}{' OVER' * self.is_over}" if self.budget else "-"
+        return (self.name, f"{_short(self.value)} {self.unit}", budget, ratio, beside)
 
 
 def _short(value: float) -> str:

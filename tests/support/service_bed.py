@@ -129,11 +129,18 @@ class ServiceBed:
         found = self.api.get(POLICY, "cluster")
         return {**found, "metadata": {"name": "cluster"}, "status": {}}
 
-    def sign(self, *, generation: int = 0, identities: Sequence[dict[str, Any]] = (), **changes: Any) -> dict[str, Any]:
-        """Apply a policy over the profile of the good boot; by default one generation higher than the API's."""
+    def sign(
+        self,
+        *,
+        generation: int = 0,
+        identities: Sequence[dict[str, Any]] = (),
+        others: Sequence[dict[str, Any]] = (),
+        **changes: Any,
+    ) -> dict[str, Any]:
+        """Apply a policy over the profile of the good boot and ``others``; by default one generation higher."""
         site = PolicySite(self.bundle.cluster_id)
         site.generation = generation - 1 if generation else self.policy()["spec"]["generation"]
-        signed = site.sign([render_profile(learned(boots.load(GOOD_BOOT))), *identities], **changes)
+        signed = site.sign([render_profile(learned(boots.load(GOOD_BOOT))), *others, *identities], **changes)
         self.api.apply(signed)
         return signed
 
