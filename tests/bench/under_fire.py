@@ -121,7 +121,10 @@ def p95(seconds: Iterable[float]) -> float:
 
 
 def fire(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
-    """Compare good joins on a quiet service and among a thousand strangers, in turn."""
+    """Compare good joins on a quiet service and among a thousand strangers, in turn; with the limits of production."""
+    bed.configure_join()
+    bed.kill("join")
+    bed.start_join_service()
     quiet: list[float] = []
     busy: list[float] = []
     for _unused in range(2):

@@ -264,16 +264,21 @@ class ServiceBed:
             tickets_per_second=1000.0,  # a test asks for the same machine again and again
             ticket_burst=1000,
         )
+        self.configure_join(connections_per_second=1000.0, connection_burst=1000)
+
+    def configure_join(self, **limits: float) -> None:
+        """Write the join service's configuration; what one address may do beside ``limits`` is never in the way."""
         self._configure(
             "join",
             listen_address="127.0.0.1",
             listen_port=self.port,
             key_service_socket=str(self.socket),
-            runtime_directory=str(runtime),
+            runtime_directory=str(self.directory / "join"),
             refusal_floor_seconds=0.05,
             metrics_port=self.metrics_port,
             challenges_per_second=1000.0,  # all machines of a test share one address
             challenge_burst=1000,
+            **limits,
         )
 
     def _configure(self, name: str, **entries: object) -> None:

@@ -25,9 +25,13 @@ class Limits:
     """
 
     unverified: int = 512
-    """Connections that have shown nothing yet; the oldest goes when one more comes."""
+    """Connections that have shown nothing yet; the oldest of the address with the most goes when one more comes."""
     unverified_per_source: int = 256
     """The same for one address; large, because a load balancer makes many machines look like one."""
+    arrivals_per_second: float = 20.0
+    """New connections of one address in the long run; one more is closed before anything is done for it."""
+    arrival_burst: int = 512
+    """The same at once: as many as there are places, so that a herd behind one address gets in."""
     served: int = 256
     """Connections that have shown evidence; one more is closed at once, unless an old one can go."""
     served_per_source: int = 128
@@ -87,11 +91,15 @@ class Unverified:
         return len(self._slots)
 
     def enter(self, source: str, give_up: Callable[[], None]) -> Slot:
-        """Take a slot; where there is none, the oldest (of this source, then of all) is given up for it."""
+        """Take a slot; where there is none, the oldest is given up for it: of this source, or of who holds the most.
+
+        Whoever floods pays himself: from an address that holds few, a handshake ends however many come meanwhile.
+        """
         if self._sources[source] >= self._limits.unverified_per_source:
             self._evict(next(slot for slot in self._slots if slot.source == source))
         elif len(self._slots) >= self._limits.unverified:
-            self._evict(next(iter(self._slots)))
+            most = max(self._sources.values())
+            self._evict(next(slot for slot in self._slots if self._sources[slot.source] == most))
         slot = Slot(source, give_up)
         self._slots[slot] = None
         self._sources[source] += 1

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttestedError, SystemFault, TransportError
+from ..errors import AttestedError, Refusal, SystemFault, TransportError
 from ..reasons import Reason
-from ..system import Clock, Random, SystemClock, SystemRandom
+from ..system import Clock, Random, SystemClock, SystemRandom, TokenBuckets
 from .certificate import make_certificate, new_key, open_certificate, spki_sha256
 from .claims import Claims, Registry
 from .context import ServerCredentials, server_context
@@ -101,6 +101,14 @@ class Listener:
         self._random = random or SystemRandom()
         self._unverified = Unverified(self._limits)
         self._served = Served(self._limits)
+        self._arrivals = TokenBuckets(
+            rate=self._limits.arrivals_per_second,
+            burst=self._limits.arrival_burst,
+            clock=self._clock,
+            reason=Reason.CONNECTION_LIMIT,
+            what="connections a second from one address",
+        )
+        self.turned_away = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._workers: ThreadPoolExecutor | None = None
@@ -174,6 +182,12 @@ class Listener:
     # ---- one connection
 
     def _accept(self, wire: Wire) -> None:
+        try:
+            self._arrivals.take(source_of(wire.remote[0]))
+        except Refusal:  # a flood: even a line of the log for each would cost more than it may
+            self.turned_away += 1
+            wire.abort()
+            return
         task = asyncio.get_running_loop().create_task(self._serve(wire))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

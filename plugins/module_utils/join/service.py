@@ -63,7 +63,8 @@ class JoinServiceConfig:
     """The configuration file; every entry has a default that fits a node.
 
     ``refusal_floor_seconds``: no refusal is answered earlier, so that its time tells nothing of its cause.
-    ``challenges_per_second`` and ``challenge_burst`` bound what one address may ask. At ``metrics_port`` of
+    ``challenges_per_second`` and ``challenge_burst`` bound what one address may ask, ``connections_per_second`` and
+    ``connection_burst`` how often it may come. At ``metrics_port`` of
     ``metrics_address`` are `/metrics` (of both services), `/healthz` and `/readyz`; 0: nowhere.
     """
 
@@ -74,6 +75,8 @@ class JoinServiceConfig:
     refusal_floor_seconds: float = 0.25
     challenges_per_second: float = 20.0
     challenge_burst: int = 128
+    connections_per_second: float = 20.0
+    connection_burst: int = 512
     metrics_address: str = "127.0.0.1"
     metrics_port: int = 0
 
@@ -190,7 +193,11 @@ def _listener(config: JoinServiceConfig, identity: ServerIdentity, *, registry: 
         registry=registry,
         server_credentials=identity.current,
         validator=DoorkeeperValidator(),
-        limits=Limits(judges_inline=True),
+        limits=Limits(
+            judges_inline=True,
+            arrivals_per_second=config.connections_per_second,
+            arrival_burst=config.connection_burst,
+        ),
         observer=log,
         runtime_directory=config.runtime_directory,
     )
@@ -212,6 +219,7 @@ def _pages(
     if metrics is not None:
         metrics.gauge("config_generation", "Readings of the configuration.", lambda: reloader.generation)
         metrics.gauge("unverified_connections", "Connections that have shown nothing yet.", lambda: listener.unverified)
+        metrics.gauge("turned_away", "Connections of addresses that came too often.", lambda: listener.turned_away)
         metrics.gauge("attested_connections", "Connections that have shown evidence.", lambda: listener.served)
 
     def figures() -> Page:

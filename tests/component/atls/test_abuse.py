@@ -91,6 +91,20 @@ async def test_the_oldest_strangers_give_way() -> None:
         closed(strangers)
 
 
+async def test_an_address_that_comes_too_often_is_turned_away_and_others_are_not() -> None:
+    """Before a place is taken, a byte is read or a line is written; with time it may come again."""
+    limits = Limits(arrivals_per_second=2, arrival_burst=3, rejection_floor_seconds=0.05)
+    async with running_bed(limits=limits) as bed:
+        strangers = await opened(bed, 5, client_hello())
+        await settled(lambda: (bed.listener.unverified, bed.listener.turned_away) == (3, 2))
+        assert bed.events.reasons("connection_failed") == []
+        other = await asyncio.open_connection("127.0.0.1", bed.port, local_addr=("127.0.0.2", 0))
+        await settled(lambda: bed.listener.unverified == 4)
+        await asyncio.sleep(1)
+        assert await bed.say()
+        closed([*strangers, other])
+
+
 async def test_a_dripping_hello_ends_in_time() -> None:
     """A byte now and then does not extend the time."""
     async with running_bed(limits=Limits(handshake_seconds=0.5)) as bed:

@@ -31,6 +31,8 @@ def entered(limits: Limits, *sources: str) -> list[int]:
         pytest.param("abcde", [0], id="one more than fits: the oldest of all goes"),
         pytest.param("aaab", [0], id="one source too often: its own oldest goes"),
         pytest.param("baab", [], id="twice each fits"),
+        pytest.param("baacd", [1], id="one more than fits: the oldest of who holds the most goes"),
+        pytest.param("baacdee", [1, 0, 2], id="once all hold as few: the oldest of all goes"),
         pytest.param("bacaa", [1], id="a full source pays itself, not the oldest of all"),
     ],
 )
