@@ -383,6 +383,12 @@ class Reason(Enum):
         "The first request names no disk, later ones the assigned one: restore /var/lib/attested/node.json, or reset the node.",
         "ansible-playbook attested.kubernetes.reset",
     )
+    DISK_KEY_WRONG = _row(
+        Coarse.LOCAL,
+        "A key does not open a disk.",
+        "Check that the master secret and the disk are of one cluster; a disk whose machine never joined has a random key that nobody kept.",
+        "attested rescue keys --master-secret FILE --disk DISK",
+    )
     EK_AUTHORITIES_UNUSABLE = _row(
         Coarse.LOCAL,
         "A file of attested_endorsement_authorities holds no certificates.",
@@ -1178,6 +1184,12 @@ class Reason(Enum):
         "A request was not answered within its time.",
         "Read the log of the service at the correlation id; trying again is safe.",
         "journalctl -u attested-join-service -u attested-key-service",
+    )
+    RESCUE_STATE_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The state file or the measurement salt of a cluster cannot be read.",
+        "Use constellation-state.yaml (version v1) unchanged, or give the salt alone; without either, disk keys are derived all the same.",
+        "attested rescue keys --help",
     )
     RESET_INCOMPLETE = _row(
         Coarse.LOCAL,

@@ -42,7 +42,7 @@ def missing_packages() -> list[str]:
     return [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
 
 
-def run_in_uml(script: str, *, folder: Path, disks: Sequence[Path] = (), timeout_seconds: float = 600) -> str:
+def run_in_uml(script: str, *, folder: Path, disks: Sequence[Path] = (), timeout_seconds: float = 900) -> str:
     """Run a shell script as root of such a kernel; return what it printed.
 
     ``disks`` are /dev/ubda, /dev/ubdb and so on; ``folder`` is the working directory. Raises `RuntimeError` with the

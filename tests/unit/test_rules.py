@@ -46,6 +46,7 @@ LAYERS = (
     "join",
     "init",
     "verification",
+    "rescue",
     "bootstrap",
     "adapter",
 )

@@ -19,6 +19,7 @@ from ..system import SystemClock, SystemRunner, release
 from .audit import add_audit
 from .journal import NodeJournal
 from .node_config import DEFAULT_PATH, load_node_config
+from .rescue import add_rescue
 from .status import NodeStatus, read_status
 from .variants import add_variants, own_evidence
 
@@ -166,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     codes = commands.add_parser("codes", parents=[common], help="all reason codes")
     codes.set_defaults(run=_codes)
     add_variants(commands, common)
+    add_rescue(commands, common)
     return parser
 
 

@@ -1,0 +1,99 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A disk, an image of one, or a copy of its header: which disk it is, and whether a key opens it.
+
+Whatever is judged is a copy of the disk's begin, and that copy is what cryptsetup reads: the disk cannot show the one
+header to us and another one to cryptsetup.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from ..errors import DiskError, SystemFault
+from ..luks import AREA_BYTES, CONSTELLATION_DISK, STATE_DISK, Header, JudgedHeader, judge_header, read_header
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..keys import DiskKey
+    from ..system import Runner
+
+_SHAPES = {STATE_DISK.token: STATE_DISK, CONSTELLATION_DISK.token: CONSTELLATION_DISK}
+OPEN = ("cryptsetup", "open", "--type", "luks2", "--disable-external-tokens", "--key-slot", "0", "--key-file", "-")
+"""The key comes over standard input, and no other program's token has a say."""
+_NO_KEY = 2  # how cryptsetup ends when no slot opens
+_TRY_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskCopy:
+    """The copied begin of a disk: ``path`` is the copy, ``whole`` whether its key slots are there too."""
+
+    source: Path
+    path: Path
+    header: Header
+    whole: bool
+
+
+def copy_header(source: Path, folder: Path) -> DiskCopy:
+    """Copy the header and the key slots of ``source`` into ``folder`` and read the copy strictly.
+
+    Raises FILE_UNUSABLE, or what `read_header` refuses.
+    """
+    target = folder / "header"
+    try:
+        with source.open("rb") as disk:
+            begin = disk.read(AREA_BYTES)
+            header = read_header(begin)
+            with target.open("xb") as copy:
+                copy.write(begin)
+                _copy_bytes(disk, copy, header.total_bytes - AREA_BYTES)
+        whole = target.stat().st_size == header.total_bytes
+    except OSError as error:
+        raise SystemFault(f"cannot copy {source}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+    return DiskCopy(source=source, path=target, header=header, whole=whole)
+
+
+def judge_copy(copy: DiskCopy) -> JudgedHeader:
+    """Return the judged header, as ours or Constellation's by its token; raises what `judge_header` refuses."""
+    token = copy.header.metadata.tokens.get(0)
+    return judge_header(copy.header, _SHAPES.get(token.type if token else "", CONSTELLATION_DISK))
+
+
+def disk_id_of(copy: DiskCopy) -> str:
+    """Return the UUID that the key is derived from."""
+    return copy.header.uuid
+
+
+def require_key(runner: Runner, copy: DiskCopy, key: DiskKey) -> None:
+    """Raise unless ``key`` opens slot 0; nothing is mapped, so neither root nor device mapper is needed.
+
+    Raises DISK_KEY_WRONG, LUKS_TRUNCATED where the copy holds no key slots, and COMMAND_MISSING without cryptsetup.
+    """
+    if not copy.whole:
+        raise DiskError(
+            f"expected {copy.header.total_bytes} bytes of header and key slots in {copy.source}",
+            reason=Reason.LUKS_TRUNCATED,
+        )
+    argv = [*OPEN, "--test-passphrase", str(copy.path)]
+    done = runner.run(argv, stdin=key.reveal(), timeout_seconds=_TRY_SECONDS, check=False)
+    if done.returncode == _NO_KEY:
+        raise DiskError(
+            f"expected the derived key to open {copy.source} ({copy.header.uuid})", reason=Reason.DISK_KEY_WRONG
+        )
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()[-500:]
+        raise SystemFault(f"cryptsetup ended with {done.returncode}: {said}", reason=Reason.COMMAND_FAILED)
+
+
+def _copy_bytes(disk: BinaryIO, copy: BinaryIO, count: int) -> None:
+    while count > 0:
+        part = disk.read(min(count, 1 << 20))
+        if not part:
+            return
+        copy.write(part)
+        count -= len(part)

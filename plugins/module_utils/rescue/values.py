@@ -1,0 +1,92 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Everything that Constellation derives from a master secret (constellation.md 2.7 and 2.13). Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .._deps.crypto import ed25519, serialization
+from ..errors import KeyServiceError
+from ..keys import DiskId, DiskKey, SecretBytes, cluster_id, disk_key, emergency_ssh_seed, measurement_secret
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from ..keys import MasterSecret
+    from .state import ClusterValues
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicValues:
+    """What may be shown: names of secrets, and what is measured.
+
+    ``cluster_id``, ``pcr15_sha256`` and ``pcr15_sha384`` are "" without the measurement salt. The two are what register
+    15 (RTMR 2 of TDX) holds of a node that is in the cluster and whose boot extended nothing else into it.
+    """
+
+    fingerprint: str
+    ssh_ca: str
+    cluster_id: str
+    pcr15_sha256: str
+    pcr15_sha384: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSecrets:
+    """What must not be shown; ``ssh_ca`` is the private key in OpenSSH's form."""
+
+    public: PublicValues
+    measurement_secret: SecretBytes = field(repr=False)
+    ssh_ca: SecretBytes = field(repr=False)
+    disks: dict[str, DiskKey] = field(repr=False)
+
+
+def derive_cluster(
+    master: MasterSecret, *, disks: tuple[str, ...] = (), values: ClusterValues | None = None
+) -> ClusterSecrets:
+    """Return all that follows from ``master``; raises DISK_ID_MALFORMED.
+
+    Where ``values`` know the cluster id, the derived one must be the same (CLUSTER_ID_MISMATCH): otherwise the master
+    secret is that of another cluster, and so would be every key.
+    """
+    measured = measurement_secret(master)
+    cluster = b"" if values is None else cluster_id(measured, values.measurement_salt)
+    if values is not None and values.cluster_id not in {b"", cluster}:
+        raise KeyServiceError(
+            f"expected the cluster id {values.cluster_id.hex()}, the master secret derives {cluster.hex()}",
+            reason=Reason.CLUSTER_ID_MISMATCH,
+            hint="The master secret and the state file are of two clusters; look for the files that lay together.",
+        )
+    private = ed25519.Ed25519PrivateKey.from_private_bytes(emergency_ssh_seed(master).reveal())
+    return ClusterSecrets(
+        public=PublicValues(
+            fingerprint=master.fingerprint(),
+            ssh_ca=_public_ssh(private),
+            cluster_id=cluster.hex(),
+            pcr15_sha256=lock_value(cluster, "sha256").hex() if cluster else "",
+            pcr15_sha384=lock_value(cluster, "sha384").hex() if cluster else "",
+        ),
+        measurement_secret=measured,
+        ssh_ca=SecretBytes(_private_ssh(private)),
+        disks={one: disk_key(master, DiskId(one)) for one in disks},
+    )
+
+
+def lock_value(cluster: bytes, bank: str) -> bytes:
+    """Return what a register of zeros holds after the cluster id was measured into it."""
+    event = hashlib.new(bank, cluster).digest()
+    return hashlib.new(bank, bytes(len(event)) + event).digest()
+
+
+def _public_ssh(key: ed25519.Ed25519PrivateKey) -> str:
+    encoded = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return encoded.decode("ascii")
+
+
+def _private_ssh(key: ed25519.Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
