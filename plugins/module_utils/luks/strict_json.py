@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DiskError
 from ..reasons import Reason
-from ..system import unique_members
+from ..system import require_shallow, unique_members
 
 MAX_DEPTH = 8
 """Objects and lists in one another; cryptsetup's own headers have four."""
@@ -34,8 +34,8 @@ def load_json(text: bytes) -> dict[str, Any]:
         raise _malformed("expected ASCII") from None
     if "\\" in plain:  # 1
         raise _malformed("expected no escaped letters")
-    _require_shallow(plain)
     try:
+        require_shallow(plain, levels=MAX_DEPTH)
         value = json.loads(  # 2
             plain, object_pairs_hook=unique_members, parse_int=_integer, parse_float=_refuse, parse_constant=_refuse
         )
@@ -44,17 +44,6 @@ def load_json(text: bytes) -> dict[str, Any]:
     if not isinstance(value, dict) or json.dumps(value, separators=(",", ":")) != plain:  # 3
         raise _malformed("expected an object in its compact spelling")
     return value
-
-
-def _require_shallow(text: str) -> None:
-    depth = 0
-    for letter in text:
-        if letter in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise _malformed(f"expected at most {MAX_DEPTH} levels")
-        elif letter in "]}":
-            depth -= 1
 
 
 def _integer(digits: str) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .clock import Clock, SystemClock
 from .command import CommandResult, Runner, SystemRunner
-from .documents import load_documents, unique_members
+from .documents import load_documents, require_shallow, unique_members
 from .files import read_bytes, remove, write_atomic
 from .random import Random, SystemRandom
 from .rate import TokenBuckets
@@ -28,6 +28,7 @@ __all__ = [
     "release",
     "remove",
     "require_no_swap",
+    "require_shallow",
     "require_tmpfs",
     "unique_members",
     "write_atomic",

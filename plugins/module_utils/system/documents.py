@@ -55,7 +55,7 @@ def load_documents(text: str) -> list[Any]:
 
     The caller owes the bound of its length.
     """
-    _require_shallow(text)
+    require_shallow(text, levels=MAX_DEPTH)  # texts of ours hold few, and all closed
     try:
         return [document for document in yaml.load_all(text, Loader=_PlainLoader) if document is not None]
     except (yaml.YAMLError, RecursionError, OverflowError) as error:
@@ -70,14 +70,14 @@ def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _require_shallow(text: str) -> None:
-    """Count brackets before anything else does, wherever they stand: texts of ours hold few, and all closed."""
+def require_shallow(text: str, *, levels: int) -> None:
+    """Count brackets before anything else does, wherever they stand; raises `ValueError` for more open ones."""
     depth = 0
     for letter in text:
         if letter in "[{":
             depth += 1
-            if depth > MAX_DEPTH:
-                raise ValueError(f"more than {MAX_DEPTH} brackets open at once")
+            if depth > levels:
+                raise ValueError(f"more than {levels} brackets open at once")
         elif letter in "]}" and depth:
             depth -= 1
 
