@@ -143,6 +143,7 @@ def show(rounds: dict[int, Round], resident: dict[str, float]) -> None:
         print(f"{label:<32}" + "".join(f"{value * 1000:>10.0f}" for value in values))
     for name in next(iter(rounds.values())).cpu:
         print(f"{f'CPU ms a ticket, {name}':<32}" + "".join(f"{one.cpu[name]:>10.1f}" for one in rounds.values()))
+    print(f"{'CPU ms a ticket, together':<32}" + "".join(f"{sum(one.cpu.values()):>10.1f}" for one in rounds.values()))
     print(f"resident: join service {resident['join']:.0f} MB, key service {resident['key']:.0f} MB")
     print(CONSTELLATION)
 
