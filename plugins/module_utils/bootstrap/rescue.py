@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..system import Runner
 
 _MAX_SECRET_BYTES = 4096
+_MAX_STATE_BYTES = 65536
 _SALT_HEX = 64
 _WIDTH = 18
 
@@ -171,7 +172,7 @@ def _master_of(name: str) -> MasterSecret:
 
 def _values_of(options: argparse.Namespace) -> ClusterValues | None:
     if options.state:
-        return parse_state(read_bytes(options.state))
+        return parse_state(read_bytes(options.state, limit=_MAX_STATE_BYTES))
     if not options.measurement_salt:
         return None
     try:

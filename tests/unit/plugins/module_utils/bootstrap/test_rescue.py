@@ -85,6 +85,13 @@ def test_the_state_file_must_be_of_the_same_cluster(secret: str, capsys: Any, tm
     assert "CLUSTER_ID_MISMATCH" in capsys.readouterr().err
 
 
+def test_a_state_file_is_bounded_before_it_is_read(secret: str, capsys: Any, tmp_path: Path) -> None:
+    state = tmp_path / "constellation-state.yaml"
+    state.write_text(STATE + "#" * 65536, encoding="utf-8")
+    assert cli.main(keys("--state", str(state), secret=secret)) == 1
+    assert "FILE_UNUSABLE" in capsys.readouterr().err
+
+
 def test_a_header_without_slots_names_the_disk_and_is_not_tried(secret: str, capsys: Any, tmp_path: Path) -> None:
     header = tmp_path / "header"
     header.write_bytes(vector("constellation"))
