@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,7 @@ class Call:
 
 
 Handler = Callable[[bytes, Call], Awaitable[bytes]]
+StreamHandler = Callable[[bytes, Call], AsyncIterator[bytes]]
 
 _STATUS = {
     Coarse.BUSY: "RESOURCE_EXHAUSTED",
@@ -79,7 +80,7 @@ _STATUS = {
 
 
 class UnixServer:
-    """Serves unary calls on ``socket_path`` (mode 0600), each by the handler of its path."""
+    """Serves calls on ``socket_path`` (mode 0600), each by the handler of its path."""
 
     def __init__(
         self,
@@ -91,10 +92,15 @@ class UnixServer:
         limits: ServerLimits | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
+        streams: Mapping[str, StreamHandler] | None = None,
     ) -> None:
-        """Keep the collaborators; ``handlers`` maps paths such as ``/join.API/IssueJoinTicket``."""
+        """Keep the collaborators; ``handlers`` maps paths such as ``/join.API/IssueJoinTicket``.
+
+        ``streams`` answer one request with many messages, for as long as they have to say something.
+        """
         self._path = Path(socket_path)
         self._handlers = dict(handlers)
+        self._streams = dict(streams or {})
         self._log = log
         self._interceptors = tuple(interceptors)
         self._limits = limits or ServerLimits()
@@ -108,7 +114,7 @@ class UnixServer:
             interceptors=self._interceptors,
             options=_options(self._limits),
             maximum_concurrent_rpcs=self._limits.calls,
-            handlers=(_Paths(self._handlers, self._answer),),
+            handlers=(_Paths(self._handlers, self._answer), _StreamPaths(self._streams, self._stream)),
         )
         try:
             _clear(self._path)
@@ -143,15 +149,39 @@ class UnixServer:
             reason, wait = error.reason, error.retry_after_seconds
         except Exception:  # noqa: BLE001 - Log.request has written it; the peer must not see it
             reason, wait = Reason.INTERNAL, 0.0
+        await self._refuse(context, reason, wait, identifier, begun=begun)  # pylint: disable=used-before-assignment
+        return b""
+
+    async def _stream(self, method: str, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        begun = self._clock.monotonic()
+        identifier = self._random.token(_ID_BYTES).hex()
+        context.set_trailing_metadata(((CORRELATION_HEADER, identifier),))
+        try:
+            with self._log.request("call", method=method, correlation_id=identifier) as line:
+                call = Call(
+                    method=method,
+                    correlation_id=identifier,
+                    metadata=dict(context.invocation_metadata() or ()),
+                    line=line,
+                )
+                async for message in self._streams[method](request, call):
+                    yield message
+                return
+        except AttestedError as error:
+            reason, wait = error.reason, error.retry_after_seconds
+        except Exception:  # noqa: BLE001 - as above
+            reason, wait = Reason.INTERNAL, 0.0
+        await self._refuse(context, reason, wait, identifier, begun=begun)  # pylint: disable=used-before-assignment
+
+    async def _refuse(self, context: Any, reason: Reason, wait: float, identifier: str, *, begun: float) -> None:
         await asyncio.sleep(max(0.0, begun + self._limits.refusal_floor_seconds - self._clock.monotonic()))
-        coarse = reason.value.coarse  # pylint: disable=used-before-assignment
+        coarse = reason.value.coarse
         if coarse is Coarse.LOCAL:  # a trouble of this machine, of which a peer only needs to know that it may pass
             coarse = Coarse.UNAVAILABLE
         if coarse is Coarse.BUSY:
-            pause = str(math.ceil((wait or _BUSY_SECONDS) * 1000))  # pylint: disable=used-before-assignment
+            pause = str(math.ceil((wait or _BUSY_SECONDS) * 1000))
             context.set_trailing_metadata(((CORRELATION_HEADER, identifier), (RETRY_HEADER, pause)))
         await context.abort(getattr(grpc.StatusCode, _STATUS[coarse]), coarse.value)
-        return b""
 
     async def _within_time(self, answer: Awaitable[bytes]) -> bytes:
         try:
@@ -180,6 +210,26 @@ def _bind(path: str, answer: Callable[[str, bytes, Any], Awaitable[bytes]]) -> A
         return await answer(path, request, context)
 
     return grpc.unary_unary_rpc_method_handler(behaviour)
+
+
+class _StreamPaths(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Finds the handler of a path whose answer is a stream."""
+
+    def __init__(self, streams: Mapping[str, Any], answer: Callable[[str, bytes, Any], AsyncIterator[bytes]]) -> None:
+        """Answer the paths in ``streams`` by ``answer``."""
+        self._methods = {path: _bind_stream(path, answer) for path in streams}
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Return the handler, or None for a path that is not served."""
+        return self._methods.get(handler_call_details.method)
+
+
+def _bind_stream(path: str, answer: Callable[[str, bytes, Any], AsyncIterator[bytes]]) -> Any:
+    async def behaviour(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        async for message in answer(path, request, context):
+            yield message
+
+    return grpc.unary_stream_rpc_method_handler(behaviour)
 
 
 def _options(limits: ServerLimits) -> tuple[tuple[str, int], ...]:
