@@ -65,6 +65,7 @@ class Heard:
     """One exchange with one node as this side saw it, not yet judged.
 
     ``exporter`` and ``spki_sha256``: of this side's own end of the connection; ``challenge`` as it was sent.
+    ``purpose``: what the evidence was asked for.
     """
 
     record: ChallengeRecord = field(repr=False)
@@ -73,11 +74,12 @@ class Heard:
     exporter: bytes
     spki_sha256: bytes
     now: datetime
+    purpose: Purpose = Purpose.VERIFY
 
     def context(self, question: Question) -> BindingContext:
         """Return what this side knows of the exchange by itself."""
         return BindingContext(
-            purpose=Purpose.VERIFY,
+            purpose=self.purpose,
             cluster_id=question.cluster_id,
             request=exchanged(self.challenge, self.testimony.event_logs),
             exporter=self.exporter,
