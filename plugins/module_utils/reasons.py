@@ -64,10 +64,34 @@ class Reason(Enum):
         "The machine did not show that its TPM opened the credential.",
         "Ask for a new challenge; if it happens again, the TPM does not hold the endorsement key that was sent.",
     )
+    ADMIN_CERTIFICATE_EXPIRED = _row(
+        Coarse.REFUSED,
+        "The admin's certificate is not good at the time of the machine's clock.",
+        "Compare the clocks of both machines, then run init again: it makes a new certificate.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    ADMIN_CERTIFICATE_MALFORMED = _row(
+        Coarse.REFUSED,
+        "The admin's certificate is none.",
+        "Run init from this collection.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    ADMIN_CERTIFICATE_UNTRUSTED = _row(
+        Coarse.REFUSED,
+        "The admin's certificate is not one for an admin of this cluster under the pinned join CA.",
+        "Compare the join CA of the site with the one in /etc/attested/node.yml of the machine.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
     ADMIN_REQUEST_INVALID = _row(
         Coarse.LOCAL,
         "The certificate request of the admin cannot be signed.",
         "Remove .secrets/admin-key of the site and run init again: it makes a new key and request.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    ADMIN_SIGNATURE = _row(
+        Coarse.REFUSED,
+        "The admin's signature is not over this request on this connection.",
+        "Somebody changed the request or carried it to another connection: look for what stands between both machines.",
         "ansible-playbook attested.kubernetes.init",
     )
     AK_ATTRIBUTES = _row(
@@ -183,6 +207,12 @@ class Reason(Enum):
         Coarse.INVALID,
         "A request for a ticket came without its bound quote.",
         "Unmodified clients of other systems cannot ask here: use the join client of this collection.",
+    )
+    BOOTSTRAPPER_UNREACHABLE = _row(
+        Coarse.LOCAL,
+        "The init service does not reach the bootstrapper beside it.",
+        "See why the bootstrapper does not run; a machine that has become a node has none.",
+        "journalctl -u attested-bootstrapper",
     )
     BOOT_OPTION_UNKNOWN = _row(
         Coarse.REFUSED,
@@ -593,10 +623,64 @@ class Reason(Enum):
         "Give the image as it lies on the EFI system partition, for example EFI/Linux/*.efi.",
         "ansible-doc attested.kubernetes.measurement_profile",
     )
+    INIT_BROKEN_OFF = _row(
+        Coarse.LOCAL,
+        "The connection to the machine ended before its answer; what it does goes on.",
+        "Run init again: it finds the work and goes on following it.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    INIT_HANDLE_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "No init of this process has this handle.",
+        "The bootstrapper was started anew: run init again, it goes on where it stood.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    INIT_RATE = _row(
+        Coarse.BUSY,
+        "An address asks the init server more often than it may.",
+        "Wait for as long as the answer says.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    INIT_REFUSED = _row(
+        Coarse.LOCAL,
+        "The machine did not take the init request, and tells a stranger no reason.",
+        "Look up the correlation id in the machine's journal.",
+        "journalctl -u attested-bootstrapper -u attested-init-service",
+    )
     INIT_REQUEST_DIFFERS = _row(
         Coarse.REFUSED,
         "The machine has taken its lock for another init request.",
         "Send the request that was begun, or reset the machine and begin anew.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    INIT_SECRETS_IN_CLEAR = _row(
+        Coarse.REFUSED,
+        "An init request holds the master secret in clear, or names where it lies.",
+        "Run init from this collection: it seals the secrets to the machine that it has judged.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    INIT_SECRET_DELAYED = _row(
+        Coarse.BUSY,
+        "This source has sent a wrong init secret and has to wait.",
+        "Wait for as long as the answer says, then send the right one.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    INIT_SECRET_HASH_MALFORMED = _row(
+        Coarse.LOCAL,
+        "What the machine has as the hash of the init secret is none.",
+        "Run prepare again.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
+    INIT_SECRET_WRONG = _row(
+        Coarse.REFUSED,
+        "The init secret is not the one of this machine.",
+        "Use the site that the machine was prepared from.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    INIT_UNAUTHENTICATED = _row(
+        Coarse.REFUSED,
+        "An init request says of nobody whom the machine knows that he sent it.",
+        "Run init from the site that the machine was prepared from.",
         "ansible-playbook attested.kubernetes.init",
     )
     INTERNAL = _row(
@@ -1044,6 +1128,18 @@ class Reason(Enum):
         Coarse.LOCAL,
         "No connection to the endpoint could be made.",
         "Check that the service runs, and the name, port and firewall between; trying again is safe.",
+    )
+    PLAYBOOK_FAILED = _row(
+        Coarse.LOCAL,
+        "A task of the playbook that the machine runs on itself has failed.",
+        "Read the last lines of the step, put right what they say, and run init again: it goes on where it stood.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    PLAYBOOK_NO_HOST = _row(
+        Coarse.LOCAL,
+        "No play of the playbook matched this machine, so nothing was done.",
+        "See that the inventory of the machine has it in the group nodes.",
+        "ansible-inventory --graph",
     )
     POLICY_ABSENT = _row(
         Coarse.REFUSED,

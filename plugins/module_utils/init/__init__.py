@@ -1,0 +1,41 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The init protocol: an admin makes a cluster on a machine that has proven itself first (docs/protocol/init.md).
+
+`service` is the machine's network side, `client` the admin's side; both load grpc and are imported by name. Private to
+the collection.
+"""
+
+from __future__ import annotations
+
+from .admin import AdminKey, make_admin_key, prove_admin, verify_admin
+from .desk import Begin, Desk, Doors, Founder
+from .job import Job, Jobs, Teller
+from .messages import ADMIN_METADATA, INIT, InitOrder, Progress, Success, digest_of
+from .redact import redact
+from .secret import SourceDelays, hash_init_secret, verify_init_secret
+
+__all__ = [
+    "ADMIN_METADATA",
+    "INIT",
+    "AdminKey",
+    "Begin",
+    "Desk",
+    "Doors",
+    "Founder",
+    "InitOrder",
+    "Job",
+    "Jobs",
+    "Progress",
+    "SourceDelays",
+    "Success",
+    "Teller",
+    "digest_of",
+    "hash_init_secret",
+    "make_admin_key",
+    "prove_admin",
+    "redact",
+    "verify_admin",
+    "verify_init_secret",
+]

@@ -1,0 +1,149 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The admin's side of init: judge the machine over this very connection, seal the keys to it, follow what it does."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from .. import verification
+from .._deps.grpc import grpc
+from ..atls import PROTOCOL_VERSION
+from ..atls.client import open_connection
+from ..atls.server_check import UnknownServer
+from ..attestation import ChallengeRequest, Purpose
+from ..errors import Refusal, TransportError
+from ..policy import Role
+from ..proto import message_class
+from ..reasons import Reason
+from ..verification import Heard, Testimony
+from .admin import prove_admin
+from .messages import ADMIN_METADATA, IDENTIFY, INIT, TESTIFY, Failure, Progress, Success, parse_response
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ..atls.client import AttestedConnection
+    from ..attestation import VerifiedNode
+    from ..keys import KeyBundle
+    from ..verification import Question
+    from .admin import AdminKey
+    from .messages import InitOrder
+
+PORT = 9000
+CALL_SECONDS = 60.0
+INIT_SECONDS = 3600.0
+
+_CORRELATION = "attested-correlation-id"
+_RETRY = "attested-retry-after-milliseconds"
+_LATER = frozenset({"DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the admin wants: ``order`` without exchange and box, the keys to seal, and the node that is meant."""
+
+    order: InitOrder
+    bundle: KeyBundle = field(repr=False)
+    admin: AdminKey
+    node: str
+
+
+class InitFailed(Refusal):
+    """The machine said why it ended: under its reason, with the stage and the last lines of the step."""
+
+    def __init__(self, failure: Failure, log: str) -> None:
+        """Keep what the machine said."""
+        reason = Reason.__members__.get(failure.code, Reason.INTERNAL)
+        super().__init__(failure.message, reason=reason, hint=failure.hint)
+        self.failure = replace(failure, log=log)
+
+
+async def initiate(endpoint: str, wish: Wish, question: Question) -> AsyncIterator[Progress | Success]:
+    """Yield what the machine at ``endpoint`` (host:port) does, its `Success` last.
+
+    Nothing secret leaves before the machine was judged by the policy of ``question``, as a registered control plane.
+    Raises what judging raises, ROLE_NOT_REGISTERED, `InitFailed`, and `TransportError`: where ``retryable``, the same
+    wish again finds the job or goes on where it stood.
+    """
+    server = UnknownServer()
+    async with open_connection(endpoint, check=server, issuer=None, clock=question.clock) as connection:
+        verified, challenge_id = await _judged(connection, server, wish, question)
+        sealed = verified.machine.seal(wish.bundle.to_bytes())
+        request = replace(wish.order, challenge_id=challenge_id, sealed=sealed).to_bytes()
+        proof = prove_admin(wish.admin, binding=verified.machine.binding, request=request)
+        async for one in _followed(connection, request, proof):
+            yield one
+
+
+async def _judged(
+    connection: AttestedConnection, server: UnknownServer, wish: Wish, question: Question
+) -> tuple[VerifiedNode, bytes]:
+    identity = ChallengeRequest.parse(await _call(connection, IDENTIFY, _identify()))
+    challenge, record = await asyncio.to_thread(question.challenge, identity)
+    sent = challenge.to_bytes()
+    heard = Heard(
+        record=record,
+        challenge=sent,
+        testimony=Testimony.parse(await _call(connection, TESTIFY, sent)),
+        exporter=connection.exporter,
+        spki_sha256=server.spki_sha256,
+        now=question.clock.now(),
+        purpose=Purpose.INIT,
+    )
+    verified = verification.judge(heard, question, node=wish.node)
+    if verified.identity.role is not Role.CONTROL_PLANE:
+        raise Refusal(
+            f"expected a control plane, the identity of {wish.node} says {verified.identity.role.value}",
+            reason=Reason.ROLE_NOT_REGISTERED,
+        )
+    return verified, challenge.id
+
+
+async def _followed(connection: AttestedConnection, request: bytes, proof: bytes) -> AsyncIterator[Progress | Success]:
+    call = connection.channel().unary_stream(INIT)(request, metadata=((ADMIN_METADATA, proof),), timeout=INIT_SECONDS)
+    failure, log = None, ""
+    try:
+        async for data in call:
+            said = parse_response(data)
+            if isinstance(said, Failure):
+                failure = said
+            elif isinstance(said, str):
+                log += said
+            else:
+                yield said
+                if isinstance(said, Success):
+                    return
+    except grpc.aio.AioRpcError as error:
+        raise connection.error or _translated(error) from error
+    if failure is not None:
+        raise InitFailed(failure, log)
+    raise TransportError("expected success or failure, the stream ended", reason=Reason.INIT_BROKEN_OFF, retryable=True)
+
+
+async def _call(connection: AttestedConnection, method: str, request: bytes) -> bytes:
+    try:
+        return bytes(await connection.channel().unary_unary(method)(request, timeout=CALL_SECONDS))
+    except grpc.aio.AioRpcError as error:
+        raise connection.error or _translated(error) from error
+
+
+def _identify() -> bytes:
+    return bytes(message_class("attested.v1.IdentifyRequest")(protocol_version=PROTOCOL_VERSION).SerializeToString())
+
+
+def _translated(error: Any) -> TransportError:
+    status = error.code()
+    trailing = dict(error.trailing_metadata() or ())
+    story = f"{status.name}: {error.details()!r} (correlation id {trailing.get(_CORRELATION, 'none')})"
+    later = status.name in _LATER
+    found = TransportError(
+        f"expected the machine to go on, got {story}",
+        reason=Reason.INIT_BROKEN_OFF if later else Reason.INIT_REFUSED,
+        retryable=later,
+    )
+    found.retry_after_seconds = int(trailing.get(_RETRY, 0)) / 1000
+    return found

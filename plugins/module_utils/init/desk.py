@@ -1,0 +1,251 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The machine's side of init, in the process that holds the TPM: identity, evidence, the judgement of a request."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from ..attestation import BindingContext, Challenge, ChallengeRequest, Purpose, answer
+from ..errors import AttestedError, KeyServiceError, Refusal
+from ..keys import KeyBundle
+from ..reasons import Reason
+from ..sealing import open_sealed
+from ..verification import Testimony, exchanged
+from .admin import verify_admin
+from .job import Jobs, ended
+from .messages import InitOrder, digest_of
+from .secret import SourceDelays, verify_init_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from ..atls import JoinCaPins
+    from ..attestation import Answer
+    from ..join import Attester
+    from ..system import Clock, Random
+    from ..verification import Facts
+    from .job import Job, Teller
+    from .messages import Success
+
+OPEN_SECONDS = 300.0
+"""From the quote to the request: the admin's side judges and seals in between, without a person."""
+
+_MAX_OPEN = 16
+_MAX_HANDLES = 64
+_CHANNEL_BYTES = 32
+_HANDLE_BYTES = 16
+
+
+class Founder(Protocol):
+    """Makes the cluster on this machine; `bootstrap` has the real one."""
+
+    def found(
+        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
+    ) -> Success:
+        """Take the lock for the request ``digest``, keep the keys under the ``judged`` registers, make the cluster.
+
+        A repetition goes on where the last one stood. Raises RACE_LOST, INIT_REQUEST_DIFFERS, and what a step raises.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    """One exchange that was quoted for and not used yet."""
+
+    answer: Answer = field(repr=False)
+    exporter: bytes
+    spki_sha256: bytes
+    expires: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """Whom this machine lets begin: admins under ``pins``, and where there is ``secret_hash``, who knows its secret."""
+
+    pins: JoinCaPins
+    secret_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """One request as it came, over the channel that the network side names (32 bytes each), from ``source``."""
+
+    request: bytes = field(repr=False)
+    admin_proof: bytes = field(repr=False)
+    exporter: bytes
+    spki_sha256: bytes
+    source: str
+
+
+class Desk:
+    """Answers four questions; used by one thread at a time but for `follow`."""
+
+    def __init__(
+        self,
+        *,
+        attester: Callable[[], AbstractContextManager[Attester]],
+        facts: Callable[[], Facts],
+        doors: Doors,
+        founder: Founder,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """Open the TPM by ``attester`` for each answer, take ``facts`` as they are then, hand over to ``founder``."""
+        self._attester = attester
+        self._facts = facts
+        self._doors = doors
+        self._founder = founder
+        self._clock = clock
+        self._random = random
+        self._delays = SourceDelays(clock=clock)
+        self._jobs = Jobs(clock=clock)
+        self._open: OrderedDict[bytes, _Open] = OrderedDict()
+        self._handles: OrderedDict[bytes, Job] = OrderedDict()
+        self._turn = threading.Lock()
+
+    def identity(self) -> bytes:
+        """Return the serialised `ChallengeRequest` of this machine; raises `TpmError`."""
+        with self._turn, self._attester() as one:
+            return ChallengeRequest(
+                ek_public=one.ek.public, ek_certificates=one.ek.certificates, ak_public=one.ak.public
+            ).to_bytes()
+
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes) -> bytes:
+        """Return the serialised `Testimony` for a challenge, for the purpose `init`; what opens its box is kept.
+
+        Raises `Refusal` BINDING_MALFORMED without a channel, PROTOCOL_VERSION, EVIDENCE_MALFORMED, and `TpmError`.
+        """
+        if (len(exporter), len(spki_sha256)) != (_CHANNEL_BYTES, _CHANNEL_BYTES):
+            raise Refusal(
+                f"expected exporter and key hash of {_CHANNEL_BYTES} bytes, got {len(exporter)} and {len(spki_sha256)}",
+                reason=Reason.BINDING_MALFORMED,
+            )
+        parsed, facts = Challenge.parse(challenge), self._facts()
+        logs = facts.logs.to_bytes()
+        context = BindingContext(
+            purpose=Purpose.INIT,
+            cluster_id=facts.cluster_id,
+            request=exchanged(challenge, logs),
+            exporter=exporter,
+            spki_sha256=spki_sha256,
+        )
+        with self._turn, self._attester() as one:
+            given = answer(one.tpm, parsed, context, ek=one.ek, ak=one.ak, logs=facts.logs)
+            self._keep(given, exporter=exporter, spki_sha256=spki_sha256)
+        return Testimony(bound=given.bound, event_logs=logs, exporter=exporter, spki_sha256=spki_sha256).to_bytes()
+
+    def begin(self, asked: Begin) -> bytes:
+        """Return the handle of the job of a request; raises `Refusal` while nobody knows who asks.
+
+        1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, INIT_SECRETS_IN_CLEAR
+        2. It belongs to an open exchange of this very channel. CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND
+        3. An admin of this cluster has signed it for this exchange, or it holds the init secret. ADMIN_..., INIT_...
+        4. The exchange is used up; what was sealed to it opens. SEAL_UNOPENABLE
+        5. It holds the keys of the cluster that this machine is configured for. CLUSTER_ID_MISMATCH
+        6. No other request is at work, or has taken the lock. INIT_REQUEST_DIFFERS, RACE_LOST
+
+        Whoever passed 3 is known, so what goes wrong from 4 on is the job's answer, with its code.
+        """
+        with self._turn:
+            order = InitOrder.parse(asked.request)  # 1
+            kept = self._exchange(order.challenge_id, asked)  # 2
+            self._require_admin(order, kept, asked)  # 3
+            digest = ""
+            try:
+                bundle = self._opened(order, kept)  # 4, 5
+                digest = digest_of(asked.request, cluster_id=bundle.cluster_id)
+                job = self._jobs.begin(digest, self._work(order, bundle, digest, kept), secrets=_secrets(bundle))  # 6
+            except AttestedError as error:
+                job = ended(digest, error)
+            return self._handle(job)
+
+    def follow(self, handle: bytes, seen: int, *, wait_seconds: float) -> tuple[tuple[bytes, ...], bool]:
+        """Return what the job has said after the first ``seen`` answers, and whether that is all.
+
+        Raises INIT_HANDLE_UNKNOWN.
+        """
+        job = self._handles.get(handle)
+        if job is None:
+            raise Refusal("expected the handle of an init, got another", reason=Reason.INIT_HANDLE_UNKNOWN)
+        return job.follow(seen, wait_seconds=wait_seconds)
+
+    # ---- the steps
+
+    def _keep(self, given: Answer, *, exporter: bytes, spki_sha256: bytes) -> None:
+        expires = self._clock.monotonic() + OPEN_SECONDS
+        self._open[given.bound.challenge_id] = _Open(
+            answer=given, exporter=exporter, spki_sha256=spki_sha256, expires=expires
+        )
+        while len(self._open) > _MAX_OPEN:
+            self._open.popitem(last=False)
+
+    def _exchange(self, challenge_id: bytes, asked: Begin) -> _Open:
+        kept = self._open.get(challenge_id)
+        if kept is None or kept.expires < self._clock.monotonic():
+            raise Refusal("expected an exchange that is open, got another", reason=Reason.CHALLENGE_UNKNOWN)
+        if (kept.exporter, kept.spki_sha256) != (asked.exporter, asked.spki_sha256):
+            raise Refusal("expected the connection of the exchange, got another", reason=Reason.CHANNEL_NOT_BOUND)
+        return kept
+
+    def _require_admin(self, order: InitOrder, kept: _Open, asked: Begin) -> None:
+        if asked.admin_proof:
+            verify_admin(
+                asked.admin_proof,
+                pins=self._doors.pins,
+                cluster_id=self._facts().cluster_id,
+                binding=kept.answer.binding,
+                request=asked.request,
+                now=self._clock.now(),
+            )
+            return
+        if not order.init_secret or self._doors.secret_hash is None:
+            raise Refusal(
+                "expected an admin's proof, or the init secret where this machine has one, got neither",
+                reason=Reason.INIT_UNAUTHENTICATED,
+            )
+        self._delays.require(asked.source)
+        try:
+            verify_init_secret(order.init_secret, self._doors.secret_hash)
+        except Refusal:
+            self._delays.failed(asked.source)
+            raise
+        self._delays.passed(asked.source)
+
+    def _opened(self, order: InitOrder, kept: _Open) -> KeyBundle:
+        del self._open[order.challenge_id]
+        given = kept.answer
+        data = open_sealed(order.sealed, secret=given.secret, binding=given.binding, one_time_key=given.one_time_key)
+        bundle, ours = KeyBundle.from_bytes(data), self._facts().cluster_id
+        if bundle.cluster_id != ours:
+            raise KeyServiceError(
+                f"expected the keys of cluster {ours.hex()}, got those of {bundle.cluster_id.hex()}",
+                reason=Reason.CLUSTER_ID_MISMATCH,
+            )
+        return bundle
+
+    def _work(self, order: InitOrder, bundle: KeyBundle, digest: str, kept: _Open) -> Callable[[Teller], Success]:
+        judged = dict(kept.answer.bound.evidence.pcrs)
+
+        def work(teller: Teller) -> Success:
+            return self._founder.found(order, bundle, digest=digest, judged=judged, teller=teller)
+
+        return work
+
+    def _handle(self, job: Job) -> bytes:
+        handle = self._random.token(_HANDLE_BYTES)
+        self._handles[handle] = job
+        while len(self._handles) > _MAX_HANDLES:
+            self._handles.popitem(last=False)
+        return handle
+
+
+def _secrets(bundle: KeyBundle) -> tuple[bytes, ...]:
+    master = bundle.master
+    measurement = bundle.measurement_secret()
+    return (master.key.reveal(), master.salt.reveal(), bundle.join_ca_key.reveal(), measurement.reveal())

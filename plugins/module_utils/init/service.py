@@ -1,0 +1,194 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-init-service`: TCP 9000 of a machine that is no node yet (docs/adr/0016).
+
+Its own user, no capabilities, no secrets and no TPM: it ends TLS, counts, and asks the bootstrapper beside it. Its
+certificate is made at each start and means nothing by itself; evidence binds its key and the very connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..atls.certificate import make_bare_certificate, new_key, spki_sha256
+from ..atls.limits import source_of
+from ..atls.service import ClaimsInterceptor, Limits, Listener, Registry, ServerCredentials, claims
+from ..errors import AttestedError
+from ..proto import parse
+from ..reasons import Reason
+from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, load_config, open_log, wait_for_stop
+from ..system import SystemClock, TokenBuckets, release
+from .desk import Begin
+from .messages import ADMIN_METADATA, IDENTIFY, INIT, MAX_REQUEST_BYTES, TESTIFY
+from .socket import INIT_SOCKET, DeskPort
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from ..serving import Call, Log
+    from ..system import Clock
+
+CONFIG = "/etc/attested/init-service.yml"
+
+_LISTENER = "listener"
+_GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitServiceConfig:
+    """The configuration file; every entry has a default that fits a fresh machine.
+
+    ``calls_per_second`` and ``call_burst`` bound what one address may ask.
+    """
+
+    listen_address: str = "0.0.0.0"  # noqa: S104 - the admin may come from anywhere, and is known by a signature
+    listen_port: int = 9000
+    bootstrapper_socket: Path = Path(INIT_SOCKET)
+    runtime_directory: Path = Path("/run/attested-init")
+    calls_per_second: float = 0.5
+    call_burst: int = 12
+
+
+LIMITS = Limits(
+    unverified=64,
+    unverified_per_source=16,
+    served=16,
+    served_per_source=8,
+    handshake_bytes=16_384,
+    served_seconds=7200.0,
+)
+"""Connections: one admin, and room for another one's mistake; an init may take long on a slow machine."""
+
+CALLS = ServerLimits(message_bytes=MAX_REQUEST_BYTES, calls=32, call_seconds=60.0, refusal_floor_seconds=0.3)
+"""A refusal takes as long whether a secret was hashed for it or not."""
+
+
+class Counter:
+    """The three calls of an admin, passed on with what this service knows of the connection."""
+
+    def __init__(self, port: DeskPort, buckets: TokenBuckets, *, spki_sha256: bytes) -> None:
+        """Ask at ``port`` as often as ``buckets`` allow; ``spki_sha256`` names the key of our certificate."""
+        self._port = port
+        self._buckets = buckets
+        self._spki_sha256 = spki_sha256
+
+    async def identify(self, request: bytes, call: Call) -> bytes:
+        """Answer `attested.v1.Initiation/Identify`."""
+        self._source(call)
+        parse("attested.v1.IdentifyRequest", request, limit=MAX_REQUEST_BYTES)
+        return await self._port.identity(correlation_id=call.correlation_id)
+
+    async def testify(self, request: bytes, call: Call) -> bytes:
+        """Answer `attested.v1.Initiation/Testify`; the request goes on as it came."""
+        return await self._port.testimony(
+            request,
+            exporter=claims().exporter,
+            spki_sha256=self._spki_sha256,
+            source=self._source(call),
+            correlation_id=call.correlation_id,
+        )
+
+    async def init(self, request: bytes, call: Call) -> AsyncIterator[bytes]:
+        """Answer `init.API/Init`: begin (or find) the job, then say what it says."""
+        proof = call.metadata.get(ADMIN_METADATA, b"")
+        asked = Begin(
+            request=request,
+            admin_proof=proof if isinstance(proof, bytes) else b"",
+            exporter=claims().exporter,
+            spki_sha256=self._spki_sha256,
+            source=self._source(call),
+        )
+        handle = await self._port.begin(asked, correlation_id=call.correlation_id)
+        seen, ended = 0, False
+        while not ended:
+            answers, ended = await self._port.follow(handle, seen)
+            seen += len(answers)
+            for one in answers:
+                yield one
+
+    def _source(self, call: Call) -> str:
+        known = claims()
+        call.line.set(remote=known.remote)
+        source = source_of(known.remote.rpartition(":")[0].strip("[]"))
+        self._buckets.take(source)
+        return source
+
+
+class Front:
+    """The network side: TLS, the counting, the three calls; with a key of its own that lives as long as it does."""
+
+    def __init__(self, config: InitServiceConfig, *, port: DeskPort, health: Health, log: Log, clock: Clock) -> None:
+        """Make key and certificate; nothing listens yet."""
+        key, registry = new_key(), Registry()
+        credentials = ServerCredentials((make_bare_certificate(key, now=clock.now()),), key)
+        buckets = TokenBuckets(
+            rate=config.calls_per_second,
+            burst=config.call_burst,
+            clock=clock,
+            reason=Reason.INIT_RATE,
+            what="calls a second from one address",
+        )
+        counter = Counter(port, buckets, spki_sha256=spki_sha256(key.public_key()))
+        backend = config.runtime_directory / "service.sock"
+        self._config = config
+        self._server = UnixServer(
+            socket_path=backend,
+            handlers={HEALTH_METHOD: health.handle, IDENTIFY: counter.identify, TESTIFY: counter.testify},
+            streams={INIT: counter.init},
+            log=log,
+            interceptors=(ClaimsInterceptor(registry),),
+            limits=CALLS,
+        )
+        self._listener = Listener(
+            backend_socket=backend,
+            registry=registry,
+            server_credentials=lambda: credentials,
+            limits=LIMITS,
+            observer=log,
+            runtime_directory=config.runtime_directory,
+        )
+
+    async def start(self) -> int:
+        """Listen and return the port; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
+        await self._server.start()
+        return await self._listener.start(self._config.listen_address, self._config.listen_port)
+
+    async def stop(self, *, grace_seconds: float = _GRACE_SECONDS) -> None:
+        """Take no more callers, give the open connections ``grace_seconds``; no job ends by it."""
+        await self._listener.stop(grace_seconds=grace_seconds)
+        await self._server.stop()
+
+
+async def serve(config: InitServiceConfig, *, log: Log) -> None:
+    """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
+    health = Health(Notifier(), version=release(), parts=(_LISTENER,))
+    port = DeskPort(config.bootstrapper_socket)
+    front = Front(config, port=port, health=health, log=log, clock=SystemClock())
+    try:
+        await front.start()
+        health.working(_LISTENER)
+        log.event("stopping", signal=await wait_for_stop())
+    finally:
+        await front.stop()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    parser = argparse.ArgumentParser(
+        prog="attested-init-service", description="Let an admin make a cluster on this machine."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
+    options = parser.parse_args(argv)
+    try:
+        asyncio.run(serve(load_config(InitServiceConfig, options.config), log=open_log()))
+    except AttestedError as error:
+        sys.stderr.write(f"attested-init-service: {error}\n")
+        return 1
+    return 0

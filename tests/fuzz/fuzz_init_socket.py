@@ -1,0 +1,34 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The frames that the network side of init hands to the process which holds the TPM."""
+
+from __future__ import annotations
+
+import io
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.init.socket import DeskService
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, parse
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.tests.support.init_bed import EXPORTER, SPKI, InitBed
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.init.test_parts import ORDER
+
+BED = InitBed()
+SERVICE = DeskService(BED.desk, log=Log(io.StringIO(), as_json=True, clock=SystemClock()))
+
+
+def seeds() -> list[bytes]:
+    begin = message_class("attested.v1.InitSocketRequest")(source="192.0.2.1")
+    begin.begin.request = ORDER.to_bytes()
+    begin.begin.exporter = EXPORTER
+    begin.begin.spki_sha256 = SPKI
+    follow = message_class("attested.v1.InitSocketRequest")()
+    follow.follow.handle = b"h" * 16
+    return [begin.SerializeToString(), follow.SerializeToString()]
+
+
+def one_input(data: bytes) -> None:
+    # an answer always comes, and never is somebody founded
+    parse("attested.v1.InitSocketResponse", SERVICE.answer(data))
+    assert BED.founding.founded == []

@@ -1,0 +1,307 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A machine that waits for init, an admin who wants to make a cluster on it, and a founder that tests decide."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import threading
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+    ChallengeRequest,
+    Demands,
+    EventLogs,
+    Purpose,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.init import (
+    Begin,
+    Desk,
+    Doors,
+    InitOrder,
+    Success,
+    make_admin_key,
+    prove_admin,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.init.client import Wish
+from ansible_collections.attested.kubernetes.plugins.module_utils.init.service import Front, InitServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.init.socket import DeskPort, DeskService
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
+    KeyBundle,
+    SecretBytes,
+    generate_master_secret,
+    make_bundle,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa, make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Health, Log, Notifier
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.verification import (
+    Facts,
+    Heard,
+    Question,
+    Testimony,
+    judge,
+)
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
+from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+    from ansible_collections.attested.kubernetes.plugins.module_utils.init import AdminKey, Teller
+
+EXPORTER, SPKI = b"e" * 32, b"k" * 32
+KUBECONFIG = b"apiVersion: v1\nkind: Config\n"
+
+
+def make_keys(ca: JoinCa | None = None) -> tuple[JoinCa, KeyBundle]:
+    """Return a join CA and the keys of a new cluster."""
+    ours = ca or make_join_ca("prod", now=SystemClock().now())
+    bundle = make_bundle(
+        master=generate_master_secret(SystemRandom()),
+        measurement_salt=SystemRandom().token(32),
+        join_ca_key=SecretBytes(ours.private_key),
+        join_ca_certificate=ours.certificate,
+        policy_key=b"-----BEGIN PUBLIC KEY-----\n",
+    )
+    return ours, bundle
+
+
+@dataclass
+class Founding:
+    """A founder that remembers who was founded; ``acts`` are done in order, one a call, the last one for ever."""
+
+    acts: list[Callable[[Teller], None]] = field(default_factory=list)
+    founded: list[tuple[InitOrder, KeyBundle, str, Mapping[int, bytes]]] = field(default_factory=list)
+
+    def found(
+        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
+    ) -> Success:
+        """Act, then say that the cluster is there."""
+        self.founded.append((order, bundle, digest, judged))
+        teller.step("Make the cluster", "Control plane")
+        if self.acts:
+            act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
+            act(teller)
+        return Success(kubeconfig=KUBECONFIG, cluster_id=bundle.cluster_id)
+
+
+class Waiting:
+    """An act that ends when the test says so."""
+
+    def __init__(self) -> None:
+        """Wait."""
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, _teller: Teller) -> None:
+        """Say that it has begun, and wait."""
+        self.begun.set()
+        assert self.go_on.wait(timeout=60)
+
+
+def failing(error: AttestedError, *lines: str) -> Callable[[Teller], None]:
+    """Return an act that fails with these last lines."""
+
+    def act(teller: Teller) -> None:
+        for line in lines:
+            teller.line(line)
+        raise error
+
+    return act
+
+
+@dataclass
+class InitBed:
+    """One machine with a desk, and one admin."""
+
+    founding: Founding = field(default_factory=Founding)
+    boot: boots.Boot = field(default_factory=lambda: boots.load("deb13-base"))
+    secret_hash: str | None = None
+    clock: Any = field(default_factory=SystemClock)
+    attester: Any = None
+
+    def __post_init__(self) -> None:
+        """Boot the machine, make the site's keys."""
+        if self.attester is None:
+            tpm = SoftTpm(self.boot.pcrs)
+            self.attester = lambda: nullcontext(Attester(tpm=tpm, ek=tpm.ek, ak=tpm.ak))
+        self.logs: EventLogs = logs_of(self.boot)
+        self.ca, self.bundle = make_keys()
+        self.cluster_id = self.bundle.cluster_id
+        self.admin: AdminKey = make_admin_key(ca=self.ca, cluster_id=self.cluster_id, now=self.clock.now())
+        self.desk = Desk(
+            attester=self.attester,
+            facts=self.facts,
+            doors=Doors(pins=JoinCaPins.from_pem(self.ca.certificate), secret_hash=self.secret_hash),
+            founder=self.founding,
+            clock=self.clock,
+            random=SystemRandom(),
+        )
+
+    def facts(self) -> Facts:
+        """Return what the machine knows of itself."""
+        return Facts(cluster_id=self.cluster_id, logs=self.logs)
+
+    def question(self, **changes: Any) -> Question:
+        """Return what the admin asks, by a site that enrolled this machine as cp-1."""
+        with self.attester() as one:
+            identities = [identity_of(one.ek, "cp-1", changes.pop("role", Role.CONTROL_PLANE))]
+        policy = SitePolicy(profiles=[learned(changes.pop("boot", self.boot))], identities=identities)
+        known: dict[str, Any] = {
+            "cluster_id": self.cluster_id,
+            "policy": policy,
+            "demands": Demands(),
+            "clock": SystemClock(),
+            "random": SystemRandom(),
+            **changes,
+        }
+        return Question(**known)
+
+    def judged(self, *, exporter: bytes = EXPORTER) -> VerifiedNode:
+        """Ask the desk for evidence, and judge it."""
+        question = self.question()
+        challenge, record = question.challenge(ChallengeRequest.parse(self.desk.identity()))
+        said = self.desk.testimony(challenge.to_bytes(), exporter=exporter, spki_sha256=SPKI)
+        heard = Heard(
+            record=record,
+            challenge=challenge.to_bytes(),
+            testimony=Testimony.parse(said),
+            exporter=exporter,
+            spki_sha256=SPKI,
+            now=SystemClock().now(),
+            purpose=Purpose.INIT,
+        )
+        self.challenge_id = challenge.id
+        return judge(heard, question, node="cp-1")
+
+    def order(self, verified: VerifiedNode, *, bundle: KeyBundle | None = None, **changes: Any) -> InitOrder:
+        """Return a good order for what was judged."""
+        order = InitOrder(
+            cluster_name="prod",
+            kubernetes_version="1.35.4",
+            service_cidr="10.96.0.0/16",
+            measurement_salt=self.bundle.measurement_salt,
+            challenge_id=self.challenge_id,
+            sealed=verified.machine.seal((bundle or self.bundle).to_bytes()),
+            extra_sans=("api.example.org",),
+        )
+        return replace(order, **changes)
+
+    def asked(self, order: InitOrder, verified: VerifiedNode, **changes: Any) -> Begin:
+        """Return the request of the admin, as the network side hands it over."""
+        request = order.to_bytes()
+        known: dict[str, Any] = {
+            "request": request,
+            "admin_proof": prove_admin(self.admin, binding=verified.machine.binding, request=request),
+            "exporter": EXPORTER,
+            "spki_sha256": SPKI,
+            "source": "192.0.2.1",
+            **changes,
+        }
+        return Begin(**known)
+
+    def begun(self, **changes: Any) -> bytes:
+        """Play everything up to a handle; ``changes`` are of the order."""
+        verified = self.judged()
+        return self.desk.begin(self.asked(self.order(verified, **changes), verified))
+
+    def followed(self, handle: bytes) -> list[bytes]:
+        """Return everything that the job says, to its end."""
+        heard: list[bytes] = []
+        ended = False
+        while not ended:
+            more, ended = self.desk.follow(handle, len(heard), wait_seconds=30)
+            heard += more
+        return heard
+
+    def wish(self, **changes: Any) -> Wish:
+        """Return what the admin wants of cp-1; ``changes`` are of the order."""
+        order = InitOrder(
+            cluster_name="prod",
+            kubernetes_version="1.35.4",
+            service_cidr="10.96.0.0/16",
+            measurement_salt=self.bundle.measurement_salt,
+            challenge_id=b"",
+            sealed=b"",
+        )
+        return Wish(order=replace(order, **changes), bundle=self.bundle, admin=self.admin, node="cp-1")
+
+
+PLENTY = {"calls_per_second": 1000.0, "call_burst": 1000}
+
+
+@dataclass
+class Running:
+    """The two processes of a machine in this one: their real sockets, TLS and log."""
+
+    directory: Path
+    stream: io.StringIO
+    settings: dict[str, Any]
+    endpoint: str = ""
+
+    def __post_init__(self) -> None:
+        """Begin with nothing running."""
+        self.log = Log(self.stream, as_json=True, clock=SystemClock())
+        self._front: Front | None = None
+
+    async def open(self) -> None:
+        """Start the network side."""
+        config = InitServiceConfig(
+            listen_address="127.0.0.1",
+            listen_port=0,
+            bootstrapper_socket=self.directory / "desk.sock",
+            runtime_directory=self.directory,
+            **self.settings,
+        )
+        health = Health(Notifier({}), version="test", parts=("listener",))
+        port = DeskPort(config.bootstrapper_socket)
+        self._front = Front(config, port=port, health=health, log=self.log, clock=SystemClock())
+        self.endpoint = f"127.0.0.1:{await self._front.start()}"
+
+    async def close(self) -> None:
+        """End the network side."""
+        if self._front is not None:
+            await self._front.stop(grace_seconds=0.0)
+        self._front = None
+
+    def reasons(self) -> list[str]:
+        """Return the reasons of all refusals so far, of both processes."""
+        lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
+        return [line["reason"] for line in lines if line.get("outcome") == "refused"]
+
+
+@asynccontextmanager
+async def running(bed: InitBed, **settings: Any) -> AsyncIterator[Running]:
+    """Run desk and init service, joined by their real unix socket, until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="ib-") as name:  # pytest's own paths are too long for a socket
+        machine = Running(Path(name), io.StringIO(), {**PLENTY, **settings})
+        service = DeskService(bed.desk, log=machine.log)
+        socket = SocketServer(
+            machine.directory / "desk.sock",
+            handler=service.handle,
+            allowed=frozenset({os.getuid()}),
+            group=os.getgid(),
+            refused=lambda _uid: None,
+        )
+        await socket.start()
+        try:
+            await machine.open()
+            yield machine
+        finally:
+            await machine.close()
+            await socket.stop()
+            service.close()
