@@ -1,0 +1,147 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A playbook run on this machine by ansible-runner: its tasks are told while they begin, its result comes back.
+
+Everything that the runner writes lies in one private directory, which must be in memory, and goes when the run ends.
+Variables reach Ansible as a file in it, never in argv, and hold no secret all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .._deps.runner import ansible_runner
+from ..errors import SystemFault
+from ..reasons import Reason
+from ..system import require_tmpfs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+DIRECTORY = Path("/run/attested/playbooks")
+
+_PLAY = "playbook_on_play_start"
+_TASKS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
+_FAILED = frozenset({"runner_on_failed", "runner_on_unreachable", "runner_item_on_failed"})
+_STATS = "playbook_on_stats"
+_NO_HOST = "playbook_on_no_hosts_matched"
+_RAN = "runner_on_start"
+_UNNAMED = "(unnamed)"
+
+
+class Listener(Protocol):
+    """Who hears of the run (`init.Teller`)."""
+
+    def step(self, stage: str, task: str) -> None:
+        """Hear that a task begins."""
+
+    def line(self, text: str) -> None:
+        """Hear a line of output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaybookOrder:
+    """What to run where: an absolute path, an inventory file, variables (plain data, no secrets)."""
+
+    playbook: Path
+    inventory: Path
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Playbooks(Protocol):
+    """Runs playbooks; `RunnerPlaybooks` for real."""
+
+    def run(self, order: PlaybookOrder, listener: Listener) -> Mapping[str, Any]:
+        """Run ``order`` and return what it told by ``set_stats``; raises the reason of the module that failed."""
+
+
+@dataclass(slots=True)
+class _Story:
+    """What the events of a run have said so far."""
+
+    listener: Listener
+    stage: str = ""
+    ran: bool = False
+    failed: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+    def hear(self, event: Mapping[str, Any]) -> bool:
+        """Take one event; False tells the runner to write it nowhere."""
+        name, data = str(event.get("event", "")), event.get("event_data") or {}
+        if name == _PLAY:
+            self.stage = str(data.get("name") or _UNNAMED)
+        elif name in _TASKS:
+            self.listener.step(self.stage, str(data.get("task") or _UNNAMED))
+        elif name == _STATS:
+            self.result = data.get("artifact_data") or {}
+        elif name in _FAILED and not data.get("ignore_errors"):
+            self.failed = data.get("res") or {}
+        self.ran = self.ran or name == _RAN
+        for line in str(event.get("stdout") or "").splitlines():
+            self.listener.line(line)
+        return False
+
+    def require_success(self, status: str) -> None:
+        """Raise unless the run ended well and had a host."""
+        if self.failed is not None or status != "successful":
+            raise _failure(self.failed or {}, status)
+        if not self.ran:
+            raise SystemFault("expected a play that matches this machine, none did", reason=Reason.PLAYBOOK_NO_HOST)
+
+
+class RunnerPlaybooks:
+    """Runs playbooks by ansible-runner, with the ansible-playbook beside this interpreter."""
+
+    def __init__(
+        self,
+        directory: Path = DIRECTORY,
+        *,
+        require_memory: Callable[[Path], object] = require_tmpfs,
+        canceled: Callable[[], bool] | None = None,
+    ) -> None:
+        """Keep the private directory; ``require_memory`` raises unless it is on tmpfs; ``canceled`` ends a run."""
+        self._directory = directory
+        self._require_memory = require_memory
+        self._canceled = canceled
+
+    def run(self, order: PlaybookOrder, listener: Listener) -> Mapping[str, Any]:
+        """Run ``order``.
+
+        Raises PLAYBOOK_FAILED (or the reason that the failing module of ours gave), PLAYBOOK_NO_HOST, NOT_TMPFS,
+        DEPENDENCY_MISSING.
+        """
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._require_memory(self._directory)
+        story = _Story(listener)
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self._directory) as private:
+            ended = ansible_runner().run(
+                private_data_dir=private,
+                playbook=str(order.playbook),
+                inventory=str(order.inventory),
+                extravars=dict(order.variables),
+                envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_RETRY_FILES_ENABLED": "0", "PATH": _path()},
+                event_handler=story.hear,
+                cancel_callback=self._canceled,
+                quiet=True,
+            )
+            status = str(ended.status)
+        story.require_success(status)
+        return story.result
+
+
+def _path() -> str:
+    """Return where programs are looked for: first beside this interpreter, where our ansible-playbook lies."""
+    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+
+
+def _failure(result: Mapping[str, Any], status: str) -> SystemFault:
+    known = Reason.__members__.get(str(result.get("reason")), Reason.PLAYBOOK_FAILED)
+    message = str(result.get("msg") or f"expected the playbook to end well, it ended as {status}")
+    hint = str(result["hint"]) if result.get("hint") else None
+    return SystemFault(message, reason=known, hint=hint)
