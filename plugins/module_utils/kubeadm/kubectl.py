@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import KubeadmError
 from ..reasons import Reason
+from ..system import SystemClock
 from .gateway import last_words, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ..system import CommandResult, Runner
+    from ..system import Clock, CommandResult, Runner
 
 FIELD_MANAGER = "attested-site"
 _TIMEOUT_SECONDS = 60
 _DIFFERENT = 1
+
+# Just after its start an API server denies every write until each admission policy has found the kind of its
+# parameters; one that is not served yet is looked for again 30 seconds later.
+_NOT_CONFIGURED = b"failed to configure policy"
+_CONFIGURED_SECONDS = 60
+_LOOK_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +42,10 @@ class ObjectsOutcome:
 class Kubectl:
     """The pinned kubectl with one kubeconfig."""
 
-    def __init__(self, runner: Runner, *, kubeconfig: Path) -> None:
+    def __init__(self, runner: Runner, *, kubeconfig: Path, clock: Clock | None = None) -> None:
         """Keep how to run it and whose rights it has."""
         self._runner = runner
+        self._clock = clock or SystemClock()
         self._kubeconfig = kubeconfig
 
     def apply(
@@ -102,6 +110,15 @@ class Kubectl:
         return result
 
     def _run(self, *words: str, stdin: str | None = None) -> CommandResult:
+        """Run it, and again for a while where the API server has only just started."""
+        deadline = self._clock.monotonic() + _CONFIGURED_SECONDS
+        while True:
+            result = self._once(*words, stdin=stdin)
+            if _NOT_CONFIGURED not in result.stderr or self._clock.monotonic() >= deadline:
+                return result
+            self._clock.sleep(_LOOK_SECONDS)
+
+    def _once(self, *words: str, stdin: str | None) -> CommandResult:
         return self._runner.run(
             ["kubectl", f"--kubeconfig={self._kubeconfig}", "--request-timeout=30s", *words],
             stdin=None if stdin is None else stdin.encode(),

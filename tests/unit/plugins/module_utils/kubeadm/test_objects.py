@@ -63,6 +63,30 @@ def test_check_mode_writes_nothing():
     assert api.verbs() == ["diff"]
 
 
+NOT_CONFIGURED = (2, b"", b"denied request: failed to configure policy: failed to find resource")
+
+
+def test_an_api_server_that_has_just_started_is_asked_again(clock):
+    api = Api(diff=NOT_CONFIGURED, apply=(0, b"a/b\n", b""))
+    first = api.run
+
+    def run(argv, **options):
+        result = first(argv, **options)
+        api.answers["diff"] = (0, b"", b"")
+        return result
+
+    api.run = run
+    assert not Kubectl(api, kubeconfig=Path("/k"), clock=clock).apply(["kind: A"]).changed
+    assert api.verbs() == ["diff", "diff"]
+
+
+def test_an_api_server_whose_policies_stay_unready_is_given_up(clock):
+    with pytest.raises(KubeadmError) as caught:
+        Kubectl(Api(diff=NOT_CONFIGURED), kubeconfig=Path("/k"), clock=clock).apply(["kind: A"])
+    assert caught.value.code == "KUBECTL_FAILED"
+    assert clock.monotonic() < 120
+
+
 def test_a_new_kind_is_waited_for():
     api = Api(diff=(1, b"+", b""), apply=(0, b"customresourcedefinition.apiextensions.k8s.io/a\n", b""))
     kubectl(api).apply(["kind: CustomResourceDefinition"])
