@@ -52,7 +52,7 @@ class DiskId:
     @classmethod
     def from_random(cls, token: bytes) -> DiskId:
         """Return the version 4 UUID (RFC 9562 section 5.4) of 16 random bytes."""
-        raw = bytearray(token[:16])
+        raw = bytearray(token)
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         text = raw.hex()

