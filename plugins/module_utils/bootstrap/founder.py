@@ -1,0 +1,153 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The init of this machine, in its order: a turn in the race → keys under the TPM → lock → playbook (design 9.2)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..attestation.eventlog import DEFAULT_REGISTER
+from ..errors import AttestedError, KeyServiceError, SystemFault
+from ..init import Success
+from ..keys.wrap import TpmSealer
+from ..reasons import Reason
+from ..system import remove
+from .claim import Claim, Contender
+from .playbook import PlaybookOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from ..init import InitOrder, Teller
+    from ..keys import KeyBundle
+    from ..keys.wrap import KeyStore
+    from ..tpm import Tpm
+    from .playbook import Playbooks
+    from .race import Race, Turn
+
+STAGE = "Take the machine for its cluster"
+
+
+class Keeping(Protocol):
+    """Keeps the keys of a cluster (`keys.wrap.KeyStore`), with the TPM open only while it seals."""
+
+    def write(self, bundle: KeyBundle, *, judged: Mapping[int, bytes], lock_register: int) -> None:
+        """Seal ``bundle`` to the ``judged`` values and the one that the lock's register has now."""
+
+    def opened(self) -> KeyBundle | None:
+        """Return the opened copy of this boot, or None."""
+
+    def files(self) -> tuple[Path, ...]:
+        """Return where the keys lie, at rest and opened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What a founder builds with: the playbook and its inventory, and the node's own name."""
+
+    playbook: Path
+    inventory: Path
+    node_name: str
+
+
+class MachineFounder:
+    """Makes the cluster on this machine, for one request; a repetition goes on where the last one stood.
+
+    Up to the lock everything is undone when it fails; from the lock on everything is repaired forward.
+    """
+
+    def __init__(
+        self, ground: Ground, *, race: Race, keeping: Keeping, playbooks: Playbooks, stop_others: Callable[[], None]
+    ) -> None:
+        """Keep the collaborators; ``stop_others`` ends the join client once the lock is taken."""
+        self._ground = ground
+        self._race = race
+        self._keeping = keeping
+        self._playbooks = playbooks
+        self._stop_others = stop_others
+
+    def found(
+        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
+    ) -> Success:
+        """Take the lock, then make the cluster.
+
+        Raises RACE_LOST, INIT_REQUEST_DIFFERS, STATE_CHANGED (the lock is this request's, the keys were lost), what
+        the keeping raises, and what the playbook raises.
+        """
+        mine = Claim(Contender.INIT, digest)
+        before = {path for path in self._keeping.files() if path.exists()}
+        try:
+            with self._race.turn(mine) as turn:
+                self._take(turn, bundle, judged=judged, teller=teller)
+        except AttestedError:
+            self._undo(mine, before)
+            raise
+        self._stop_others()
+        result = self._playbooks.run(self._playbook(order), teller)
+        kubeconfig = result.get("kubeconfig")
+        if not isinstance(kubeconfig, str):
+            raise SystemFault("expected a kubeconfig of the playbook, got none", reason=Reason.PLAYBOOK_FAILED)
+        return Success(kubeconfig=kubeconfig.encode(), cluster_id=bundle.cluster_id)
+
+    def _take(self, turn: Turn, bundle: KeyBundle, *, judged: Mapping[int, bytes], teller: Teller) -> None:
+        if not turn.again:
+            teller.step(STAGE, "Keep the keys under the TPM")
+            self._keeping.write(bundle, judged=judged, lock_register=DEFAULT_REGISTER)
+        elif self._keeping.opened() != bundle:
+            raise KeyServiceError(
+                "expected an unlocked machine or one that holds these keys, it is locked and does not",
+                reason=Reason.STATE_CHANGED,
+                hint="Reboot the machine, then run init again.",
+            )
+        teller.step(STAGE, "Lock the machine to its cluster")
+        turn.take()
+
+    def _undo(self, mine: Claim, before: set[Path]) -> None:
+        """Remove the keys that this try has brought, unless the lock is ours after all or nobody can say whose."""
+        with suppress(AttestedError):
+            if self._race.winner() != mine:
+                for path in self._keeping.files():
+                    if path not in before:
+                        remove(path)
+
+    def _playbook(self, order: InitOrder) -> PlaybookOrder:
+        return PlaybookOrder(
+            playbook=self._ground.playbook,
+            inventory=self._ground.inventory,
+            variables={
+                "attested_node_name": self._ground.node_name,
+                "attested_cluster_name": order.cluster_name,
+                "attested_kubernetes_version": order.kubernetes_version,
+                "attested_service_subnet": order.service_cidr,
+                "attested_api_extra_sans": list(order.extra_sans),
+                "attested_admin_request": order.admin_request.decode("ascii", "replace"),
+            },
+        )
+
+
+class TpmKeeping:
+    """The real keeping: ``store`` sealed by a TPM that is open for one write, so the lock finds it free."""
+
+    def __init__(self, store: KeyStore, *, open_machine: Callable[[], AbstractContextManager[Tpm]]) -> None:
+        """Keep ``store`` and how the TPM is opened."""
+        self._store = store
+        self._open_machine = open_machine
+
+    def write(self, bundle: KeyBundle, *, judged: Mapping[int, bytes], lock_register: int) -> None:
+        """Seal ``bundle``."""
+        with self._open_machine() as tpm:
+            pcrs = {**judged, lock_register: tpm.pcr_read([lock_register])[lock_register]}
+            self._store.write(bundle, TpmSealer(tpm), pcrs=pcrs)
+
+    def opened(self) -> KeyBundle | None:
+        """Return the opened copy of this boot."""
+        return self._store.opened()
+
+    def files(self) -> tuple[Path, ...]:
+        """Return where the keys lie."""
+        return (self._store.paths.rest_file, self._store.paths.opened_file)
