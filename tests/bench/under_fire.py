@@ -40,7 +40,12 @@ from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.api_bed import api_bed, why_not
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, report
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
-from ansible_collections.attested.kubernetes.tests.support.service_bed import GOOD_BOOT, Machine, ServiceBed
+from ansible_collections.attested.kubernetes.tests.support.service_bed import (
+    GOOD_BOOT,
+    MANY_CONNECTIONS,
+    Machine,
+    ServiceBed,
+)
 from OpenSSL import SSL
 
 if TYPE_CHECKING:
@@ -126,9 +131,7 @@ def fire(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
 
     Twice in turn; the seconds in which each stranger's address still uses up what it may at once are told apart.
     """
-    bed.configure_join()
-    bed.kill("join")
-    bed.start_join_service()
+    bed.limit_join()
     quiet: list[float] = []
     first: list[float] = []
     busy: list[float] = []
@@ -145,6 +148,7 @@ def fire(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
         busy += asyncio.run(_good(machines, tickets // 2))
         ours.send("stop")
         process.join()
+    bed.limit_join(**MANY_CONNECTIONS)
     among = f"{STRANGERS} half-open and {STRANGERS} dripping"
     beside: dict[str, Any] = {"unit": "ms", "baseline": p95(quiet), "baseline_name": "ms, quiet"}
     report(

@@ -78,6 +78,7 @@ GOOD_BOOT = "deb13-base"
 CHANGED_BOOT = "deb13-cmdline"
 MASTER_CANARY = b"canary-master-secret-0123456789a"
 POLICY = "attestationpolicies.attested-kubernetes.dev"
+MANY_CONNECTIONS = {"connections_per_second": 1000.0, "connection_burst": 1000}
 _START_SECONDS = 180
 
 
@@ -155,6 +156,12 @@ class ServiceBed:
         """Start the join service and wait until it listens."""
         self._spawn("join", self.join_user)
         self._wait("join", self._listens)
+
+    def limit_join(self, **limits: float) -> None:
+        """Start the join service anew with these ``limits`` on what one address may do; the defaults for others."""
+        self.configure_join(**limits)
+        self.kill("join")
+        self.start_join_service()
 
     def _listens(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), timeout=1):
@@ -264,7 +271,7 @@ class ServiceBed:
             tickets_per_second=1000.0,  # a test asks for the same machine again and again
             ticket_burst=1000,
         )
-        self.configure_join(connections_per_second=1000.0, connection_burst=1000)
+        self.configure_join(**MANY_CONNECTIONS)
 
     def configure_join(self, **limits: float) -> None:
         """Write the join service's configuration; what one address may do beside ``limits`` is never in the way."""
