@@ -113,7 +113,7 @@ def _parsed(der: bytes) -> tuple[x509.Certificate, ec.EllipticCurvePublicKey]:
     try:
         leaf = x509.load_der_x509_certificate(der)
         key = leaf.public_key()
-    except (ValueError, exceptions.UnsupportedAlgorithm) as error:
+    except (ValueError, x509.InvalidVersion, exceptions.UnsupportedAlgorithm) as error:
         raise _malformed() from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
         raise _malformed()
@@ -135,7 +135,7 @@ def _require_admin(leaf: x509.Certificate, expected: str) -> None:
         names = list(leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
         usages = list(leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
         constraints = leaf.extensions.get_extension_for_class(x509.BasicConstraints).value
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension) as error:
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
         raise _untrusted("one without name, purpose or constraints") from error
     if constraints.ca or usages != [x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH] or names != [x509.DNSName(expected)]:
         raise _untrusted("one for something else")

@@ -122,6 +122,15 @@ def test_a_certificate_that_is_none_is_refused(bed, certificate):
     assert refused(bed, bed.asked(bed.order(verified), verified)) == "ADMIN_CERTIFICATE_MALFORMED"
 
 
+def test_a_certificate_of_no_known_version_is_refused(bed):
+    """Found by the fuzzer: the library has an error of its own for it."""
+    version = bytes.fromhex("a003020102")
+    assert version in bed.admin.certificate
+    bed.admin = replace(bed.admin, certificate=bed.admin.certificate.replace(version, version[:-1] + b"\x0a"))
+    verified = bed.judged()
+    assert refused(bed, bed.asked(bed.order(verified), verified)) == "ADMIN_CERTIFICATE_MALFORMED"
+
+
 def test_a_clock_that_is_days_off_is_named():
     bed = InitBed(clock=FakeClock())
     verified = bed.judged()
