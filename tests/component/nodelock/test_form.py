@@ -60,6 +60,13 @@ def test_a_lost_marker_is_written_again(node_lock, tmp_path):
     assert not node_lock().changed
 
 
+def test_a_marker_without_a_lock_is_no_lock(node_lock, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "locked").write_text(f"{CLUSTER}\n")
+    taken = node_lock()
+    assert (taken.changed, taken.values) == (True, LOCKED)
+
+
 @pytest.mark.parametrize("check_mode", [False, True], ids=["in earnest", "in check mode"])
 @pytest.mark.parametrize(
     ("cluster_id", "reason"),
