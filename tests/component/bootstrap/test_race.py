@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -246,24 +247,25 @@ def test_a_playbook_beside_the_race_wins_or_loses_like_the_others(bed: Callable[
     for number in range(BESIDE_A_PLAYBOOK):
         one = bed(number, pause=0.001)
         said: list[str] = []
-
-        def playbook(one: Bed = one, said: list[str] = said) -> None:
-            arguments = [one.lock.swtpm.tcti, str(one.lock.paths.directory), CLUSTER.hex(), "-"]
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            one.lock.paths.directory.mkdir(parents=True, exist_ok=True)
-            done = subprocess.run(
-                [sys.executable, str(PLAYBOOK), *arguments],
-                stdout=subprocess.PIPE,
-                env=environment,
-                text=True,
-                check=True,
-                timeout=120,
-            )
-            said.append(done.stdout.strip())
-
-        together(one.run_join, playbook)
+        together(one.run_join, partial(run_playbook, one, said))
         assert sorted([*said, one.outcomes["join"]]) in (["RACE_LOST", "won"], ["lost", "won"])
         one_event(one)
         if one.outcomes["join"] == "RACE_LOST":
             assert one.traces_of_join() == []
             assert one.race.winner() is None
+
+
+def run_playbook(one: Bed, said: list[str]) -> None:
+    """Lock from another process, as a playbook does, and note what it says."""
+    arguments = [one.lock.swtpm.tcti, str(one.lock.paths.directory), CLUSTER.hex(), "-"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    one.lock.paths.directory.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, str(PLAYBOOK), *arguments],
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    said.append(done.stdout.strip())
