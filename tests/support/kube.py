@@ -31,6 +31,7 @@ class FakeGateway:
         self.down = False
         self.before_write: Callable[[], None] | None = None
         self.nodes: list[str] = []
+        self.watched_seconds: list[int] = []
         self.writes = 0
         self.events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._revision = 100
@@ -127,6 +128,7 @@ class FakeGateway:
     def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
         """Yield the Nodes that are there, then nothing."""
         self._require_up()
+        self.watched_seconds.append(seconds)
         yield frozenset(self.nodes)
 
     def _touch(self, document: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ADMITTED = "Admitted"
 JOINED = "Joined"
 WATCH_SECONDS = 240
+SOON_SECONDS = 5
 
 
 def newly_joined(
@@ -60,10 +61,15 @@ class NodeWatcher:
         self._writer = writer
         self._own_name = own_name
         self._joined = joined
+        self._own_joined = False
 
     def run_once(self, seconds: int = WATCH_SECONDS) -> None:
-        """Look at every Node that is there or appears within ``seconds``; raises `ApiError`."""
-        for names in self._gateway.node_arrivals(seconds):
+        """Look at every Node that is there or appears within ``seconds``; raises `ApiError`.
+
+        The Node of this control plane is there before the site's policy brings its identity, and no arrival tells of
+        that: until it has joined, all Nodes are looked at again soon.
+        """
+        for names in self._gateway.node_arrivals(seconds if self._own_joined else min(seconds, SOON_SECONDS)):
             self.settle(names)
 
     def settle(self, nodes: frozenset[str]) -> None:
@@ -78,7 +84,9 @@ class NodeWatcher:
             self._settle(nodes)
 
     def _settle(self, nodes: frozenset[str]) -> None:
-        found = newly_joined(self._policy.registrations(), nodes, own_name=self._own_name)
-        for registration in found:
+        registrations = self._policy.registrations()
+        for registration in newly_joined(registrations, nodes, own_name=self._own_name):
             self._writer.write(registration, StatusChange(phase=JOINED))
             self._joined(registration.identity.node_name)
+        own = [one.identity for one in registrations if one.identity.node_name == self._own_name]
+        self._own_joined = self._own_joined or any(one.status.phase == JOINED for one in own)

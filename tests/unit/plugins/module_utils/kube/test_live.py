@@ -18,6 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     StatusChange,
     StatusWriter,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube.nodes import SOON_SECONDS, WATCH_SECONDS
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import TpmRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
@@ -171,6 +172,18 @@ def test_a_status_that_changed_meanwhile_is_read_again(gateway: FakeGateway) -> 
     watch.run_once()
     assert joined == ["w-1"]
     assert gateway.status(NAME)["phase"] == "Joined"
+
+
+def test_an_identity_that_comes_after_its_node_has_joined_soon() -> None:
+    gateway = FakeGateway()
+    gateway.nodes = ["w-1"]
+    watch, joined = watcher(gateway, own_name="w-1")
+    watch.run_once()
+    gateway.apply(identity())
+    for _round in range(3):
+        watch.run_once()
+    assert joined == ["w-1"]
+    assert gateway.watched_seconds == [SOON_SECONDS, SOON_SECONDS, SOON_SECONDS, WATCH_SECONDS]
 
 
 def test_a_status_that_keeps_its_phase_writes_nothing_about_it() -> None:
