@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KUBERNETES_VERSION = "1.35.4"
+_CONFIGURED_SECONDS = 120
 _READY_SECONDS = 60
 _STOP_SECONDS = 10
 
@@ -129,7 +130,11 @@ class ApiBed:
         return f"https://127.0.0.1:{self.port}"
 
     def kubectl(self, *words: str, stdin: str | None = None, user: str = "admin", check: bool = True) -> str:
-        """Run kubectl as ``user`` (whose certificate lies in the bed) and return what it printed."""
+        """Run kubectl as ``user`` (whose certificate lies in the bed) and return what it printed.
+
+        An API server that has just started denies writes until its admission policies know the kinds that they name:
+        it is asked again.
+        """
         argv = [
             str(binaries() / "kubectl"),
             f"--server={self.server}",
@@ -138,7 +143,12 @@ class ApiBed:
             f"--client-key={self.directory / f'{user}.key'}",
             *words,
         ]
-        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        deadline = time.monotonic() + _CONFIGURED_SECONDS
+        while True:
+            done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+            if "failed to configure policy" not in done.stderr or time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
         if check and done.returncode:
             raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr}")
         return done.stdout + ("" if check else done.stderr)
