@@ -301,8 +301,11 @@ def main() -> int:
     """Run what the command line names; return 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="+", choices=sorted({*STAGES, *SUITES}))
-    names = _named(parser.parse_args().what)
+    what = parser.parse_args().what
+    names = _named(what)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    if "nightly" in what:
+        os.environ["ATTESTED_RANDOM_EXAMPLES"] = "1"  # read by tests/conftest.py
     total, lines = Counts(), []
     for name in names:
         print(f"\n=== {name}: {(STAGES[name].__doc__ or '').splitlines()[0]}", flush=True)
