@@ -125,7 +125,7 @@ class RunnerPlaybooks:
                 playbook=str(order.playbook),
                 inventory=str(order.inventory),
                 extravars=dict(order.variables),
-                envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_RETRY_FILES_ENABLED": "0", "PATH": _path()},
+                envvars=_environment(),
                 event_handler=story.hear,
                 cancel_callback=self._canceled,
                 quiet=True,
@@ -135,9 +135,14 @@ class RunnerPlaybooks:
         return story.result
 
 
-def _path() -> str:
-    """Return where programs are looked for: first beside this interpreter, where our ansible-playbook lies."""
-    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+def _environment() -> dict[str, str]:
+    """Return what is set for a run, whatever its caller has set; programs lie beside this interpreter first."""
+    return {
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_RETRY_FILES_ENABLED": "0",
+        "ANSIBLE_STDOUT_CALLBACK": "default",
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
+    }
 
 
 def _failure(result: Mapping[str, Any], status: str) -> SystemFault:

@@ -115,9 +115,15 @@ def test_a_failure_that_the_play_ignores_is_none(
     assert playbooks.run(order(fail("First", "never mind", ignore_errors=True)), ear) == {}
 
 
-def test_a_play_for_nobody_is_an_error(
-    playbooks: RunnerPlaybooks, order: Callable[..., PlaybookOrder], ear: Ear
+@pytest.mark.parametrize("callback", ["default", "attested.kubernetes.stages"])
+def test_a_play_for_nobody_is_an_error_whatever_shows_the_run(
+    playbooks: RunnerPlaybooks,
+    order: Callable[..., PlaybookOrder],
+    ear: Ear,
+    monkeypatch: pytest.MonkeyPatch,
+    callback: str,
 ) -> None:
+    monkeypatch.setenv("ANSIBLE_STDOUT_CALLBACK", callback)
     assert failure(playbooks, order(debug("First", "a"), hosts="others"), ear).code == "PLAYBOOK_NO_HOST"
 
 
