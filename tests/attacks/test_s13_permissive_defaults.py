@@ -82,14 +82,22 @@ def loose_options() -> list[tuple[str, str, object]]:
     found = []
     for path in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
         for spec in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
-            options = (spec.get("options") or {}).items()
-            found += [(house.shown(path), name, one.get("default")) for name, one in options if "insecure_" in name]
+            found += _loosening(house.shown(path), spec.get("options") or {})
     for path in sorted((ROOT / "plugins" / "modules").glob("*.py")):
         text = path.read_text(encoding="utf-8")
         documentation = re.search(r'DOCUMENTATION = r?"""(.*?)"""', text, re.DOTALL)
-        options = (yaml.safe_load(documentation.group(1)).get("options") or {}).items() if documentation else ()
-        found += [(house.shown(path), name, one.get("default")) for name, one in options if "insecure_" in name]
+        found += _loosening(
+            house.shown(path), yaml.safe_load(documentation.group(1)).get("options") or {} if documentation else {}
+        )
     return found
+
+
+def _loosening(shown: str, options: dict[str, dict[str, object]]) -> list[tuple[str, str, object]]:
+    """Return those that loosen; the port of what a switch beside it turns on turns nothing on by itself."""
+    names = [
+        name for name in options if "insecure_" in name and name.removesuffix("_port") not in set(options) - {name}
+    ]
+    return [(shown, name, options[name].get("default")) for name in names]
 
 
 def test_what_loosens_is_off() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import structures
 from ansible_collections.attested.kubernetes.tests.support.house import UTILS
 
 if TYPE_CHECKING:
@@ -101,9 +102,17 @@ def with_fault(step: Step, work: Callable[[], _Result], error: Exception) -> _Re
 
 
 def _traced(trace: Callable[..., Any], work: Callable[[], _Result]) -> _Result:
+    _forget()
     before = sys.gettrace()
     sys.settrace(trace)
     try:
         return work()
     finally:
         sys.settrace(before)
+
+
+def _forget() -> None:
+    """Empty the caches of keys: what is kept from the last time is no step of this time."""
+    for one in vars(structures).values():
+        if hasattr(one, "cache_clear"):
+            one.cache_clear()

@@ -118,12 +118,14 @@ class Node:
             fresh_disk=DISK,
             now=NOW,
         )
+        keys = made_from or bundle()
+        join_ca = JoinCa(certificate=keys.join_ca_certificate, private_key=keys.join_ca_key.reveal())
         return issue_ticket(
             decision,
-            bundle=made_from or bundle(),
+            bundle=keys,
             facts=ClusterFacts(kubernetes_version="1.35.4", api_endpoint="api.prod.example:6443"),
             ca=self.ca,
-            signing_key=load_signing_key(JOIN_CA),
+            signing_key=load_signing_key(join_ca),
             exchange=Exchange(secret=SECRET, binding=BINDING, recipient=self.one_time_key.public),
             now=NOW,
         )
