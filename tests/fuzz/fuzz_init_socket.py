@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import io
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.init.socket import DeskService
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, parse
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.init_bed import EXPORTER, SPKI, InitBed
@@ -30,5 +32,8 @@ def seeds() -> list[bytes]:
 
 def one_input(data: bytes) -> None:
     # an answer always comes, and never is somebody founded
-    parse("attested.v1.InitSocketResponse", SERVICE.answer(data))
+    answer = parse("attested.v1.InitSocketResponse", SERVICE.answer(data))
     assert BED.founding.founded == []
+    assert answer.refusal.code != "INTERNAL", answer.refusal.message
+    if answer.WhichOneof("answer") == "refusal":
+        raise Refusal(answer.refusal.message, reason=Reason[answer.refusal.code])
