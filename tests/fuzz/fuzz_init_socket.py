@@ -27,7 +27,9 @@ def seeds() -> list[bytes]:
     begin.begin.spki_sha256 = SPKI
     follow = message_class("attested.v1.InitSocketRequest")()
     follow.follow.handle = b"h" * 16
-    return [begin.SerializeToString(), follow.SerializeToString()]
+    identify = message_class("attested.v1.InitSocketRequest")(source="192.0.2.1")
+    identify.identify.SetInParent()
+    return [begin.SerializeToString(), follow.SerializeToString(), identify.SerializeToString()]
 
 
 def one_input(data: bytes) -> None:
