@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError, Refusal, SystemFault
-from ..keys.framing import frame, read_frame, refusal_answer
+from ..keys.asker import SocketAsker
+from ..keys.framing import refusal_answer
 from ..proto import message_class, parse
 from ..reasons import Reason
 from .desk import Begin
@@ -102,14 +103,19 @@ class DeskPort:
 
     def __init__(self, path: str | Path = INIT_SOCKET, *, timeout_seconds: float = _ANSWER_SECONDS) -> None:
         """Ask at ``path``."""
-        self._path = str(path)
-        self._timeout_seconds = timeout_seconds
+        self._asker = SocketAsker(
+            path,
+            response_name=_RESPONSE,
+            timeout_seconds=timeout_seconds,
+            whose="the bootstrapper",
+            absent=Reason.BOOTSTRAPPER_UNREACHABLE,
+        )
 
     async def identity(self, *, correlation_id: str) -> bytes:
         """Return the serialised `ChallengeRequest`."""
         message = message_class(_REQUEST)(correlation_id=correlation_id)
         message.identify.SetInParent()
-        return bytes((await self._ask(message)).identity)
+        return bytes((await self._asker.ask(message)).identity)
 
     async def testimony(
         self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str, correlation_id: str
@@ -119,7 +125,7 @@ class DeskPort:
         message.testify.challenge = challenge
         message.testify.exporter = exporter
         message.testify.spki_sha256 = spki_sha256
-        return bytes((await self._ask(message)).testimony)
+        return bytes((await self._asker.ask(message)).testimony)
 
     async def begin(self, asked: Begin, *, correlation_id: str) -> bytes:
         """Return the handle of the job of a request as it came."""
@@ -128,45 +134,12 @@ class DeskPort:
         message.begin.admin_proof = asked.admin_proof
         message.begin.exporter = asked.exporter
         message.begin.spki_sha256 = asked.spki_sha256
-        return bytes((await self._ask(message)).handle)
+        return bytes((await self._asker.ask(message)).handle)
 
     async def follow(self, handle: bytes, seen: int) -> tuple[tuple[bytes, ...], bool]:
         """Return what the job has said after the first ``seen`` answers, and whether that is all."""
         message = message_class(_REQUEST)()
         message.follow.handle = handle
         message.follow.seen = seen
-        followed = (await self._ask(message)).followed
+        followed = (await self._asker.ask(message)).followed
         return tuple(followed.responses), followed.ended
-
-    async def _ask(self, message: Any) -> Any:
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                return _answer_of(await self._exchange(frame(message.SerializeToString())))
-        except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
-            raise SystemFault(
-                f"expected the bootstrapper at {self._path}, got {type(error).__name__}: {error}",
-                reason=Reason.BOOTSTRAPPER_UNREACHABLE,
-            ) from error
-
-    async def _exchange(self, sent: bytes) -> bytes:
-        reader, writer = await asyncio.open_unix_connection(self._path)
-        try:
-            writer.write(sent)
-            await writer.drain()
-            return await read_frame(reader)
-        finally:
-            writer.close()
-
-
-def _answer_of(data: bytes) -> Any:
-    response = parse(_RESPONSE, data)
-    kind = response.WhichOneof("answer")
-    if kind is None:
-        raise Refusal("expected an answer of the bootstrapper, got none", reason=Reason.MESSAGE_MALFORMED)
-    if kind == "refusal":
-        raise Refusal(
-            response.refusal.message,
-            reason=Reason.__members__.get(response.refusal.code, Reason.INTERNAL),
-            retry_after_seconds=response.refusal.retry_after_milliseconds / 1000,
-        )
-    return response

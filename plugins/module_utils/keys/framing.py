@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..errors import AttestedError, KeyServiceError, Refusal
+from ..errors import AttestedError, Refusal
 from ..proto import message_class, parse
 from ..reasons import Reason
 
@@ -49,12 +49,12 @@ def refusal_answer(error: AttestedError) -> bytes:
     return bytes(response.SerializeToString())
 
 
-def answer_of(data: bytes) -> object:
-    """Return the parsed response; raises the `Refusal` that it carries, under the same reason."""
-    response = parse(RESPONSE, data)
+def answer_of(data: bytes, response_name: str = RESPONSE) -> Any:
+    """Return the parsed response; raises the `Refusal` that it carries, under the same reason, or MESSAGE_MALFORMED."""
+    response = parse(response_name, data)
     kind = response.WhichOneof("answer")
     if kind is None:
-        raise KeyServiceError("expected an answer of the key service, got none", reason=Reason.MESSAGE_MALFORMED)
+        raise Refusal(f"expected an answer in {response_name}, got none", reason=Reason.MESSAGE_MALFORMED)
     if kind == "refusal":
         raise Refusal(
             response.refusal.message,

@@ -138,12 +138,7 @@ class UnixServer:
         context.set_trailing_metadata(((CORRELATION_HEADER, identifier),))
         try:
             with self._log.request("call", method=method, correlation_id=identifier) as line:
-                call = Call(
-                    method=method,
-                    correlation_id=identifier,
-                    metadata=dict(context.invocation_metadata() or ()),
-                    line=line,
-                )
+                call = _call(method, identifier, context, line)
                 return await self._within_time(self._handlers[method](request, call))
         except AttestedError as error:
             reason, wait = error.reason, error.retry_after_seconds
@@ -158,12 +153,7 @@ class UnixServer:
         context.set_trailing_metadata(((CORRELATION_HEADER, identifier),))
         try:
             with self._log.request("call", method=method, correlation_id=identifier) as line:
-                call = Call(
-                    method=method,
-                    correlation_id=identifier,
-                    metadata=dict(context.invocation_metadata() or ()),
-                    line=line,
-                )
+                call = _call(method, identifier, context, line)
                 async for message in self._streams[method](request, call):
                     yield message
                 return
@@ -191,6 +181,11 @@ class UnixServer:
             raise SystemFault(
                 f"expected an answer within {self._limits.call_seconds:g} s", reason=Reason.REQUEST_TIMEOUT
             ) from error
+
+
+def _call(method: str, identifier: str, context: Any, line: Line) -> Call:
+    metadata = dict(context.invocation_metadata() or ())
+    return Call(method=method, correlation_id=identifier, metadata=metadata, line=line)
 
 
 class _Paths(grpc.GenericRpcHandler):  # type: ignore[misc]
