@@ -53,7 +53,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 attempts:
-  description: One row an object, the latest first.
+  description:
+    - One row an object, the latest first.
+    - C(command) is what to run next; it is empty of what an earlier release has written.
   returned: success
   type: list
   elements: dict
@@ -64,6 +66,7 @@ attempts:
       ek_sha256: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
       reason: PCR_MISMATCH
       message: "expected PCR 9 to be an allowed value, got another one"
+      command: ansible-playbook attested.kubernetes.policy
       correlation_id: 4f1c2f0e
       count: 3
       first_seen: "2026-11-21T11:00:00Z"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import list_attempts
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
 from cryptography.x509.oid import NameOID
 
@@ -81,8 +82,9 @@ def test_a_list_reads_well(api: ApiBed, machines: Machines) -> None:
     refused(machine.ask)
     attempts(api, reason="IDENTITY_REFUSED", node=machine.name)
     header, *lines = [line.split() for line in api.kubectl("get", "nja").splitlines()]
-    assert header == ["NAME", "MACHINE", "NODE", "REASON", "COUNT", "LAST"]
-    assert any(machine.name in line and "IDENTITY_REFUSED" in line for line in lines)
+    assert header == ["NAME", "MACHINE", "NODE", "REASON", "COUNT", "LAST", "NEXT"]
+    (shown,) = [line for line in lines if machine.name in line and "IDENTITY_REFUSED" in line]
+    assert " ".join(shown).endswith(Reason.IDENTITY_REFUSED.value.command)
 
 
 def test_a_refusal_needs_no_attempt_to_be_written(api: ApiBed, bed: ServiceBed, machines: Machines) -> None:

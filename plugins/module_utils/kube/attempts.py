@@ -31,6 +31,8 @@ MAX_ATTEMPTS = 100
 ATTEMPT_AGE = timedelta(days=14)
 
 _MAX_MESSAGE = 1000
+_KEPT_END = 200
+_CUT = " … "
 _MAX_CORRELATION = 64
 _WAITING = 256
 _WRITES_A_ROUND = 20
@@ -61,6 +63,11 @@ class Attempt:
     def name(self) -> str:
         """The name of its object, for example ``ek-9f2c0123456789abcdef-pcr-mismatch``."""
         return f"{self.machine}-{self.reason.lower().replace('_', '-')}"
+
+    @property
+    def next_command(self) -> str:
+        """What to run next, as `attested explain` says it."""
+        return Reason[self.reason].value.command
 
     def after(self, earlier: Attempt | None) -> Attempt:
         """Return both as one."""
@@ -117,6 +124,7 @@ def plan_attempts(
 def render_event(write: AttemptWrite, uid: str) -> dict[str, Any]:
     """Return the Kubernetes Event of an attempt; the same one for each time, with its count."""
     status, attempt = write.document["status"], write.attempt
+    ending = f"; next: {attempt.next_command}"
     who = f"{attempt.node_name} ({attempt.machine})" if attempt.node_name else attempt.machine
     return {
         "apiVersion": "v1",
@@ -124,7 +132,7 @@ def render_event(write: AttemptWrite, uid: str) -> dict[str, Any]:
         "metadata": {"name": attempt.name, "namespace": _EVENTS_NAMESPACE},
         "type": "Warning",
         "reason": "".join(word.capitalize() for word in attempt.reason.split("_")),
-        "message": f"{who} was refused, {attempt.reason}: {attempt.message}"[:_MAX_MESSAGE],
+        "message": _shortened(f"{who} was refused, {attempt.reason}: {attempt.message.removesuffix(ending)}{ending}"),
         "count": status["count"],
         "firstTimestamp": status["firstSeen"],
         "lastTimestamp": status["lastSeen"],
@@ -208,7 +216,8 @@ def _write(attempt: Attempt, found: Mapping[str, Any] | None) -> AttemptWrite:
             **({"ekSha256": attempt.ek_sha256} if attempt.ek_sha256 else {}),
             **({"nodeName": attempt.node_name} if attempt.node_name else {}),
             "reason": attempt.reason,
-            "message": attempt.message[:_MAX_MESSAGE],
+            "message": _shortened(attempt.message),
+            "next": attempt.next_command,
             "correlationId": attempt.correlation_id[:_MAX_CORRELATION],
             "count": attempt.count + int(status.get("count", 0)),
             "firstSeen": status.get("firstSeen", _timestamp(attempt.at)),
@@ -222,6 +231,13 @@ def _write(attempt: Attempt, found: Mapping[str, Any] | None) -> AttemptWrite:
         revision=metadata.get("resourceVersion", ""),
         uid=metadata.get("uid", ""),
     )
+
+
+def _shortened(text: str) -> str:
+    """Return ``text``, cut in its middle where it is too long: it ends with what to do next."""
+    if len(text) <= _MAX_MESSAGE:
+        return text
+    return text[: _MAX_MESSAGE - _KEPT_END - len(_CUT)] + _CUT + text[-_KEPT_END:]
 
 
 def _timestamp(moment: datetime) -> str:

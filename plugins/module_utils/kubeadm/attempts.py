@@ -22,6 +22,7 @@ _FIELDS = {
     "ek_sha256": "ekSha256",
     "reason": "reason",
     "message": "message",
+    "command": "next",
     "correlation_id": "correlationId",
     "first_seen": "firstSeen",
     "last_seen": "lastSeen",

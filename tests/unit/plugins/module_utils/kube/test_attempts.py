@@ -23,6 +23,7 @@ from ansible_collections.attested.kubernetes.tests.support.tpm import SteppingCl
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 EK = "ab" * 32
 NAME = f"ek-{EK[:20]}"
+NEXT = "ansible-playbook attested.kubernetes.policy"
 
 
 def attempt(reason: str = "PCR_MISMATCH", *, ek: str = EK, node: str = "w-1", **changes: Any) -> Attempt:
@@ -48,6 +49,7 @@ def test_a_machine_and_a_reason_make_one_object() -> None:
         "nodeName": "w-1",
         "reason": "PCR_MISMATCH",
         "message": "expected PCR 9 as allowed, got another",
+        "next": "ansible-playbook attested.kubernetes.policy",
         "correlationId": "c1",
         "count": 1,
         "firstSeen": "2026-11-21T12:00:00Z",
@@ -105,11 +107,24 @@ def test_texts_are_cut(length: int) -> None:
     assert len(render_event(write, "uid")["message"]) == 1000
 
 
+def test_what_to_run_next_outlives_a_cut() -> None:
+    """The sentence of a refused boot ends with it; events of many changed files are longer than an object may be."""
+    told = "; ".join(["expected a boot that a profile allows", *["PCR 9: got another"] * 100, f"next: {NEXT}"])
+    (write,) = plan_attempts([], [attempt(message=told)], now=NOW).writes
+    status, event = write.document["status"], render_event(write, "uid")
+    assert status["next"] == NEXT
+    assert status["message"].startswith("expected a boot that a profile allows; PCR 9")
+    for text in (status["message"], event["message"]):
+        assert (len(text), text.count(f"; next: {NEXT}"), text.endswith(NEXT)) == (1000, 1, True)
+
+
 def test_an_event_names_machine_reason_and_count() -> None:
     (write,) = plan_attempts([], [attempt(count=3)], now=NOW).writes
     event = render_event(write, "uid-1")
     assert (event["reason"], event["type"], event["count"]) == ("PcrMismatch", "Warning", 3)
-    assert event["message"].startswith(f"w-1 ({NAME}) was refused, PCR_MISMATCH: expected PCR 9")
+    assert event["message"] == (
+        f"w-1 ({NAME}) was refused, PCR_MISMATCH: expected PCR 9 as allowed, got another; next: {NEXT}"
+    )
     assert event["involvedObject"]["uid"] == "uid-1"
 
 

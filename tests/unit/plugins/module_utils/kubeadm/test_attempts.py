@@ -48,6 +48,7 @@ def test_an_attempt_says_all_that_is_known() -> None:
             "ek_sha256": "",
             "reason": "PCR_MISMATCH",
             "message": "expected a, got b",
+            "command": "",
             "correlation_id": "",
             "count": 2,
             "first_seen": "2026-11-21T11:00:00Z",
