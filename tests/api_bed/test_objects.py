@@ -127,6 +127,7 @@ ALLOWED = {
     ("get", "measurementprofiles.attested-kubernetes.dev"),
     ("list", "measurementprofiles.attested-kubernetes.dev"),
     ("watch", "measurementprofiles.attested-kubernetes.dev"),
+    ("patch", "measurementprofiles.attested-kubernetes.dev/status"),
     ("create", "nodeidentities.attested-kubernetes.dev"),  # those that wait: test_queue.py
     ("delete", "nodeidentities.attested-kubernetes.dev"),
     ("patch", "nodeidentities.attested-kubernetes.dev/status"),
@@ -147,6 +148,7 @@ ASKED = [
         "nodeidentities.attested-kubernetes.dev",
         "nodeidentities.attested-kubernetes.dev/status",
         "measurementprofiles.attested-kubernetes.dev",
+        "measurementprofiles.attested-kubernetes.dev/status",
         "joinattempts.attested-kubernetes.dev",
         "events",
         "nodes",

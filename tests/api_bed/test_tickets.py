@@ -12,6 +12,7 @@ request for another (S15).
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -243,6 +244,21 @@ def test_an_admin_accepts_a_tpm_that_was_cleared(bed: ServiceBed, machines: Mach
     words = ("patch", "nodeidentity", machine.identity()["metadata"]["name"], "--subresource=status", "--type=merge")
     bed.api.kubectl(*words, "-p", '{"status": {"tpm": null}}')
     assert machine.ask().public.node_name == machine.name
+
+
+def test_a_profile_says_which_machines_use_it(api: ApiBed, machines: Machines) -> None:
+    """Written beside the calls, seconds later, and the profile goes on to count: it is a status, not what is signed."""
+    machine = machines("a0-in-use-")  # named among the first, whatever other tests have left
+    machine.ask()
+    deadline = time.monotonic() + 60
+    while machine.name not in (told := api.get("measurementprofile", "deb13-base").get("status", {})).get("nodes", []):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.5)
+    assert told["inUseBy"] >= 1
+    header, line = [shown.split() for shown in api.kubectl("get", "measurementprofile", "deb13-base").splitlines()]
+    assert dict(zip(header, line, strict=False))["NAME"] == "deb13-base"
+    assert str(told["inUseBy"]) in line
+    assert machine.ask()
 
 
 def test_empty_policy_refuses_everyone(bed: ServiceBed, machines: Machines) -> None:

@@ -26,9 +26,11 @@ from ..kube import (
     AttemptWriter,
     LivePolicy,
     NearPolicy,
+    NearReader,
     NodeWatcher,
     StandingWatcher,
     StatusWriter,
+    UsageWatcher,
     WaitingRoom,
 )
 from ..reasons import Reason
@@ -290,6 +292,7 @@ def _tasks(ground: _Ground, audit: AuditLog) -> Background:
         own_name=node_name,
         joined=lambda name: ground.log.event("joined", node=name),
     )
+    usage = UsageWatcher(NearReader(ground.gateway, ground.near.caches), ground.gateway, clock=SystemClock())
     watch = PolicyWatch(ground.gateway, ground.policy, node_name=node_name, clock=SystemClock())
     tasks = {
         "nodes": nodes.run_once,
@@ -299,6 +302,7 @@ def _tasks(ground: _Ground, audit: AuditLog) -> Background:
         "audit": _keeper(ground, audit).run_once,
         "queue": ground.waiting.run_once,
         "standings": ground.standings.run_once,
+        "usage": usage.run_once,
     }
     return Background(tasks, clock=SystemClock(), log=ground.log)
 

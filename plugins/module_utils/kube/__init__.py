@@ -19,8 +19,9 @@ from .gateway import ATTEMPTS, IDENTITIES, POLICIES, PROFILES, ApiGateway, Gatew
 from .http import Credential, CredentialFiles
 from .live import Guard, Judged, LivePolicy, Registration, Snapshot, StatusChange, StatusWriter
 from .marks import TAINT, TAINT_EFFECT, StandingWatcher, plan_mark
-from .near import NearPolicy, ObjectCache
+from .near import NearPolicy, NearReader, ObjectCache
 from .nodes import ADMITTED, JOINED, NodeWatcher, newly_joined
+from .usage import MAX_NAMED, UsageWatcher, UsageWrite, plan_usage
 from .waiting import CLAIM, Arrival, WaitingPlan, WaitingRoom, plan_waiting, render_waiting
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "CLAIM",
     "IDENTITIES",
     "JOINED",
+    "MAX_NAMED",
     "POLICIES",
     "PROFILES",
     "STRANGER",
@@ -48,6 +50,7 @@ __all__ = [
     "Judged",
     "LivePolicy",
     "NearPolicy",
+    "NearReader",
     "NodeWatcher",
     "ObjectCache",
     "ObjectWriter",
@@ -57,11 +60,14 @@ __all__ = [
     "StandingWatcher",
     "StatusChange",
     "StatusWriter",
+    "UsageWatcher",
+    "UsageWrite",
     "WaitingPlan",
     "WaitingRoom",
     "newly_joined",
     "plan_attempts",
     "plan_mark",
+    "plan_usage",
     "plan_waiting",
     "render_event",
     "render_waiting",
