@@ -629,6 +629,12 @@ class Reason(Enum):
         "Run init again: it finds the work and goes on following it.",
         "ansible-playbook attested.kubernetes.init",
     )
+    INIT_CALLER_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "A user other than root or the init service's called the bootstrapper.",
+        "Only the init service of the same machine speaks to the bootstrapper; look at which program runs as that user.",
+        "journalctl -u attested-bootstrapper",
+    )
     INIT_HANDLE_UNKNOWN = _row(
         Coarse.REFUSED,
         "No init of this process has this handle.",

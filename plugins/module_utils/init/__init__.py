@@ -15,13 +15,16 @@ from .job import Job, Jobs, Teller
 from .messages import ADMIN_METADATA, INIT, InitOrder, Progress, Success, digest_of
 from .redact import redact
 from .secret import SourceDelays, hash_init_secret, verify_init_secret
+from .socket import INIT_SOCKET, DeskService
 
 __all__ = [
     "ADMIN_METADATA",
     "INIT",
+    "INIT_SOCKET",
     "AdminKey",
     "Begin",
     "Desk",
+    "DeskService",
     "Doors",
     "Founder",
     "InitOrder",

@@ -12,5 +12,6 @@ from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import (
     make_pair,
     programs,
 )
+from ansible_collections.attested.kubernetes.tests.unit.fakes.node import api, parts, ticket
 
-__all__ = ["clock", "locked", "machine", "make_pair", "programs"]
+__all__ = ["api", "clock", "locked", "machine", "make_pair", "parts", "programs", "ticket"]

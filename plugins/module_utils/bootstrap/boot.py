@@ -1,0 +1,268 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-bootstrapper`: the program that a boot unit starts, with the real TPM, join services and kubeadm.
+
+It is root and has no network listener; `attested-init-service` beside it has port 9000 and nothing else. Ends with 0
+once the machine is a node (or was told to stop), 1 where another start may go further, 78 where a person is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import pwd
+import sys
+import threading
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..atls import JoinCaPins
+from ..errors import AttestedError, SystemFault
+from ..init import INIT_SOCKET, Desk, DeskService, Doors
+from ..join import TicketStore
+from ..keys.listener import SocketServer
+from ..keys.wrap import KeyStore
+from ..kubeadm import KubernetesPaths, Machine, NodeSpec, Worker
+from ..reasons import Reason
+from ..serving import Notifier, load_config, open_log, wait_for_stop
+from ..system import SystemClock, SystemRandom, SystemRunner, release
+from ..tpm import open_tpm
+from .bootstrapper import PERSON_NEEDED, Bootstrapper
+from .claim import ClaimFile
+from .client import JoinTickets, MachineLock
+from .founder import Ground, MachineFounder, TpmKeeping
+from .journal import NodeJournal
+from .node_config import DEFAULT_PATH, load_node_config
+from .order import Parts
+from .playbook import RunnerPlaybooks
+from .race import Race
+from .service import attester_of, facts_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from ..init import Founder
+    from ..serving import Log
+    from ..system import Runner
+    from .journal import NodePhase, NodeState
+    from .node_config import NodeConfig
+
+CONFIG = "/etc/attested/bootstrapper.yml"
+INIT_UNIT = "attested-init-service.service"
+PLAYBOOK = Path(__file__).parents[3] / "playbooks" / "machine_init.yml"
+
+_TPM_SECONDS = 60.0
+_EX_CONFIG = 78
+"""sysexits.h; the unit does not start again after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootstrapperConfig:
+    """The configuration file, written by the role `bootstrapper`.
+
+    ``serve_init``: an admin may make a cluster on this machine; ``init_user`` is who asks from the network side;
+    ``inventory`` is what the playbook is run with; ``init_secret_hash`` lets in who has no certificate.
+    """
+
+    node_ip: str
+    ignore_preflight_errors: tuple[str, ...] = ()
+    allow_cgroup_v1: bool = False
+    serve_init: bool = False
+    init_user: str = "attested-init"
+    inventory: Path = Path("/etc/attested/bootstrap/inventory.yml")
+    init_secret_hash: str | None = None
+
+
+class ToldJournal(NodeJournal):
+    """The journal of the node, each entry of which is a line of the log too."""
+
+    def __init__(self, *, clock: SystemClock, log: Log) -> None:
+        """Write to the real file and to ``log``."""
+        super().__init__(clock=clock)
+        self._log = log
+
+    def enter(
+        self, phase: NodePhase, *, disk_id: str | None = None, kubernetes_version: str | None = None
+    ) -> NodeState:
+        """Go to ``phase``."""
+        self._log.event("phase", phase=phase.value)
+        return super().enter(phase, disk_id=disk_id, kubernetes_version=kubernetes_version)
+
+    def fail(self, error: AttestedError, *, next_try_seconds: float | None = None) -> NodeState:
+        """Keep why the phase does not end."""
+        wait = {} if next_try_seconds is None else {"next_try_seconds": round(next_try_seconds, 1)}
+        self._log.event("waiting" if wait else "failed", reason=error.code, message=error.message, **wait)
+        return super().fail(error, next_try_seconds=next_try_seconds)
+
+
+class SocketDoor:
+    """The desk at its socket, and the service on the network, which systemd ends together with this one."""
+
+    def __init__(
+        self,
+        node: NodeConfig,
+        config: BootstrapperConfig,
+        *,
+        node_config: str,
+        log: Log,
+        socket: str | Path = INIT_SOCKET,
+        runner: Runner | None = None,
+    ) -> None:
+        """Answer for the machine of ``node`` at ``socket``."""
+        self._node = node
+        self._config = config
+        self._node_config = node_config
+        self._log = log
+        self._socket = Path(socket)
+        self._runner = runner or SystemRunner()
+
+    @asynccontextmanager
+    async def opened(self, founder: Founder) -> AsyncIterator[None]:
+        """Let init requests come to ``founder``; raises FILE_UNUSABLE, CONFIG_INVALID, COMMAND_FAILED."""
+        service = DeskService(self._desk(founder), log=self._log)
+        caller = _user(self._config.init_user)
+        server = SocketServer(
+            self._socket,
+            handler=service.handle,
+            allowed=frozenset({0, caller.pw_uid}),
+            group=caller.pw_gid,
+            refused=lambda uid: self._log.event("caller_refused", user=uid),
+            stranger=Reason.INIT_CALLER_UNKNOWN,
+        )
+        await server.start()
+        try:
+            await asyncio.to_thread(self._runner.run, ["systemctl", "start", "--no-block", INIT_UNIT])
+            yield
+        finally:
+            await server.stop()
+            service.close()
+
+    def _desk(self, founder: Founder) -> Desk:
+        return Desk(
+            attester=partial(attester_of, self._node_config),
+            facts=partial(facts_of, self._node_config),
+            doors=Doors(pins=JoinCaPins.from_pem(self._node.join_ca), secret_hash=self._config.init_secret_hash),
+            founder=founder,
+            clock=SystemClock(),
+            random=SystemRandom(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """One start of the program."""
+
+    config: BootstrapperConfig
+    node: NodeConfig
+    node_config: str
+    log: Log
+    stopping: threading.Event
+
+    def bootstrapper(self) -> Bootstrapper:
+        """Return the bootstrapper of this machine."""
+        claims, lock = ClaimFile(), MachineLock(self.node)
+        race = Race(lock, cluster_id=self.node.cluster_id, claims=claims)
+        return Bootstrapper(
+            self._parts(lock),
+            race=race,
+            claims=claims,
+            founder=partial(self._founder, race),
+            door=SocketDoor(self.node, self.config, node_config=self.node_config, log=self.log),
+            serve_init=self.config.serve_init,
+            story=self.log,
+        )
+
+    def _parts(self, lock: MachineLock) -> Parts:
+        machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+        spec = NodeSpec(
+            name=self.node.name,
+            node_ip=self.config.node_ip,
+            ignore_preflight_errors=self.config.ignore_preflight_errors,
+            allow_cgroup_v1=self.config.allow_cgroup_v1,
+        )
+        return Parts(
+            config=self.node,
+            machine=machine,
+            worker=Worker(spec, machine),
+            lock=lock,
+            tickets=JoinTickets(self.node, spec, store=TicketStore(), handle=None),
+            journal=ToldJournal(clock=SystemClock(), log=self.log),
+        )
+
+    def _founder(self, race: Race, stop_others: Callable[[], None]) -> Founder:
+        return MachineFounder(
+            Ground(playbook=PLAYBOOK, inventory=self.config.inventory, node_name=self.node.name),
+            race=race,
+            keeping=TpmKeeping(
+                KeyStore(), open_machine=partial(open_tpm, self.node.tcti, timeout_seconds=_TPM_SECONDS)
+            ),
+            playbooks=RunnerPlaybooks(canceled=self.stopping.is_set),
+            stop_others=stop_others,
+        )
+
+
+async def run(boot: Boot) -> None:
+    """Go until this machine is a node, or until SIGTERM; raises what ended it."""
+    bootstrapper = boot.bootstrapper()
+    course = await asyncio.to_thread(bootstrapper.look)
+    Notifier().ready(course.value)
+    going = asyncio.create_task(bootstrapper.go(course))
+    stopped = asyncio.create_task(wait_for_stop())
+    await asyncio.wait({going, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if going.done():
+        stopped.cancel()
+        await going
+        return
+    boot.log.event("stopping", signal=stopped.result())
+    boot.stopping.set()
+    bootstrapper.stop_asking()
+    going.cancel()
+    with suppress(asyncio.CancelledError, AttestedError):
+        await going
+
+
+def exit_code(error: AttestedError) -> int:
+    """Return 78 where nothing but a person helps, else 1: another start looks again."""
+    return _EX_CONFIG if error.reason in PERSON_NEEDED else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit code, the error on standard error."""
+    options = _parser().parse_args(argv)
+    log = open_log()
+    try:
+        boot = Boot(
+            config=load_config(BootstrapperConfig, options.config),
+            node=load_node_config(options.node_config),
+            node_config=options.node_config,
+            log=log,
+            stopping=threading.Event(),
+        )
+        asyncio.run(run(boot))
+    except AttestedError as error:
+        sys.stderr.write(f"attested-bootstrapper: {error}\n")
+        return exit_code(error)
+    return 0
+
+
+def _user(name: str) -> Any:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise SystemFault(
+            f"expected the user {name} of the init service, found none", reason=Reason.CONFIG_INVALID
+        ) from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attested-bootstrapper", description="Make a node of this machine: by an admin's init, or by joining."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="(default: %(default)s)")
+    parser.add_argument("--node-config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
+    return parser

@@ -1,0 +1,196 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One start of the bootstrapper: look at the machine, go the way that is open to it, end (docs/adr/0016).
+
+::
+
+    look --KUBELET--------------> make sure that the kubelet runs ---------> over
+    look --JOIN, REJOIN---------> the node's own run ----------------------> over
+    look --INIT, KEYS-----------> door open until an admin's init ends well -> over
+    look --RACE-----------------> door open (where it may) and join client,
+                                  whichever takes the lock goes on --------> over
+
+Whatever fails is kept in the node's journal and raised; systemd starts it again, and it looks anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import AttestedError
+from ..reasons import Reason
+from .contender import JoinContender, StoppableClock
+from .course import Course, choose_course, read_membership
+from .order import NodeRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from ..init import Founder, InitOrder, Success, Teller
+    from ..keys import KeyBundle
+    from .claim import ClaimFile
+    from .order import Parts
+    from .race import Race
+
+LINGER_SECONDS = 30.0
+"""After an init that ended well the door stays open: an admin whose connection broke finds the same job."""
+
+AGAIN_SECONDS = 30.0
+"""A join client that has failed for good asks again after this time, while the door is open beside it."""
+
+PERSON_NEEDED = frozenset(
+    {
+        Reason.CLAIM_MALFORMED,
+        Reason.CONFIG_INVALID,
+        Reason.CONTROL_PLANE_JOIN_UNSUPPORTED,
+        Reason.NODELOCK_FOREIGN,
+        Reason.NODELOCK_OTHER_CLUSTER,
+        Reason.NODELOCK_UNCLAIMED,
+        Reason.NODE_CONFIG_MALFORMED,
+        Reason.NODE_JOURNAL_MALFORMED,
+    }
+)
+"""What no later start of the same machine would find better."""
+
+_WITH_DOOR = frozenset({Course.RACE, Course.INIT, Course.KEYS})
+_WITH_JOIN = frozenset({Course.RACE, Course.JOIN, Course.REJOIN})
+
+
+class Door(Protocol):
+    """Where an admin's init comes in: the socket of the desk, and the service on the network beside it."""
+
+    def opened(self, founder: Founder) -> AbstractAsyncContextManager[None]:
+        """Let init requests come to ``founder`` as long as the context lasts; raises FILE_UNUSABLE, COMMAND_FAILED."""
+
+
+class Story(Protocol):
+    """Hears what happens (`serving.Log`)."""
+
+    def event(self, name: str, /, **fields: Any) -> None:
+        """Write one line."""
+
+
+class Bootstrapper:
+    """Makes a node of this machine, once; may be stopped at any time and started again."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        race: Race,
+        claims: ClaimFile,
+        founder: Callable[[Callable[[], None]], Founder],
+        door: Door,
+        serve_init: bool,
+        story: Story,
+        linger_seconds: float = LINGER_SECONDS,
+    ) -> None:
+        """Run the node of ``parts``; ``serve_init``: a machine that nobody has taken may be initialised.
+
+        ``founder`` makes the founder out of what ends the join client once init has taken the lock.
+        """
+        self._parts = parts
+        self._claims = claims
+        self._founder = _Announcing(founder(self.stop_asking))
+        self._door = door
+        self._serve_init = serve_init
+        self._story = story
+        self._linger_seconds = linger_seconds
+        self._contender = JoinContender(parts, race)
+        self._pause = StoppableClock(parts.machine.clock)
+
+    def look(self) -> Course:
+        """Return the way that is open; raises NODELOCK_…, CLAIM_MALFORMED, NODE_JOURNAL_MALFORMED."""
+        parts = self._parts
+        return choose_course(
+            parts.lock.read(),
+            cluster_id=parts.config.cluster_id,
+            membership=read_membership(parts.machine, parts.journal),
+            claim=self._claims.load(),
+        )
+
+    def stop_asking(self) -> None:
+        """End the join client, from any thread; a lock that was taken stays."""
+        self._contender.stop()
+        self._pause.stop()
+
+    async def go(self, course: Course) -> None:
+        """Go ``course`` until this machine is a node; raises what the last step raised."""
+        self._story.event("course", course=course.name, text=course.value)
+        if course is Course.KUBELET:
+            await asyncio.to_thread(self._parts.machine.kubelet.start)
+            return
+        if course not in _WITH_DOOR or (course is Course.RACE and not self._serve_init):
+            await asyncio.to_thread(self._join, course)
+            return
+        async with self._door.opened(self._founder):
+            await self._first(course)
+
+    async def _first(self, course: Course) -> None:
+        """Return when init has ended well, or the join client beside it."""
+        ways = [asyncio.create_task(self._founded())]
+        if course in _WITH_JOIN:
+            ways.append(asyncio.create_task(asyncio.to_thread(self._join_beside)))
+        try:
+            done, _others = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            won = [way.result() for way in done]
+            if not any(won):  # the join client gave way to init
+                await ways[0]
+        finally:
+            ways[0].cancel()
+            self.stop_asking()
+            await asyncio.gather(*ways, return_exceptions=True)  # who gives way removes its traces first
+
+    async def _founded(self) -> bool:
+        await self._founder.wait()
+        self._story.event("initialised", text="This machine is the first control plane of its cluster")
+        await asyncio.sleep(self._linger_seconds)
+        return True
+
+    def _join(self, course: Course) -> None:
+        if course is Course.RACE:
+            outcome = self._contender.run()
+        else:  # who has taken the lock is settled
+            run = NodeRun(self._parts)
+            outcome = run.apply(run.plan())
+        self._story.event("joined", steps=", ".join(step.name for step in outcome.steps))
+
+    def _join_beside(self) -> bool:
+        """Return whether this machine has joined; not so where init was faster, or the unit is stopped."""
+        while True:
+            try:
+                self._join(Course.RACE)
+            except AttestedError as error:
+                if error.reason is Reason.RACE_LOST:
+                    return False
+                self._story.event("join_failed", reason=error.code, message=error.message)
+            else:
+                return True
+            try:
+                self._pause.sleep(AGAIN_SECONDS)
+            except AttestedError:
+                return False
+
+
+class _Announcing:
+    """A founder of whom others hear when it has founded."""
+
+    def __init__(self, founder: Founder) -> None:
+        self._founder = founder
+        self._founded: Future[None] = Future()
+
+    def found(
+        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
+    ) -> Success:
+        success = self._founder.found(order, bundle, digest=digest, judged=judged, teller=teller)
+        if not self._founded.done():
+            self._founded.set_result(None)
+        return success
+
+    async def wait(self) -> None:
+        """Return when it has founded."""
+        await asyncio.shield(asyncio.wrap_future(self._founded))

@@ -1,0 +1,125 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One node with its lock, join services and API in memory, and a machine in a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import (
+    EventLogPaths,
+    NodeConfig,
+    NodeJournal,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import NodeTicket, Parts
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+    KubeletCredential,
+    NodeSpec,
+    NodeView,
+    Worker,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import Acquisition
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+
+CLUSTER = bytes(range(32))
+DISK = "7b5c1c52-0a3b-4b5e-9c8e-1f2d3c4b5a69"
+CONFIG = NodeConfig(
+    name="w-1",
+    cluster_name="prod",
+    cluster_id=CLUSTER,
+    endpoints=(("10.0.0.11", 9090),),
+    join_ca=b"",
+    tcti="device:/dev/tpmrm0",
+    logs=EventLogPaths(firmware=Path("/f"), userspace=Path("/u")),
+)
+
+
+class FakeLock:
+    """The register of one boot."""
+
+    def __init__(self, marker):
+        self.reading = LockReading(state=LockState.UNLOCKED)
+        self.marker = marker
+        self.taken = 0
+
+    def read(self):
+        return self.reading
+
+    def acquire(self, cluster_id):
+        won = self.reading.state is LockState.UNLOCKED
+        self.taken += won
+        self.reading = LockReading(state=LockState.LOCKED, cluster_id=cluster_id)
+        self.marker.parent.mkdir(parents=True, exist_ok=True)
+        self.marker.write_text("x")
+        return Acquisition(won=won, reading=self.reading, marker_written=True)
+
+
+class FakeTickets:
+    """Join services that give what they are told to give, and remember who asked."""
+
+    def __init__(self, ticket):
+        self.ticket = ticket
+        self.errors = []
+        self.asked = []
+        self.discarded = 0
+
+    def fetch(self, *, disk_id):
+        self.asked.append(disk_id)
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.ticket
+
+    def discard(self):
+        self.discarded += 1
+
+    def pause(self, error):
+        return 2.0 if error.reason is Reason.PEER_UNREACHABLE else None
+
+
+class FakeApi:
+    """The cluster's view of this node."""
+
+    def __init__(self):
+        self.boot_id = "boot-1"
+
+    def node(self, name):
+        return NodeView(name=name, boot_id=self.boot_id, ready=False)
+
+
+@pytest.fixture
+def ticket(make_pair):
+    certificate, key = make_pair("w-1")
+    return NodeTicket(
+        role="worker",
+        disk_id=DISK,
+        kubernetes_version="1.35.4",
+        api_endpoint="api:6443",
+        cluster_ca=b"ca",
+        credential=KubeletCredential(certificate=certificate, key=key),
+    )
+
+
+@pytest.fixture
+def api():
+    return FakeApi()
+
+
+@pytest.fixture
+def parts(machine, api, ticket, tmp_path):
+    boot_id = tmp_path / "boot_id"
+    boot_id.write_text("boot-1\n")
+    worker = Worker(NodeSpec(name="w-1", node_ip="10.0.0.21"), machine, reader=api)
+    return Parts(
+        config=CONFIG,
+        machine=machine,
+        worker=worker,
+        lock=FakeLock(machine.paths.lock_marker),
+        tickets=FakeTickets(ticket),
+        journal=NodeJournal(tmp_path / "var/lib/attested/node.json", clock=machine.clock),
+        marker=machine.paths.lock_marker,
+        boot_id=boot_id,
+        confirmed=tmp_path / "run/attested/joined",
+    )
