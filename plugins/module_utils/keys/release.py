@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ..kube import Registration
+    from ..policy import IdentityStatus, NodeIdentity
 
 TICKET_LIFE = timedelta(minutes=15)
 
@@ -134,13 +135,9 @@ def decide_release(
 
     The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
     """
-    identity, status = registration.identity, registration.identity.status
-    _check_role(identity.role, asks_control_plane=request.is_control_plane)  # 1, 2
-    kubelet = check_kubelet_request(request.certificate_request, node_name=identity.node_name)  # 3
-    _check_pin(status.ak_name, proven.ak_name.hex())  # 4
-    rebooted = check_continuity(status.tpm, proven.tpm, locked=proven.locked)  # 5
-    if proven.locked:
-        require_good_standing(status, now=now, overdue_after=overdue_after)  # 6
+    status = registration.identity.status
+    kubelet = _check_request(request, registration.identity)  # 1, 2, 3
+    rebooted = _check_machine(proven, status, now=now, overdue_after=overdue_after)  # 4, 5, 6
     disk = _choose_disk(request.disk_id, known=status.disk_id or inherited_disk, fresh=fresh_disk)  # 7
     live, repeats = _live_ticket(held, kubelet, rebooted=rebooted, now=now)  # 8
     return Decision(
@@ -173,6 +170,21 @@ def plan_status(decision: Decision, *, proven: Proven, now: datetime) -> StatusC
         key_sha256=decision.request.spki_sha256,
         expires=decision.expires,
     )
+
+
+def _check_request(request: JoinRequest, identity: NodeIdentity) -> KubeletRequest:
+    """Return the certificate request of a machine that asks for what it is registered as."""
+    _check_role(identity.role, asks_control_plane=request.is_control_plane)  # 1, 2
+    return check_kubelet_request(request.certificate_request, node_name=identity.node_name)  # 3
+
+
+def _check_machine(proven: Proven, status: IdentityStatus, *, now: datetime, overdue_after: timedelta) -> bool:
+    """Return whether the machine that its identity remembers was rebooted since, if it may go on from there."""
+    _check_pin(status.ak_name, proven.ak_name.hex())  # 4
+    rebooted = check_continuity(status.tpm, proven.tpm, locked=proven.locked)  # 5
+    if proven.locked:
+        require_good_standing(status, now=now, overdue_after=overdue_after)  # 6
+    return rebooted
 
 
 def _check_role(role: Role, *, asks_control_plane: bool) -> None:

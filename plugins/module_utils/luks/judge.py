@@ -16,7 +16,7 @@ from .shapes import CIPHER, MAC_KEY_BYTES, SECTOR_BYTES, XTS_KEY_BYTES
 
 if TYPE_CHECKING:
     from .header import Header
-    from .metadata import Digest, Kdf, Keyslot, Segment
+    from .metadata import Digest, Kdf, Keyslot, Metadata, Segment
     from .shapes import DiskShape
 
 _STRIPES = 4000
@@ -71,19 +71,10 @@ def judge_header(
     metadata = header.metadata
     _judge_names(header, shape, uuid)  # 1
     _judge_flags(metadata.requirements, metadata.flags)  # 2
-    if set(metadata.segments) != {0}:  # 3
-        raise _error(f"expected segment 0 alone, got {sorted(metadata.segments)}", Reason.LUKS_SEGMENTS)
-    segment = metadata.segments[0]
-    _judge_segment(segment, shape, metadata.keyslots_bytes)
-    if set(metadata.keyslots) != slots:  # 4
-        raise _error(f"expected key slots {sorted(slots)}, got {sorted(metadata.keyslots)}", Reason.LUKS_KEYSLOTS)
-    for slot in metadata.keyslots.values():
-        _judge_slot(slot, shape, key_bytes=XTS_KEY_BYTES + (MAC_KEY_BYTES if segment.integrity else 0))
-    _judge_areas(list(metadata.keyslots.values()), end=segment.offset)
+    segment = _judged_segment(metadata, shape)  # 3
+    _judge_slots(metadata.keyslots, shape, segment=segment, slots=slots)  # 4
     digest = _judged_digest(metadata.digests, slots)  # 5
-    found = _volume(header.uuid, segment, digest)
-    if volume is not None and volume != found:  # 6
-        raise _error(f"expected the volume {volume.hex()}, got {found.hex()}", Reason.LUKS_VOLUME_FOREIGN)
+    found = _judged_volume(_volume(header.uuid, segment, digest), expected=volume)  # 6
     return JudgedHeader(
         uuid=header.uuid,
         initialised=_initialised(header, shape),  # 7
@@ -113,6 +104,14 @@ def _judge_flags(requirements: tuple[str, ...], flags: tuple[str, ...]) -> None:
         raise _error(f"expected no requirement and no flag, got {(*requirements, *flags)}", Reason.LUKS_FLAGS)
 
 
+def _judged_segment(metadata: Metadata, shape: DiskShape) -> Segment:
+    if set(metadata.segments) != {0}:
+        raise _error(f"expected segment 0 alone, got {sorted(metadata.segments)}", Reason.LUKS_SEGMENTS)
+    segment = metadata.segments[0]
+    _judge_segment(segment, shape, metadata.keyslots_bytes)
+    return segment
+
+
 def _judge_segment(segment: Segment, shape: DiskShape, keyslots_bytes: int) -> None:
     if segment.cipher != CIPHER:
         raise _error(f"expected the cipher {CIPHER}, got {segment.cipher!r}", Reason.LUKS_CIPHER)
@@ -126,6 +125,14 @@ def _judge_segment(segment: Segment, shape: DiskShape, keyslots_bytes: int) -> N
     expected = (shape.keyslots_bytes, AREA_BYTES + shape.keyslots_bytes, 0)
     if place != expected:
         raise _error(f"expected key slots, data and tweak at {expected}, got {place}", Reason.LUKS_LAYOUT)
+
+
+def _judge_slots(found: dict[int, Keyslot], shape: DiskShape, *, segment: Segment, slots: frozenset[int]) -> None:
+    if set(found) != slots:
+        raise _error(f"expected key slots {sorted(slots)}, got {sorted(found)}", Reason.LUKS_KEYSLOTS)
+    for slot in found.values():
+        _judge_slot(slot, shape, key_bytes=XTS_KEY_BYTES + (MAC_KEY_BYTES if segment.integrity else 0))
+    _judge_areas(list(found.values()), end=segment.offset)
 
 
 def _judge_slot(slot: Keyslot, shape: DiskShape, *, key_bytes: int) -> None:
@@ -181,6 +188,12 @@ def _judged_digest(digests: dict[int, Digest], slots: frozenset[int]) -> Digest:
             f"expected pbkdf2 {_HASH}, got {digest.type} {digest.hash}, {digest.iterations} times", Reason.LUKS_DIGEST
         )
     return digest
+
+
+def _judged_volume(found: bytes, *, expected: bytes | None) -> bytes:
+    if expected is not None and expected != found:
+        raise _error(f"expected the volume {expected.hex()}, got {found.hex()}", Reason.LUKS_VOLUME_FOREIGN)
+    return found
 
 
 def _initialised(header: Header, shape: DiskShape) -> bool:
