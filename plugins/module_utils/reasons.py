@@ -1602,13 +1602,19 @@ class Reason(Enum):
         "Use a machine with a TPM 2.0.",
     )
     VERIFICATION_BUSY = _row(
-        Coarse.UNAVAILABLE,
+        Coarse.BUSY,
         "Too many callers wait for evidence of this machine's TPM.",
         "Ask again later; find out who asks so often, the log names each address.",
         "journalctl -u attested-verification-service",
     )
+    VERIFICATION_LATER = _row(
+        Coarse.LOCAL,
+        "The verification service of a node is asked more often than it allows, by us or by everybody.",
+        "Ask again after the time that it named, or over ssh; its log there names each address that asks.",
+        "ansible-playbook attested.kubernetes.verify",
+    )
     VERIFICATION_RATE = _row(
-        Coarse.UNAVAILABLE,
+        Coarse.BUSY,
         "One address, or all of them together, ask this machine for evidence more often than is allowed.",
         "Ask again later; find out who floods, or raise questions_per_second of the verification service.",
         "journalctl -u attested-verification-service",
@@ -1621,7 +1627,7 @@ class Reason(Enum):
     )
     VERIFICATION_UNAVAILABLE = _row(
         Coarse.LOCAL,
-        "The verification service of a node has no time, or its witness has no TPM.",
+        "The verification service of a node does not answer in time, or its witness has no TPM.",
         "Ask again in a minute, or over ssh; if it stays so, look at the services attested-verification-service and attested-witness there.",
         "ansible-playbook attested.kubernetes.verify -e attested_verify_over=ssh",
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .._deps.grpc import grpc
 from ..atls import PROTOCOL_VERSION
 from ..atls.client import open_connection
+from ..atls.pause import told_pause
 from ..atls.server_check import UnknownServer
 from ..attestation import ChallengeRequest
 from ..errors import TransportError
@@ -33,14 +34,15 @@ CALL_SECONDS = 40.0
 """A busy node lets eight callers stand in line, and rests its TPM in between."""
 
 _CORRELATION = "attested-correlation-id"
-_LATER = frozenset({"DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
+_SLOW_DOWN = "RESOURCE_EXHAUSTED"
+_LATER = frozenset({"DEADLINE_EXCEEDED", _SLOW_DOWN, "UNAVAILABLE"})
 
 
 async def hear(endpoint: str, question: Question) -> Heard:
     """Return what the node at ``endpoint`` (host:port) testifies, not yet judged.
 
-    Raises `TransportError` PEER_UNREACHABLE, CONNECTION_..., TLS_..., VERIFICATION_UNAVAILABLE (time may help) and
-    VERIFICATION_UNANSWERED, and `Refusal` for an answer that is no message.
+    Raises `TransportError` PEER_UNREACHABLE, CONNECTION_..., TLS_..., VERIFICATION_LATER (with the time to wait),
+    VERIFICATION_UNAVAILABLE (time may help) and VERIFICATION_UNANSWERED, and `Refusal` for what is no message.
     """
     server = UnknownServer()
     async with open_connection(endpoint, check=server, issuer=None, clock=question.clock) as connection:
@@ -62,17 +64,23 @@ async def call(connection: AttestedConnection, method: str, request: bytes) -> b
     try:
         return bytes(await connection.channel().unary_unary(method)(request, timeout=CALL_SECONDS))
     except grpc.aio.AioRpcError as error:
-        raise connection.error or _translated(error) from error
+        raise connection.error or translated(error) from error
 
 
 def _identify() -> bytes:
     return bytes(message_class("attested.v1.IdentifyRequest")(protocol_version=PROTOCOL_VERSION).SerializeToString())
 
 
-def _translated(error: Any) -> TransportError:
+def translated(error: Any) -> TransportError:
+    """Turn a gRPC status into a reason of ours; the whole story stands in the node's log under the id."""
     status = error.code()
     trailing = dict(error.trailing_metadata() or ())
     story = f"{status.name}: {error.details()!r} (correlation id {trailing.get(_CORRELATION, 'none')})"
+    pause = told_pause(trailing) if status.name == _SLOW_DOWN else 0.0
+    if pause:
+        later = TransportError(f"expected evidence, got {story}", reason=Reason.VERIFICATION_LATER, retryable=True)
+        later.retry_after_seconds = pause
+        return later
     if status.name in _LATER:
         return TransportError(f"expected evidence, got {story}", reason=Reason.VERIFICATION_UNAVAILABLE, retryable=True)
     return TransportError(f"expected evidence, got {story}", reason=Reason.VERIFICATION_UNANSWERED)

@@ -79,13 +79,20 @@ async def hear_machines(
 
 
 async def _hear(endpoint: str, question: Question, *, until: float) -> Heard:
+    """Return what a node testifies; one that asks for time gets it, each time twice as much.
+
+    A verification is two questions: who comes back as soon as one is allowed never gets to the second.
+    """
+    patience = 1
     while True:
         try:
             return await hear(endpoint, question)
         except TransportError as error:
-            if not error.retryable or question.clock.monotonic() + _PAUSE_SECONDS > until:
+            pause = max(_PAUSE_SECONDS, patience * error.retry_after_seconds)
+            patience *= 2 if error.retry_after_seconds else 1
+            if not error.retryable or question.clock.monotonic() + pause > until:
                 raise
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(pause)
 
 
 def _judged(name: str, heard: Heard, question: Question) -> Finding:

@@ -121,9 +121,14 @@ class Gate:
             burst=config.question_burst,
             clock=clock,
             reason=Reason.VERIFICATION_RATE,
+            what="questions a second from one address",
         )
         self._quotes = TokenBuckets(
-            rate=config.quotes_per_second, burst=config.quote_burst, clock=clock, reason=Reason.VERIFICATION_RATE
+            rate=config.quotes_per_second,
+            burst=config.quote_burst,
+            clock=clock,
+            reason=Reason.VERIFICATION_RATE,
+            what="quotes a second for all together",
         )
 
     def ask(self, source: str) -> None:

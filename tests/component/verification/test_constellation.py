@@ -265,7 +265,7 @@ async def test_a_flood_in_plain_text_is_bounded_and_takes_no_bound_quote_away() 
         endpoint = f"127.0.0.1:{bed.constellation_port}"
         for _unused in range(2):
             await ask(endpoint)
-        assert await status_of(endpoint) == grpc.StatusCode.UNAVAILABLE, "service not ready, try again"
+        assert await status_of(endpoint) == grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests, try again later"
         assert bed.reasons() == ["VERIFICATION_RATE"]
 
 

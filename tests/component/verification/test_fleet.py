@@ -71,6 +71,23 @@ async def test_every_node_gets_a_finding_and_is_told_once(closed_port: int) -> N
     assert refused.trouble.deviations
 
 
+async def test_a_node_that_asks_for_time_gets_it() -> None:
+    """A question every two seconds, and a verification is two: who asks each second never gets to the second one."""
+    node = SoftNode()
+    asked = question(policy_of({"w-1": node}))
+    async with running_node(node.attester, node.facts, question_burst=2, questions_per_second=0.5) as bed:
+        first, impatient, patient = [
+            await examine("w-1", bed.endpoint, asked, seconds=seconds) for seconds in (0.0, 0.0, 30.0)
+        ]
+    assert [one.outcome for one in (first, impatient, patient)] == [
+        Outcome.VERIFIED,
+        Outcome.UNANSWERED,
+        Outcome.VERIFIED,
+    ]
+    assert impatient.trouble is not None
+    assert impatient.trouble.reason == "VERIFICATION_LATER"
+
+
 async def test_a_node_that_comes_late_is_waited_for() -> None:
     """Its port refuses connections for a while, as after a reboot; a forwarder then opens it."""
     node = SoftNode()

@@ -233,7 +233,7 @@ async def status_of(bed: NodeBed, method: str, request: bytes) -> str:
 async def test_a_flood_of_one_address_is_put_off_after_its_burst(machine: Machine) -> None:
     async with machine.running(question_burst=4, questions_per_second=0.01) as bed:
         found = [await status_of(bed, IDENTIFY, b"") for _unused in range(12)]
-        assert found == ["OK"] * 4 + ["UNAVAILABLE"] * 8
+        assert found == ["OK"] * 4 + ["RESOURCE_EXHAUSTED"] * 8
         assert bed.reasons() == ["VERIFICATION_RATE"] * 8
 
 
@@ -244,7 +244,7 @@ async def test_callers_beyond_the_line_are_told_to_come_later(machine: Machine) 
         found = await asyncio.gather(*(verified(bed.endpoint, asked) for _unused in range(12)), return_exceptions=True)
         busy = [one.code for one in found if isinstance(one, AttestedError)]
         assert len(busy) < 12
-        assert set(busy) == {"VERIFICATION_UNAVAILABLE"}
+        assert set(busy) == {"VERIFICATION_LATER"}
         assert set(bed.reasons()) == {"VERIFICATION_BUSY"}
 
 
