@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from .clock import Clock, SystemClock
+from .clock import Clock, SystemClock, span
 from .command import CommandResult, Runner, SystemRunner
 from .documents import load_documents, require_shallow, unique_members
 from .files import read_bytes, remove, write_atomic
-from .random import Random, SystemRandom
+from .random import Random, SystemRandom, shuffled, uniform
 from .rate import TokenBuckets
 from .tmpfs import require_no_swap, require_tmpfs
 from .version import release
@@ -30,6 +30,9 @@ __all__ = [
     "require_no_swap",
     "require_shallow",
     "require_tmpfs",
+    "shuffled",
+    "span",
+    "uniform",
     "unique_members",
     "write_atomic",
 ]

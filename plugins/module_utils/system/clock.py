@@ -37,3 +37,11 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait ``seconds``."""
         time.sleep(seconds)
+
+
+def span(seconds: float) -> str:
+    """Return ``seconds`` for a person, in the largest unit of which there are at least two: ``364 d``, ``90 min``."""
+    for name, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {name}"
+    return f"{seconds:.0f} s"

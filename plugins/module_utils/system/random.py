@@ -6,7 +6,13 @@
 from __future__ import annotations
 
 import secrets
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Item = TypeVar("Item")
+_BYTES = 8
 
 
 class Random(Protocol):
@@ -22,3 +28,13 @@ class SystemRandom:
     def token(self, size: int) -> bytes:
         """Return ``size`` bytes of getrandom(2)."""
         return secrets.token_bytes(size)
+
+
+def uniform(random: Random, *, below: float) -> float:
+    """Return a number from 0 up to, but not, ``below``, each as likely as any other."""
+    return int.from_bytes(random.token(_BYTES), "big") / (1 << 8 * _BYTES) * below
+
+
+def shuffled(random: Random, items: Iterable[Item]) -> list[Item]:
+    """Return ``items`` in an order of which each is as likely as any other."""
+    return [item for _drawn, item in sorted(((random.token(_BYTES), item) for item in items), key=lambda pair: pair[0])]
