@@ -299,6 +299,12 @@ class Reason(Enum):
         "The first bytes of a connection are no TLS ClientHello.",
         "Something other than an attested client dialled this port.",
     )
+    CLOCK_SKEW = _row(
+        Coarse.LOCAL,
+        "A service's certificate is not good yet by this machine's clock, so one of the two clocks is wrong.",
+        "Set this machine's clock (the message has its time and the certificate's); it asks again by itself.",
+        "timedatectl status",
+    )
     CLUSTER_CA_UNUSABLE = _row(
         Coarse.UNAVAILABLE,
         "The cluster CA's certificate and key cannot be read or do not belong together.",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from .._deps.crypto import ec, ed25519, exceptions, x509
 from ..errors import SiteError, TransportError
 from ..reasons import Reason
+from ..system import span
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -59,19 +60,14 @@ def verify_service_certificate(leaf: x509.Certificate, *, pins: JoinCaPins, clus
     1. signed directly by a pinned CA (JOIN_CA_MISMATCH)
     2. no CA itself, for servers, its key on P-256 (PEER_CERTIFICATE_MALFORMED)
     3. its only name is `join_service_name` of ``cluster_id`` (JOIN_CLUSTER_MISMATCH)
-    4. ``now`` lies within its dates (JOIN_CERTIFICATE_EXPIRED)
+    4. ``now`` lies within its dates (CLOCK_SKEW before them, JOIN_CERTIFICATE_EXPIRED after them)
 
     The caller owes the proof of possession, which is the TLS handshake itself.
     """
     _check_issuer(leaf, pins)
     _check_form(leaf)
     _check_name(leaf, join_service_name(cluster_id))
-    if not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
-        raise TransportError(
-            f"expected a service certificate valid at {now:%Y-%m-%dT%H:%M:%SZ}, got one from "
-            f"{leaf.not_valid_before_utc} to {leaf.not_valid_after_utc}",
-            reason=Reason.JOIN_CERTIFICATE_EXPIRED,
-        )
+    _check_dates(leaf, now)
 
 
 def _is_join_ca(certificate: x509.Certificate) -> bool:
@@ -118,6 +114,33 @@ def _check_name(leaf: x509.Certificate, expected: str) -> None:
         raise TransportError(
             f"expected a service named {expected}, got {got[:200]}", reason=Reason.JOIN_CLUSTER_MISMATCH
         )
+
+
+def _check_dates(leaf: x509.Certificate, now: datetime) -> None:
+    """Tell a clock that is surely wrong from one that may be: a service can forget to renew, but not to wait."""
+    starts, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    story = (
+        f"expected a service certificate that is good at {_stamp(now)}, this machine's time, got one from "
+        f"{_stamp(starts)} to {_stamp(ends)}"
+    )
+    if now < starts:
+        by = span((starts - now).total_seconds())
+        raise TransportError(
+            f"{story}: this clock is {by} or more behind that of the service, or the service's is ahead",
+            reason=Reason.CLOCK_SKEW,
+            retryable=True,
+        )
+    if now > ends:
+        by = span((now - ends).total_seconds())
+        raise TransportError(
+            f"{story}: this clock is {by} or more ahead, or the service has not renewed it for so long",
+            reason=Reason.JOIN_CERTIFICATE_EXPIRED,
+            retryable=True,
+        )
+
+
+def _stamp(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _malformed() -> TransportError:

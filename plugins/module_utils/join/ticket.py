@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from .._deps.crypto import ed25519, serialization, x509
@@ -15,10 +16,9 @@ from ..keys.ticket import TicketPublic, TicketSecrets, parse_ticket, verify_tick
 from ..proto import parse
 from ..reasons import Reason
 from ..sealing import OneTimeKey, open_sealed
+from ..system import span
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from ..atls import JoinCaPins
 
 RESPONSE = "join.IssueJoinTicketResponse"
@@ -97,11 +97,17 @@ def _check_addressee(public: TicketPublic, expected: Expected, now: datetime) ->
         _require("disk id", expected.disk_id, public.disk_id)
     DiskId(public.disk_id)
     if public.expires_unix_seconds <= now.timestamp():
-        raise Refusal(
-            f"expected a ticket that is good at {now:%Y-%m-%dT%H:%M:%SZ}, "
-            f"it ended at {public.expires_unix_seconds} (Unix time)",
-            reason=Reason.TICKET_EXPIRED,
-        )
+        raise _over(datetime.fromtimestamp(public.expires_unix_seconds, UTC), now)
+
+
+def _over(ends: datetime, now: datetime) -> Refusal:
+    """Say how far the clocks are apart: a ticket of this very exchange was made a moment ago."""
+    return Refusal(
+        f"expected a ticket that is good at {now:%Y-%m-%dT%H:%M:%SZ}, this machine's time, it ended at "
+        f"{ends:%Y-%m-%dT%H:%M:%SZ}: this clock is {span((now - ends).total_seconds())} or more ahead of that of the "
+        "key service",
+        reason=Reason.TICKET_EXPIRED,
+    )
 
 
 def _check_certificate(certificate: bytes, key: SecretBytes) -> None:

@@ -14,7 +14,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins impo
     join_service_name,
     verify_service_certificate,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SiteError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
+    AttestedError,
+    SiteError,
+    TransportError,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
 from ansible_collections.attested.kubernetes.tests.support.atls import CLUSTER_ID, service_credentials
 from cryptography import x509
@@ -115,7 +119,7 @@ def test_the_service_of_the_cluster_is_accepted() -> None:
             leaf(*GOOD, key=ed25519.Ed25519PrivateKey.generate()), NOW, "PEER_CERTIFICATE_MALFORMED", id="another key"
         ),
         pytest.param(leaf(*GOOD), NOW + timedelta(hours=2), "JOIN_CERTIFICATE_EXPIRED", id="expired"),
-        pytest.param(leaf(*GOOD), NOW - timedelta(hours=2), "JOIN_CERTIFICATE_EXPIRED", id="of the future"),
+        pytest.param(leaf(*GOOD), NOW - timedelta(hours=2), "CLOCK_SKEW", id="of the future"),
     ],
 )
 def test_others_are_refused(certificate: x509.Certificate, now: datetime, code: str) -> None:
@@ -123,6 +127,31 @@ def test_others_are_refused(certificate: x509.Certificate, now: datetime, code: 
     with pytest.raises(AttestedError) as caught:
         verify_service_certificate(certificate, pins=PINS, cluster_id=CLUSTER_ID, now=now)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("off", "code", "said"),
+    [
+        pytest.param(timedelta(hours=-1), None, "", id="an hour behind"),
+        pytest.param(timedelta(hours=1), None, "", id="an hour ahead"),
+        pytest.param(timedelta(hours=-3), "CLOCK_SKEW", "60 min or more behind", id="three hours behind"),
+        pytest.param(timedelta(days=-365), "CLOCK_SKEW", "364 d or more behind", id="a year behind"),
+        pytest.param(timedelta(days=365), "JOIN_CERTIFICATE_EXPIRED", "364 d or more ahead", id="a year ahead"),
+    ],
+)
+def test_a_clock_that_is_wrong_is_told_with_both_times(off: timedelta, code: str | None, said: str) -> None:
+    """A certificate as the key service makes it now, looked at by a machine whose clock is off."""
+    certificate = service_credentials(CA, now=NOW).chain[0]
+    told = None
+    try:
+        verify_service_certificate(certificate, pins=PINS, cluster_id=CLUSTER_ID, now=NOW + off)
+    except TransportError as error:
+        told = error
+    assert (told and told.code) == code
+    if told is not None:
+        assert said in told.message
+        assert f"{NOW + off:%Y-%m-%dT%H:%M:%SZ}" in told.message
+        assert "from 2026-11-21T10:00:00Z to 2026-11-22T12:00:00Z" in told.message
 
 
 def test_a_mismatch_names_both_possible_causes() -> None:

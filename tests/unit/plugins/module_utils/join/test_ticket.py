@@ -250,6 +250,29 @@ def test_a_ticket_cannot_be_used(node: Node, make: Any, code: str) -> None:
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("off", "said"),
+    [
+        pytest.param(timedelta(hours=1), "45 min or more ahead", id="an hour"),
+        pytest.param(timedelta(days=365), "364 d or more ahead", id="a year"),
+    ],
+)
+def test_a_fresh_ticket_tells_a_clock_that_is_ahead(node: Node, off: timedelta, said: str) -> None:
+    """Both times are told: a ticket of this very exchange cannot be old."""
+    with pytest.raises(AttestedError) as caught:
+        node.open(now=NOW + off)
+    assert caught.value.code == "TICKET_EXPIRED"
+    assert said in caught.value.message
+    assert f"{NOW + off:%Y-%m-%dT%H:%M:%SZ}" in caught.value.message
+    assert "2026-11-21T12:15:00Z" in caught.value.message
+
+
+@pytest.mark.parametrize("off", [timedelta(hours=-1), timedelta(days=-365), timedelta(minutes=14)])
+def test_no_other_clock_keeps_a_ticket_from_being_used(node: Node, off: timedelta) -> None:
+    """What is proven is proven by nonces and bindings; the date only ends what lies around."""
+    assert node.open(now=NOW + off).public.node_name == "w-1"
+
+
 def test_secrets_that_derive_another_cluster_are_refused(node: Node) -> None:
     """A key service with the right join CA and cluster id, but with another master secret behind them."""
     lying = dataclasses.replace(bundle(salt=b"n" * 32), cluster_id=bundle().cluster_id)
