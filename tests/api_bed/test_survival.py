@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import fetch_ticket, pause_before_retry
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import pause_before_retry
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import fetch_ticket
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import KeyClient
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed

@@ -24,17 +24,19 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.retry import Backoff
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import first_window
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
     CHALLENGE,
     ISSUE_JOIN_TICKET,
     ask,
     call,
-    pause_before_retry,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import DoorkeeperIssuer
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
 from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import enrolled, install, measure
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.api_bed import api_bed, why_not
@@ -271,11 +273,12 @@ async def _together(machines: list[Machine]) -> float:
     begun = time.monotonic()
 
     async def served(machine: Machine) -> None:
+        backoff = Backoff(first=first_window, random=SystemRandom())
         while True:
             try:
                 await ask(machine.bed.endpoint, machine.config(), machine.machine)
             except (AttestedError, grpc.RpcError) as error:
-                pause = pause_before_retry(error) if isinstance(error, AttestedError) else 1.0
+                pause = backoff.pause(error) if isinstance(error, AttestedError) else 1.0
                 await asyncio.sleep(1.0 if pause is None else pause)
             else:
                 return

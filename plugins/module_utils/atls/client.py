@@ -77,7 +77,7 @@ async def connect(
     """Connect to the join service of a cluster at ``endpoint`` (host:port) and yield the connection.
 
     The service's certificate is held against ``pins`` and the 32-byte ``cluster_id`` before ``issuer`` is asked for
-    evidence. Raises `TransportError`: JOIN_CA_MISMATCH, JOIN_CLUSTER_MISMATCH, JOIN_CERTIFICATE_EXPIRED,
+    evidence. Raises `TransportError`: JOIN_CA_MISMATCH, JOIN_CLUSTER_MISMATCH, JOIN_CERTIFICATE_EXPIRED, CLOCK_SKEW,
     PEER_UNREACHABLE, CONNECTION_CLOSED, CONNECTION_TIMEOUT, TLS_HANDSHAKE_FAILED, NONCE_MALFORMED; and whatever the
     issuer raises.
     """
@@ -275,8 +275,14 @@ async def _dial(host: str, port: int) -> Wire:
         _unused, wire = await asyncio.get_running_loop().create_connection(Wire, host, port)
     except OSError as error:
         raise TransportError(
-            f"expected a service at {host}:{port}, got: {error.strerror or error}",
+            f"expected a service at {host}:{port}, got: {_why(error)}",
             reason=Reason.PEER_UNREACHABLE,
             retryable=True,
         ) from error
     return wire
+
+
+def _why(error: OSError) -> str:
+    """Return the kernel's words (asyncio puts its own and the address before them), or the resolver's."""
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else str(error.strerror or error)

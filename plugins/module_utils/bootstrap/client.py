@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..atls import JoinCaPins
 from ..attestation import EventLogs
-from ..join import Attester, TicketMaterial, TicketStore
-from ..join.client import JoinConfig, JoinMachine, fetch_ticket, pause_before_retry
+from ..join import Attester, Favourite, TicketMaterial, TicketStore, first_window
+from ..join.client import JoinConfig, JoinMachine, fetch_ticket
 from ..kubeadm import KubeletCredential, KubernetesPaths, Machine, NodeSpec, Reset, Worker, node_spec
 from ..nodelock import NodeLock, NodeLockPaths
 from ..result import Diff, Result
-from ..system import SystemClock, SystemRunner, read_bytes
+from ..system import SystemClock, SystemRandom, SystemRunner, read_bytes
 from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
 from .journal import NodeJournal, NodePhase
 from .node_config import NodeConfig, load_node_config
 from .order import NodeRun, NodeTicket, Parts
-from .retry import ask_again
+from .retry import Backoff, ask_again
 from .wipe import Wipe
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def run_ticket(params: Mapping[str, Any], check_mode: bool) -> Result:
     tickets = JoinTickets(config, None, store=store, handle=None)
     material = ask_again(
         lambda: tickets.material(disk_id=journal.load().disk_id),
-        pause=pause_before_retry,
+        pause=tickets.pause,
         clock=clock,
         wait_seconds=params["wait_seconds"],
     )
@@ -136,6 +136,8 @@ class JoinTickets:
         self._own = frozenset({config.name} | ({spec.node_ip} if spec else set()))
         self._store = store
         self._handle = handle
+        self._favourite = Favourite()
+        self._backoff = Backoff(first=first_window, random=SystemRandom())
 
     def fetch(self, *, disk_id: str | None) -> NodeTicket:
         """Return an opened ticket."""
@@ -168,7 +170,11 @@ class JoinTickets:
             return fetch_ticket(
                 join,
                 JoinMachine(
-                    attester=attester, read_logs=lambda: read_logs(config), store=self._store, clock=SystemClock()
+                    attester=attester,
+                    read_logs=lambda: read_logs(config),
+                    store=self._store,
+                    clock=SystemClock(),
+                    favourite=self._favourite,
                 ),
             )
 
@@ -179,8 +185,8 @@ class JoinTickets:
             self._store.discard(handle)
 
     def pause(self, error: AttestedError) -> float | None:
-        """Return after how many seconds asking again makes sense, None where it never does."""
-        return pause_before_retry(error)
+        """Return how long to wait after ``error``, drawn anew each time, None where asking again never helps."""
+        return self._backoff.pause(error)
 
 
 def lock_paths(config: NodeConfig) -> NodeLockPaths:

@@ -50,8 +50,9 @@ class EventLogPaths:
 class NodeConfig:
     """The node's configuration.
 
-    ``cluster_id`` is 32 bytes, ``endpoints`` are (host, port) of join services in the order to try, ``join_ca`` is the
-    pinned certificate in PEM (two while the CA is being replaced), ``tcti`` says how the TPM is reached.
+    ``cluster_id`` is 32 bytes, ``endpoints`` are (host, port) of join services or of balancers before them, in any
+    order, ``join_ca`` is the pinned certificate in PEM (two while the CA is being replaced), ``tcti`` says how the TPM
+    is reached.
     """
 
     name: str

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from ..atls import JoinCaPins
 from ..errors import AttestedError
-from ..join import Attester, TicketStore
-from ..join.client import JoinConfig, JoinMachine, pause_before_retry, push_evidence
-from ..system import SystemClock, release
+from ..join import Attester, TicketStore, first_window
+from ..join.client import JoinConfig, JoinMachine, push_evidence
+from ..system import SystemClock, SystemRandom, release
 from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
 from .node_config import DEFAULT_PATH, load_node_config
-from .retry import ask_again
+from .retry import Backoff, ask_again
 from .witness import read_event_logs
 
 if TYPE_CHECKING:
@@ -59,9 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     options = parser.parse_args(argv)
+    backoff = Backoff(first=first_window, random=SystemRandom())
     try:
         endpoint, due = ask_again(
-            lambda: push(options.config), pause=pause_before_retry, clock=SystemClock(), wait_seconds=_WAIT_SECONDS
+            lambda: push(options.config), pause=backoff.pause, clock=SystemClock(), wait_seconds=_WAIT_SECONDS
         )
     except AttestedError as error:
         sys.stderr.write(f"attested-reattest: {error}\n")

@@ -6,7 +6,23 @@
 from __future__ import annotations
 
 from .doorkeeper import Attester
+from .endpoints import Doors, Favourite, SystemResolver
+from .outlook import Outlook, first_window, most_telling, outlook, pause_before_retry
 from .store import TicketStore
 from .ticket import Expected, TicketMaterial, open_ticket
 
-__all__ = ["Attester", "Expected", "TicketMaterial", "TicketStore", "open_ticket"]
+__all__ = [
+    "Attester",
+    "Doors",
+    "Expected",
+    "Favourite",
+    "Outlook",
+    "SystemResolver",
+    "TicketMaterial",
+    "TicketStore",
+    "first_window",
+    "most_telling",
+    "open_ticket",
+    "outlook",
+    "pause_before_retry",
+]

@@ -1,39 +1,43 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Asking for a ticket: every known join service in turn, never itself, each at most once a call.
+"""Asking for a ticket: every address of every known join service, never itself, each at most once a call.
 
     connect (pinned join CA, E1) → Challenge → answer on the TPM (E2) → IssueJoinTicket → open the ticket
 
-What may be tried again says `pause_before_retry`, by reason; the waiting itself is the caller's.
+What may be tried again, and how soon, says `outlook.py`, by reason; the waiting itself is the caller's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._deps.crypto import hashes, serialization, x509
 from .._deps.grpc import grpc
 from ..atls.client import connect, parse_endpoint
+from ..atls.pause import told_pause
 from ..attestation import BindingContext, Challenge, ChallengeRequest, Purpose, answer
 from ..errors import AttestedError, TransportError
 from ..proto import message_class, method_path, parse
 from ..reasons import Reason
+from ..system import SystemRandom
 from .doorkeeper import DoorkeeperIssuer
+from .endpoints import Doors, Favourite, SystemResolver
+from .outlook import Outlook, is_of_this_machine, most_telling, outlook
 from .ticket import Expected, open_ticket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..atls import JoinCaPins
     from ..atls.client import AttestedConnection
     from ..attestation import EventLogs
     from ..keys import SecretBytes
-    from ..system import Clock
+    from ..system import Clock, Random
     from .doorkeeper import Attester
+    from .endpoints import Door, Resolver
     from .store import TicketStore
     from .ticket import TicketMaterial
 
@@ -44,32 +48,17 @@ BINDING_METADATA = "attested-binding-bin"
 
 CALL_SECONDS = 30.0
 _CORRELATION = "attested-correlation-id"
-_RETRY = "attested-retry-after-milliseconds"
-_LONGEST_PAUSE_SECONDS = 60.0
 
-_PAUSES = {
-    # nobody there yet, or not ready: soon
-    Reason.PEER_UNREACHABLE: 2.0,
-    Reason.CONNECTION_TIMEOUT: 2.0,
-    Reason.CONNECTION_CLOSED: 2.0,
-    Reason.JOIN_SERVICE_BUSY: 2.0,
-    Reason.JOIN_SERVICE_UNAVAILABLE: 5.0,
-    Reason.JOIN_SERVICES_UNKNOWN: 30.0,
-    Reason.TPM_BUSY: 2.0,
-    # a person must do something, and then it goes on by itself
-    Reason.TICKET_REFUSED: 30.0,
-    Reason.JOIN_CA_MISMATCH: 30.0,
-    Reason.JOIN_CERTIFICATE_EXPIRED: 30.0,
-    Reason.TICKET_EXPIRED: 30.0,
-}
+Answer = TypeVar("Answer")
+Tried = Callable[[str, AttestedError | None], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinConfig:
     """What a node knows before it asks.
 
-    ``endpoints``: host:port of join services, in the order to ask; ``own_addresses``: hosts that are this machine;
-    ``disk_id``: the assigned one, empty before the first ticket.
+    ``endpoints``: host:port of join services or of balancers before them, in any order; ``own_addresses``: names and
+    addresses that are this machine; ``disk_id``: the assigned one, empty before the first ticket.
     """
 
     endpoints: tuple[str, ...]
@@ -79,60 +68,80 @@ class JoinConfig:
     disk_id: str = ""
     own_addresses: frozenset[str] = frozenset()
 
-    def others(self) -> tuple[str, ...]:
-        """Return the endpoints that are not this machine; raises JOIN_SERVICES_UNKNOWN where none is left."""
-        found = tuple(one for one in self.endpoints if parse_endpoint(one)[0] not in self.own_addresses)
-        if not found:
-            raise TransportError(
-                f"expected the join service of another machine, got {list(self.endpoints)}",
-                reason=Reason.JOIN_SERVICES_UNKNOWN,
-            )
-        return found
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinMachine:
-    """This machine: its attester, its event logs as they are now, its ticket store, its clock."""
+    """This machine: its attester, its event logs as they are now, its ticket store, its clock, and how it finds others.
+
+    ``favourite`` is remembered from one call to the next by who makes both.
+    """
 
     attester: Attester
     read_logs: Callable[[], EventLogs]
     store: TicketStore
     clock: Clock
+    resolver: Resolver = field(default_factory=SystemResolver)
+    random: Random = field(default_factory=SystemRandom)
+    favourite: Favourite = field(default_factory=Favourite)
 
 
-def fetch_ticket(
-    config: JoinConfig, machine: JoinMachine, *, tried: Callable[[str, AttestedError | None], None] | None = None
-) -> TicketMaterial:
-    """Return a ticket from the first endpoint that gives one; ``tried`` hears of each endpoint and its error.
+def fetch_ticket(config: JoinConfig, machine: JoinMachine, *, tried: Tried | None = None) -> TicketMaterial:
+    """Return a ticket from the first door that gives one; ``tried`` hears of each door and its error.
 
-    Raises the most telling error of all endpoints: a refusal before a foreign service before one that is away.
+    Raises JOIN_SERVICES_UNKNOWN where there is nobody but ourselves, a fault of this machine at once, and otherwise
+    the most telling error of all doors (`most_telling`), with the story of every other one.
     """
-    errors: list[tuple[str, AttestedError]] = []
-    for endpoint in config.others():
+    _door, material = first_answer(doors(config, machine), lambda door: ask(door, config, machine), tried=tried)
+    return material
+
+
+def doors(config: JoinConfig, machine: JoinMachine) -> Doors:
+    """Return whom ``machine`` may ask."""
+    return Doors(
+        endpoints=config.endpoints,
+        own=config.own_addresses,
+        parse=parse_endpoint,
+        resolver=machine.resolver,
+        random=machine.random,
+        favourite=machine.favourite,
+    )
+
+
+def first_answer(
+    around: Doors,
+    knock: Callable[[str], Coroutine[Any, Any, Answer]],
+    *,
+    itself: bool = False,
+    tried: Tried | None = None,
+) -> tuple[Door, Answer]:
+    """Return the first answer of one round and the door that gave it; each try has its own timeout."""
+    failures: list[tuple[str, AttestedError]] = []
+    for door in around.round(itself=itself):
+        error: AttestedError | None = None
         try:
-            material = asyncio.run(ask(endpoint, config, machine))
-        except AttestedError as error:
-            errors.append((endpoint, error))
-            if tried is not None:
-                tried(endpoint, error)
-            continue
+            answered = _knock(door, knock)
+        except AttestedError as caught:
+            error = caught
         if tried is not None:
-            tried(endpoint, None)
-        return material
-    raise most_telling(errors)
+            tried(str(door), error)
+        around.favourite.note(door, decided=error is None or outlook(error) is Outlook.REFUSED)
+        if error is None:
+            return door, answered
+        if is_of_this_machine(error):
+            raise error
+        failures.append((str(door), error))
+    if not failures:
+        raise TransportError(
+            f"expected the join service of another machine, got {list(around.endpoints)}",
+            reason=Reason.JOIN_SERVICES_UNKNOWN,
+        )
+    raise most_telling(failures)
 
 
-def pause_before_retry(error: AttestedError) -> float | None:
-    """Return after how many seconds asking again makes sense, or None where it never does."""
-    return error.retry_after_seconds or _PAUSES.get(error.reason)
-
-
-def most_telling(errors: list[tuple[str, AttestedError]]) -> AttestedError:
-    """Return the error that a person should see: one that never passes, else the one with the longest wait."""
-    endpoint, error = max(errors, key=lambda pair: _PAUSES.get(pair[1].reason, float("inf")))
-    others = ", ".join(f"{where}: {one.code}" for where, one in errors if where != endpoint)
-    error.message = f"{endpoint}: {error.message}" + (f"; also {others}" if others else "")
-    return error
+def _knock(door: Door, knock: Callable[[str], Coroutine[Any, Any, Answer]]) -> Answer:
+    if door.unresolved is not None:
+        raise door.unresolved
+    return asyncio.run(knock(door.dialled))
 
 
 async def ask(endpoint: str, config: JoinConfig, machine: JoinMachine) -> TicketMaterial:
@@ -147,15 +156,10 @@ async def ask(endpoint: str, config: JoinConfig, machine: JoinMachine) -> Ticket
 def push_evidence(config: JoinConfig, machine: JoinMachine) -> tuple[str, datetime]:
     """Send fresh evidence to the first join service that takes it; return which, and when the next is overdue.
 
-    A control plane may ask itself: its key service judges its TPM like any other. Raises the most telling error.
+    A control plane may ask itself, last: its key service judges its TPM like any other. Raises like `fetch_ticket`.
     """
-    errors: list[tuple[str, AttestedError]] = []
-    for endpoint in sorted(config.endpoints, key=lambda one: parse_endpoint(one)[0] in config.own_addresses):
-        try:
-            return endpoint, asyncio.run(reattest(endpoint, config, machine))
-        except AttestedError as error:
-            errors.append((endpoint, error))
-    raise most_telling(errors)
+    door, due = first_answer(doors(config, machine), lambda one: reattest(one, config, machine), itself=True)
+    return str(door), due
 
 
 async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> datetime:
@@ -264,15 +268,10 @@ def _translated(error: Any) -> TransportError:
     if status in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED}:
         return TransportError(f"expected a ticket, got {story}", reason=Reason.JOIN_REQUEST_NOT_UNDERSTOOD)
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        busy = TransportError(f"expected a ticket, got {story}", reason=Reason.JOIN_SERVICE_BUSY, retryable=True)
-        busy.retry_after_seconds = _told_pause(trailing)
-        return busy
-    return TransportError(
-        f"expected an answer, got {status.name}: {story}", reason=Reason.JOIN_SERVICE_UNAVAILABLE, retryable=True
-    )
-
-
-def _told_pause(trailing: dict[str, Any]) -> float:
-    """Return how long the service asks us to wait, never more than a minute; 0 where it does not say."""
-    told = str(trailing.get(_RETRY, ""))
-    return min(int(told) / 1000, _LONGEST_PAUSE_SECONDS) if told.isascii() and told.isdigit() else 0.0
+        later = TransportError(f"expected a ticket, got {story}", reason=Reason.JOIN_SERVICE_BUSY, retryable=True)
+    else:
+        later = TransportError(
+            f"expected an answer, got {status.name}: {story}", reason=Reason.JOIN_SERVICE_UNAVAILABLE, retryable=True
+        )
+    later.retry_after_seconds = told_pause(trailing)
+    return later

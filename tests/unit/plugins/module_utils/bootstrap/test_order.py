@@ -14,6 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap impo
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import NodeRun
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.plan import StepName
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.status import read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
     KubeadmError,
     NodeLockError,
@@ -24,7 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
     KubeletCredential,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.tests.unit.fakes.node import DISK
+from ansible_collections.attested.kubernetes.tests.unit.fakes.node import DISK, FakeTickets
 
 NOT_YET = TransportError("nobody there", reason=Reason.PEER_UNREACHABLE)
 
@@ -96,6 +97,32 @@ def test_when_the_time_is_over_the_journal_says_why(parts):
     state = parts.journal.load()
     assert (state.phase, state.reason, state.message) == (NodePhase.ASKING, "PEER_UNREACHABLE", "nobody there")
     assert parts.lock.taken == 0
+
+
+class WatchedTickets(FakeTickets):
+    """Join services, and somebody who looks at the machine whenever it asks."""
+
+    def __init__(self, ticket, look):
+        super().__init__(ticket)
+        self._look = look
+        self.seen = []
+
+    def fetch(self, *, disk_id):
+        self.seen.append(self._look())
+        return super().fetch(disk_id=disk_id)
+
+
+def test_whoever_looks_while_it_waits_reads_why_and_until_when(parts, machine, clock):
+    """`attested status` and `node_status_info` show this very object; the story of each endpoint is the message."""
+    story = "cp-1:9090: expected a ticket, got 'no'; cp-2:9090 PEER_UNREACHABLE: Connection refused"
+    tickets = WatchedTickets(parts.tickets.ticket, lambda: read_status(machine, parts.journal).as_result())
+    tickets.errors = [TransportError(story, reason=Reason.PEER_UNREACHABLE)]
+    run(dataclasses.replace(parts, tickets=tickets), wait_seconds=60)
+    fresh, waiting = tickets.seen
+    assert (fresh["phase"], fresh["reason"]) == ("Asking", None)
+    assert (waiting["reason"], waiting["message"]) == ("PEER_UNREACHABLE", story)
+    assert (waiting["next_try"], waiting["needs_person"]) == (clock.now().isoformat(timespec="seconds"), False)
+    assert parts.journal.load().reason is None
 
 
 def test_a_refusal_that_never_passes_is_not_asked_again(parts):

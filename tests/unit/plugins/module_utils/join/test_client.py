@@ -12,10 +12,16 @@ from typing import Any
 import grpc
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import client
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError, TransportError
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
+    Doors,
+    Favourite,
+    client,
+    pause_before_retry,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.unit.fakes.random import SeededRandom
 
 PINS = JoinCaPins.from_pem(make_join_ca("prod", now=datetime(2026, 11, 21, tzinfo=UTC)).certificate)
 
@@ -26,9 +32,10 @@ def config(*endpoints: str, own: tuple[str, ...] = ()) -> client.JoinConfig:
     )
 
 
-def test_a_node_never_asks_itself() -> None:
-    asked = config("10.0.0.11:9090", "10.0.0.12:9090", "[fd00::1]:9090", own=("10.0.0.11", "fd00::1")).others()
-    assert asked == ("10.0.0.12:9090",)
+def machine(**changes: Any) -> Any:
+    """Return what finds others, without a TPM: nothing here gets so far."""
+    found = {"attester": None, "clock": None, "resolver": None, "random": SeededRandom(1), "favourite": Favourite()}
+    return SimpleNamespace(**{**found, **changes})
 
 
 @pytest.mark.parametrize(
@@ -36,60 +43,91 @@ def test_a_node_never_asks_itself() -> None:
 )
 def test_a_node_without_another_service_says_so(endpoints: tuple[str, ...]) -> None:
     with pytest.raises(TransportError) as caught:
-        config(*endpoints, own=("10.0.0.11",)).others()
+        client.fetch_ticket(config(*endpoints, own=("10.0.0.11",)), machine())
     assert caught.value.code == "JOIN_SERVICES_UNKNOWN"
 
 
-def test_each_endpoint_is_tried_once_and_the_most_telling_error_stays() -> None:
-    """Nobody listens at the first two; the third name cannot be an endpoint of another cluster's node."""
+def test_each_endpoint_is_tried_once_and_every_story_stays() -> None:
+    """Nobody listens at either."""
     tried: list[str] = []
-    machine: Any = SimpleNamespace(attester=None, clock=None)
     with pytest.raises(AttestedError) as caught:
         client.fetch_ticket(
-            config("127.0.0.1:1", "127.0.0.1:2"), machine, tried=lambda where, error: tried.append(f"{where} {error}")
+            config("127.0.0.1:1", "127.0.0.1:2"), machine(), tried=lambda where, error: tried.append(f"{where} {error}")
         )
-    assert [one.split()[0] for one in tried] == ["127.0.0.1:1", "127.0.0.1:2"]
+    assert sorted(one.split()[0] for one in tried) == ["127.0.0.1:1", "127.0.0.1:2"]
     assert caught.value.code == "PEER_UNREACHABLE"
     assert "127.0.0.1:1" in caught.value.message
     assert "127.0.0.1:2" in caught.value.message
+
+
+class Service:
+    """What stands at the endpoints: an error each, or an answer where there is none."""
+
+    def __init__(self, **errors: AttestedError) -> None:
+        self.errors = errors
+        self.asked: list[str] = []
+
+    async def knock(self, door: str) -> str:
+        """Fail or answer by the last number of the address."""
+        self.asked.append(door)
+        number = f"cp{door.partition(':')[0].rpartition('.')[2]}"
+        if number in self.errors:
+            raise self.errors[number]
+        return f"the answer of {number}"
+
+
+def around(seed: int = 1) -> Doors:
+    return Doors(
+        endpoints=("10.0.0.1:9090", "10.0.0.2:9090", "10.0.0.3:9090"),
+        own=frozenset(),
+        parse=client.parse_endpoint,
+        resolver=NobodysAddress(),
+        random=SeededRandom(seed),
+    )
+
+
+class NobodysAddress:
+    """A machine without an address of its own."""
+
+    def addresses(self, host: str) -> tuple[str, ...]:
+        """Know no name."""
+        raise TransportError(f"expected addresses of {host}, got: none", reason=Reason.PEER_UNREACHABLE)
+
+    def is_own(self, address: str) -> bool:
+        """Say no."""
+        del address
+        return False
 
 
 def error_of(reason: Reason) -> AttestedError:
     return AttestedError("expected A, got B", reason=reason)
 
 
-@pytest.mark.parametrize(
-    ("reasons", "expected"),
-    [
-        pytest.param(
-            [Reason.PEER_UNREACHABLE, Reason.TICKET_REFUSED], Reason.TICKET_REFUSED, id="a refusal over an absence"
-        ),
-        pytest.param(
-            [Reason.JOIN_CLUSTER_MISMATCH, Reason.TICKET_REFUSED],
-            Reason.JOIN_CLUSTER_MISMATCH,
-            id="what never passes over what waits",
-        ),
-        pytest.param([Reason.PEER_UNREACHABLE], Reason.PEER_UNREACHABLE, id="the only one"),
-    ],
-)
-def test_which_error_a_person_sees(reasons: list[Reason], expected: Reason) -> None:
-    errors = [(f"host-{number}:9090", error_of(reason)) for number, reason in enumerate(reasons)]
-    assert client.most_telling(errors).reason is expected
+@pytest.mark.parametrize("seed", range(8))
+def test_one_good_service_is_enough_whatever_the_others_say(seed: int) -> None:
+    service = Service(cp1=error_of(Reason.TICKET_SIGNATURE), cp2=error_of(Reason.JOIN_CA_MISMATCH))
+    door, answered = client.first_answer(around(seed), service.knock)
+    assert (door.endpoint, answered) == ("10.0.0.3:9090", "the answer of cp3")
 
 
-@pytest.mark.parametrize(
-    ("reason", "again"),
-    [
-        pytest.param(Reason.PEER_UNREACHABLE, True, id="nobody there yet"),
-        pytest.param(Reason.JOIN_SERVICE_UNAVAILABLE, True, id="not ready"),
-        pytest.param(Reason.TICKET_REFUSED, True, id="refused: an admin may still approve"),
-        pytest.param(Reason.TICKET_SIGNATURE, False, id="a forged ticket"),
-        pytest.param(Reason.TICKET_NOT_OURS, False, id="another node's ticket"),
-        pytest.param(Reason.SEAL_UNOPENABLE, False, id="a box that does not open"),
-    ],
-)
-def test_what_may_be_tried_again(reason: Reason, again: bool) -> None:
-    assert (client.pause_before_retry(error_of(reason)) is not None) is again
+def test_who_answered_or_refused_last_is_asked_first() -> None:
+    doors = around()
+    client.first_answer(doors, Service(cp1=error_of(Reason.PEER_UNREACHABLE)).knock)
+    chosen = str(doors.favourite.door)
+    refusing = Service(**{f"cp{number}": error_of(Reason.TICKET_REFUSED) for number in (1, 2, 3)})
+    with pytest.raises(AttestedError):
+        client.first_answer(doors, refusing.knock)
+    assert refusing.asked[0] == chosen
+    again = Service()
+    client.first_answer(doors, again.knock)
+    assert again.asked == [refusing.asked[-1]]
+
+
+def test_a_fault_of_this_machine_ends_the_round() -> None:
+    service = Service(**{f"cp{number}": TpmError("no TPM", reason=Reason.TPM_UNREACHABLE) for number in (1, 2, 3)})
+    with pytest.raises(TpmError):
+        client.first_answer(around(), service.knock)
+    assert len(service.asked) == 1
 
 
 class RefusingConnection:
@@ -145,8 +183,8 @@ async def test_a_broken_connection_outweighs_what_grpc_says_of_it() -> None:
     [
         pytest.param("1500", 1.5, id="a time"),
         pytest.param("99999999", 60.0, id="a time that is too long"),
-        pytest.param("soon", 2.0, id="no number"),
-        pytest.param("-5", 2.0, id="a negative number"),
+        pytest.param("soon", 1.0, id="no number"),
+        pytest.param("-5", 1.0, id="a negative number"),
     ],
 )
 async def test_a_busy_service_says_when_to_ask_again(told: str, pause: float) -> None:
@@ -154,4 +192,4 @@ async def test_a_busy_service_says_when_to_ask_again(told: str, pause: float) ->
     connection: Any = RefusingConnection(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many", header)
     with pytest.raises(TransportError) as caught:
         await client.call(connection, client.CHALLENGE, b"")
-    assert client.pause_before_retry(caught.value) == pause
+    assert pause_before_retry(caught.value) == pause
