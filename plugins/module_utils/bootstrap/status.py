@@ -26,6 +26,8 @@ _NEXT_STEP = {
     NodePhase.JOINING: "Run the same playbook again (node or init): it goes on where it stopped.",
     NodePhase.JOINED: "Nothing.",
 }
+_OVERDUE = timedelta(minutes=10)
+"""A round that asks many silent endpoints takes minutes; a try that is further off, either way, will not come."""
 _CLOSED = "Read journalctl -u attested-unlock: a boot that is not the judged one stays closed. Run init after a check."
 _REBOOTED = "Run the playbook node: after a reboot the machine fetches its ticket again, then it locks itself."
 
@@ -74,7 +76,7 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
         kubelet_active=active,
         certificate_expires=None if remaining is None else machine.clock.now() + timedelta(seconds=remaining),
         to_do=to_do,
-        needs_person=to_do != _NEXT_STEP[NodePhase.JOINED] and state.next_try is None,
+        needs_person=to_do != _NEXT_STEP[NodePhase.JOINED] and not _goes_on(state, machine.clock.now()),
     )
 
 
@@ -104,6 +106,11 @@ def _to_do(state: NodeState, *, locked: bool, active: bool, remaining: float | N
     if remaining is not None and remaining <= 0:
         return "Run the playbook node: the kubelet's certificate has ended."
     return _NEXT_STEP[NodePhase.JOINED]
+
+
+def _goes_on(state: NodeState, now: datetime) -> bool:
+    """Whether something is still there that tries again: who was killed while it waited, left its next try behind."""
+    return state.next_try is not None and abs(now - state.next_try) < _OVERDUE
 
 
 def _stamp(moment: datetime | None) -> str | None:

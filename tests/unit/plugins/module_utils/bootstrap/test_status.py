@@ -100,6 +100,15 @@ def test_a_node_that_tries_again_by_itself_needs_nobody(machine, journal):
     assert not read_status(machine, journal).needs_person
 
 
+@pytest.mark.parametrize(
+    "passed", [pytest.param(3600, id="killed while it waited"), pytest.param(-3600, id="its clock was ahead")]
+)
+def test_a_try_that_never_came_needs_a_person(machine, journal, clock, passed):
+    journal.fail(REFUSED, next_try_seconds=30)
+    clock.sleep(passed)
+    assert read_status(machine, journal).needs_person
+
+
 def init_done(machine, count):
     """Leave what init leaves after ``count`` phases."""
     machine.paths.state.mkdir(parents=True)
