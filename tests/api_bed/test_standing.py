@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import ssl
-import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from ansible_collections.attested.kubernetes.tests.support.service_bed import (
     Attack,
     ServiceBed,
 )
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ IDENTITIES = "nodeidentities.attested-kubernetes.dev"
 OURS = {"key": TAINT, "effect": "NoSchedule"}
 OTHER = {"key": "site.example/keep", "value": "yes", "effect": "NoExecute"}
 _LOCK = 15
-_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +72,6 @@ def join(api: ApiBed, machine: Machine) -> None:
     spec = {"taints": [OTHER]}
     api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}, "spec": spec})
     wait_for(lambda: machine.identity().get("status", {}).get("phase") == "Joined")
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def settled(api: ApiBed, machine: Machine, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:

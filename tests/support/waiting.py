@@ -1,0 +1,20 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Waiting for what another process does; how long is no part of any test."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def wait_for(done: Callable[[], bool], *, seconds: float = 120) -> None:
+    """Ask until the answer is yes; fails after ``seconds``, which is far more than it takes."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, f"expected it within {seconds:g} s, it did not come"
+        time.sleep(0.2)
