@@ -5,20 +5,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from ansible_collections.attested.kubernetes.tests.support.road import assert_one_lock_event
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.tests.e2e.conftest import Road
+    from ansible_collections.attested.kubernetes.tests.support.road import Road
 
 NODES = ("cp-1", "w-1", "w-2")
-LOCK_REGISTER = 15
 
 # Runs on a node. It ends the node's run (the only process of its Python on a worker) and kubeadm as soon as the path is
 # there or a process of that name runs; it prints how many it killed.
@@ -143,26 +142,3 @@ def run_and_kill(road: Road, sign: str) -> None:
     run = road.finish("node", process)
     assert killed.strip(), f"expected a run on w-2 to be there at {sign}, it was over"
     assert run.returncode != 0, run.output[-3000:]
-
-
-def assert_one_lock_event(road: Road, node: str) -> None:
-    """Replay systemd's log and ours with nothing of our code: the register that tpm2-tools reads is just that."""
-    files = ("/srv/boot/userspace.json", "/run/attested/nodelock.log")
-    systemd, ours = (records_of(road.inside(node, "cat", file)) for file in files)
-    assert len(ours) == 1
-    value = bytes(32)
-    for digest in (*systemd, *ours):
-        value = hashlib.sha256(value + bytes.fromhex(digest)).digest()
-    assert road.lab.registers(node)[LOCK_REGISTER] == value.hex().upper()
-
-
-def records_of(log: str) -> list[str]:
-    """Return the SHA-256 digests that a log of systemd's form has for the register of the lock."""
-    records = [json.loads(part) for part in log.split("\x1e") if part.strip()]
-    return [
-        entry["digest"]
-        for record in records
-        if record["pcr"] == LOCK_REGISTER
-        for entry in record["digests"]
-        if entry["hashAlg"] == "sha256"
-    ]

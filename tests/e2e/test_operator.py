@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.tests.e2e.conftest import Road, Run
+    from ansible_collections.attested.kubernetes.tests.support.road import Road, Run
 
 FLEET = ("cp-1", "w-1", "w-2")
 NEW = "w-3"

@@ -24,7 +24,7 @@ from ansible_collections.attested.kubernetes.tests.support.canary import spellin
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ansible_collections.attested.kubernetes.tests.e2e.conftest import Road
+    from ansible_collections.attested.kubernetes.tests.support.road import Road
 
 NODES = ("cp-1", "w-1", "w-2")
 PKI = "/etc/kubernetes/pki"

@@ -14,7 +14,7 @@ from ansible_collections.attested.kubernetes.tests.e2e.conftest import USED_LAB
 from ansible_collections.attested.kubernetes.tests.support.lab import host_state, other_labs
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.tests.e2e.conftest import Road
+    from ansible_collections.attested.kubernetes.tests.support.road import Road
 
 
 def test_lab_down_leaves_the_host_as_it_was(road: Road, host_before: dict[str, Any], labs_before: set[str]) -> None:
