@@ -525,6 +525,12 @@ class Reason(Enum):
         "A certificate carries no evidence of the expected kind.",
         "Check that both sides run the same version of the collection.",
     )
+    EVIDENCE_REFUSED = _row(
+        Coarse.LOCAL,
+        "The cluster refused fresh evidence of this node.",
+        "It was revoked, or boots what no profile allows any more; the cluster says which, this machine is not told. After a change: systemctl start attested-reattest.",
+        "kubectl get joinattempts",
+    )
     EVIDENCE_TOO_LARGE = _row(
         Coarse.REFUSED,
         "The evidence in a certificate is larger than the limit.",

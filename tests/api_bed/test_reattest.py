@@ -25,7 +25,8 @@ def refusal(machine: Machine, bed: ServiceBed) -> str:
     before = len(bed.lines("key"))
     with pytest.raises(AttestedError) as caught:
         machine.reattest()
-    assert "attestation refused" in caught.value.message
+    assert caught.value.code == "EVIDENCE_REFUSED"
+    assert caught.value.message.startswith("expected the evidence to be taken, got 'attestation refused'")
     line = next(line for line in bed.lines("key")[before:] if line.get("outcome") == "refused")
     assert line["event"] == "key_reattest"
     return str(line["reason"])

@@ -49,6 +49,18 @@ BINDING_METADATA = "attested-binding-bin"
 CALL_SECONDS = 30.0
 _CORRELATION = "attested-correlation-id"
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a call is for, in words (``what``), and the reason where the cluster says no."""
+
+    what: str
+    refused: Reason
+
+
+TICKET = Wanted(what="a ticket", refused=Reason.TICKET_REFUSED)
+EVIDENCE = Wanted(what="the evidence to be taken", refused=Reason.EVIDENCE_REFUSED)
+
 Answer = TypeVar("Answer")
 Tried = Callable[[str, AttestedError | None], None]
 
@@ -163,7 +175,10 @@ def push_evidence(config: JoinConfig, machine: JoinMachine) -> tuple[str, dateti
 
 
 async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> datetime:
-    """Send fresh evidence of this locked machine to one endpoint; return when the next one is overdue."""
+    """Send fresh evidence of this locked machine to one endpoint; return when the next one is overdue.
+
+    Raises EVIDENCE_REFUSED where a ticket would be TICKET_REFUSED, and otherwise what `ask` raises of the channel.
+    """
     attester = machine.attester
     async with connect(
         endpoint,
@@ -175,7 +190,7 @@ async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> d
         asked = ChallengeRequest(
             ek_public=attester.ek.public, ek_certificates=attester.ek.certificates, ak_public=attester.ak.public
         )
-        challenge = Challenge.parse(await call(connection, CHALLENGE, asked.to_bytes()))
+        challenge = Challenge.parse(await call(connection, CHALLENGE, asked.to_bytes(), wanted=EVIDENCE))
         logs = machine.read_logs()
         request = bytes(message_class("attested.v1.ReattestRequest")(event_logs=logs.to_bytes()).SerializeToString())
         context = BindingContext(
@@ -189,7 +204,8 @@ async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> d
             answer, attester.tpm, challenge, context, ek=attester.ek, ak=attester.ak, logs=logs
         )
         metadata = ((BINDING_METADATA, given.bound.to_bytes()),)
-        said = parse("attested.v1.ReattestResponse", await call(connection, REATTEST, request, metadata=metadata))
+        taken = await call(connection, REATTEST, request, metadata=metadata, wanted=EVIDENCE)
+        said = parse("attested.v1.ReattestResponse", taken)
         return datetime.fromtimestamp(said.due_unix_seconds, UTC)
 
 
@@ -249,26 +265,31 @@ def kubelet_request(key: SecretBytes, node_name: str) -> bytes:
 
 
 async def call(
-    connection: AttestedConnection, method: str, request: bytes, metadata: tuple[tuple[str, bytes], ...] = ()
+    connection: AttestedConnection,
+    method: str,
+    request: bytes,
+    metadata: tuple[tuple[str, bytes], ...] = (),
+    *,
+    wanted: Wanted = TICKET,
 ) -> bytes:
-    """Return the answer to one unary call over an attested connection; raises `TransportError`."""
+    """Return the answer to one unary call over an attested connection; raises `TransportError` about ``wanted``."""
     try:
         return bytes(await connection.channel().unary_unary(method)(request, timeout=CALL_SECONDS, metadata=metadata))
     except grpc.aio.AioRpcError as error:
-        raise connection.error or _translated(error) from error
+        raise connection.error or _translated(error, wanted) from error
 
 
-def _translated(error: Any) -> TransportError:
+def _translated(error: Any, wanted: Wanted) -> TransportError:
     """Turn a gRPC status into a reason of ours; the whole story stands in the service's log under the id."""
     status, refused = error.code(), {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED}
     trailing = dict(error.trailing_metadata() or ())
     story = f"{error.details()!r} (correlation id {trailing.get(_CORRELATION, 'none')})"
     if status in refused:
-        return TransportError(f"expected a ticket, got {story}", reason=Reason.TICKET_REFUSED, retryable=True)
+        return TransportError(f"expected {wanted.what}, got {story}", reason=wanted.refused, retryable=True)
     if status in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED}:
-        return TransportError(f"expected a ticket, got {story}", reason=Reason.JOIN_REQUEST_NOT_UNDERSTOOD)
+        return TransportError(f"expected {wanted.what}, got {story}", reason=Reason.JOIN_REQUEST_NOT_UNDERSTOOD)
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        later = TransportError(f"expected a ticket, got {story}", reason=Reason.JOIN_SERVICE_BUSY, retryable=True)
+        later = TransportError(f"expected {wanted.what}, got {story}", reason=Reason.JOIN_SERVICE_BUSY, retryable=True)
     else:
         later = TransportError(
             f"expected an answer, got {status.name}: {story}", reason=Reason.JOIN_SERVICE_UNAVAILABLE, retryable=True

@@ -56,6 +56,7 @@ OUTLOOKS = {
     Reason.TLS_HANDSHAKE_FAILED: Outlook.STRANGER,
     # time helps, or an admin; the machine cannot see which
     Reason.CLOCK_SKEW: Outlook.CLOCK,
+    Reason.EVIDENCE_REFUSED: Outlook.REFUSED,
     Reason.JOIN_CERTIFICATE_EXPIRED: Outlook.CLOCK,
     Reason.JOIN_SERVICE_BUSY: Outlook.UNABLE,
     Reason.JOIN_SERVICE_UNAVAILABLE: Outlook.UNABLE,

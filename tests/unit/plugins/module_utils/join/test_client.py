@@ -170,6 +170,24 @@ async def test_a_status_becomes_a_reason_with_the_correlation_id(status: grpc.St
     assert "abc123" in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        pytest.param(grpc.StatusCode.PERMISSION_DENIED, "EVIDENCE_REFUSED", id="refused"),
+        pytest.param(grpc.StatusCode.UNAUTHENTICATED, "EVIDENCE_REFUSED", id="turned away at the door"),
+        pytest.param(grpc.StatusCode.INVALID_ARGUMENT, "JOIN_REQUEST_NOT_UNDERSTOOD", id="not understood"),
+        pytest.param(grpc.StatusCode.UNAVAILABLE, "JOIN_SERVICE_UNAVAILABLE", id="not ready"),
+        pytest.param(grpc.StatusCode.RESOURCE_EXHAUSTED, "JOIN_SERVICE_BUSY", id="too many"),
+    ],
+)
+async def test_a_push_of_evidence_never_speaks_of_a_ticket(status: grpc.StatusCode, code: str) -> None:
+    connection: Any = RefusingConnection(status, "attestation refused")
+    with pytest.raises(TransportError) as caught:
+        await client.call(connection, client.REATTEST, b"", wanted=client.EVIDENCE)
+    assert caught.value.code == code
+    assert "ticket" not in caught.value.message
+
+
 async def test_a_broken_connection_outweighs_what_grpc_says_of_it() -> None:
     connection: Any = RefusingConnection(grpc.StatusCode.UNAVAILABLE, "connection reset")
     connection.error = TransportError("the relay closed", reason=Reason.CONNECTION_CLOSED)

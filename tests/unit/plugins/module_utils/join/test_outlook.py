@@ -74,6 +74,7 @@ def test_somebody_has_decided_about_every_reason_that_asking_can_raise() -> None
         pytest.param(Reason.JOIN_CERTIFICATE_EXPIRED, Outlook.CLOCK, id="a clock that is ahead"),
         pytest.param(Reason.TICKET_EXPIRED, Outlook.CLOCK, id="a clock that is an hour ahead"),
         pytest.param(Reason.TICKET_REFUSED, Outlook.REFUSED, id="refused: an admin may still enrol it"),
+        pytest.param(Reason.EVIDENCE_REFUSED, Outlook.REFUSED, id="refused: its boot may still be admitted"),
         pytest.param(Reason.TICKET_SIGNATURE, Outlook.NEVER, id="a forged ticket"),
         pytest.param(Reason.TICKET_NOT_OURS, Outlook.NEVER, id="another node's ticket"),
         pytest.param(Reason.SEAL_UNOPENABLE, Outlook.NEVER, id="a box that does not open"),
