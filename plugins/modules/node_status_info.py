@@ -12,6 +12,8 @@ version_added: 0.1.0
 description:
   - Reads the node's journal, the marker of the lock, the kubelet's unit and its certificate. It does not use the TPM.
   - The same is printed on the machine by the command C(attested status).
+  - A node that runs on after its cluster refused its last push of evidence needs a person, with the code
+    V(EVIDENCE_REFUSED). It was revoked, or boots what no profile allows any more; it is not told which.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -51,7 +53,7 @@ since:
   type: str
   sample: "2026-11-21T12:00:00+00:00"
 reason:
-  description: Code of the last failure, null after a success.
+  description: Code of the last failure, or V(EVIDENCE_REFUSED) of a node that runs; null after a success.
   returned: success
   type: str
   sample: PCR_MISMATCH

@@ -16,14 +16,16 @@ from ..join.client import JoinConfig, JoinMachine, push_evidence
 from ..system import SystemClock, SystemRandom, release
 from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
 from .node_config import DEFAULT_PATH, load_node_config
+from .pushed import PushRecord
 from .retry import Backoff, ask_again
 from .witness import read_event_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
     from pathlib import Path
 
+    from ..system import Clock
     from .node_config import NodeConfig
 
 _WAIT_SECONDS = 120
@@ -39,6 +41,23 @@ def push(path: str | Path) -> tuple[str, datetime]:
             attester=attester, read_logs=lambda: read_event_logs(config.logs), store=TicketStore(), clock=clock
         )
         return push_evidence(_join_config(config), machine)
+
+
+def push_and_keep(
+    ask: Callable[[], tuple[str, datetime]],
+    record: PushRecord,
+    *,
+    pause: Callable[[AttestedError], float | None],
+    clock: Clock,
+) -> tuple[str, datetime]:
+    """Push until evidence was taken, or the time is over; ``record`` keeps what became of it. Raises the last error."""
+    try:
+        answered = ask_again(ask, pause=pause, clock=clock, wait_seconds=_WAIT_SECONDS)
+    except AttestedError as error:
+        record.failed(error)
+        raise
+    record.good()
+    return answered
 
 
 def _join_config(config: NodeConfig) -> JoinConfig:
@@ -60,9 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     options = parser.parse_args(argv)
     backoff = Backoff(first=first_window, random=SystemRandom())
+    clock = SystemClock()
     try:
-        endpoint, due = ask_again(
-            lambda: push(options.config), pause=backoff.pause, clock=SystemClock(), wait_seconds=_WAIT_SECONDS
+        endpoint, due = push_and_keep(
+            lambda: push(options.config), PushRecord(clock=clock), pause=backoff.pause, clock=clock
         )
     except AttestedError as error:
         sys.stderr.write(f"attested-reattest: {error}\n")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..kubeadm import INIT_PHASES, KubeletUnit, remaining_seconds
 from ..reasons import Reason
 from .journal import NodeJournal, NodePhase
+from .pushed import PATH, PushRecord
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -63,7 +64,7 @@ class NodeStatus:
 
 def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
     """Look at this machine; changes nothing; raises NODE_JOURNAL_MALFORMED."""
-    state = _with_init(journal.load(), machine)
+    state = _with_pushed(_with_init(journal.load(), machine), machine)
     locked = machine.paths.lock_marker.exists()
     active = KubeletUnit(machine.runner, clock=machine.clock).is_active()
     remaining = remaining_seconds(machine.paths, clock=machine.clock)
@@ -87,6 +88,16 @@ def _with_init(state: NodeState, machine: Machine) -> NodeState:
         return state
     complete = set(progress.done) >= {phase.name for phase in INIT_PHASES}
     return replace(state, phase=NodePhase.JOINED if complete else NodePhase.JOINING)
+
+
+def _with_pushed(state: NodeState, machine: Machine) -> NodeState:
+    """Return the state of a node of which the cluster took no evidence: it runs on, and looks as it always did."""
+    if state.phase is not NodePhase.JOINED or state.reason is not None:
+        return state
+    pushed = PushRecord(machine.paths.lock_marker.with_name(PATH.name), clock=machine.clock).load()
+    if pushed is None or not pushed.is_refused:
+        return state
+    return replace(state, reason=pushed.reason, message=f"at {_stamp(pushed.at)}: {pushed.message}")
 
 
 def _is_control_plane(machine: Machine) -> bool:

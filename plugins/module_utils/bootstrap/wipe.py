@@ -18,6 +18,7 @@ LEFT = tuple(
         "etc/attested/key-service.yml",
         "run/attested/joined",
         "run/attested/key-service",
+        "run/attested/pushed.json",
         "run/attested/tickets",
         "var/lib/attested/key-service",
         "var/lib/attested/node.json",

@@ -1,0 +1,81 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What became of the last evidence that this node pushed, kept on tmpfs until its next boot.
+
+A machine that was revoked and runs on cannot know it: its certificate, its lock and its kubelet are as they were. What
+it can know is that its cluster took no evidence of it. Nothing is decided by it; a person is called (`status.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..reasons import Reason
+from ..system import read_bytes, write_atomic
+
+if TYPE_CHECKING:
+    from ..errors import AttestedError
+    from ..system import Clock
+
+PATH = Path("/run/attested/pushed.json")
+_VERSION = 1
+_LIMIT = 1 << 14
+_MAX_MESSAGE = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """The last push: when it ended, and why it was not taken (both texts empty where it was)."""
+
+    at: datetime
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the cluster said no, which is another thing than to be out of reach."""
+        return self.reason == Reason.EVIDENCE_REFUSED.name
+
+
+class PushRecord:
+    """The file of the last push; `attested-reattest` writes it, who asks for the status reads it."""
+
+    def __init__(self, path: Path = PATH, *, clock: Clock) -> None:
+        """Keep path and clock."""
+        self._path = path
+        self._clock = clock
+
+    def good(self) -> None:
+        """Note that evidence was taken now; raises FILE_UNUSABLE."""
+        self._write(Pushed(at=self._clock.now()))
+
+    def failed(self, error: AttestedError) -> None:
+        """Note that it was not, and why; raises FILE_UNUSABLE."""
+        self._write(Pushed(at=self._clock.now(), reason=error.code, message=error.message[:_MAX_MESSAGE]))
+
+    def load(self) -> Pushed | None:
+        """Return the last push of this boot; None where there was none, or the file is not one of ours."""
+        if not self._path.exists():
+            return None
+        try:
+            found = json.loads(read_bytes(self._path, limit=_LIMIT))
+            if found["version"] != _VERSION:
+                return None
+            at = datetime.fromisoformat(found["at"])
+            return Pushed(at=at, reason=str(found["reason"]), message=str(found["message"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def _write(self, pushed: Pushed) -> None:
+        body = {
+            "version": _VERSION,
+            "at": pushed.at.isoformat(timespec="seconds"),
+            "reason": pushed.reason,
+            "message": pushed.message,
+        }
+        write_atomic(self._path, json.dumps(body, indent=2).encode() + b"\n")
