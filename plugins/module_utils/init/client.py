@@ -13,6 +13,7 @@ from .. import verification
 from .._deps.grpc import grpc
 from ..atls import PROTOCOL_VERSION
 from ..atls.client import open_connection
+from ..atls.pause import told_pause
 from ..atls.server_check import UnknownServer
 from ..attestation import ChallengeRequest, Purpose
 from ..errors import Refusal, TransportError
@@ -24,7 +25,7 @@ from .admin import prove_admin
 from .messages import ADMIN_METADATA, IDENTIFY, INIT, TESTIFY, Failure, Progress, Success, parse_response
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from ..atls.client import AttestedConnection
     from ..attestation import VerifiedNode
@@ -38,7 +39,7 @@ CALL_SECONDS = 60.0
 INIT_SECONDS = 3600.0
 
 _CORRELATION = "attested-correlation-id"
-_RETRY = "attested-retry-after-milliseconds"
+_MAX_LOG = 1 << 16
 _LATER = frozenset({"DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
 
 
@@ -62,16 +63,21 @@ class InitFailed(Refusal):
         self.failure = replace(failure, log=log)
 
 
-async def initiate(endpoint: str, wish: Wish, question: Question) -> AsyncIterator[Progress | Success]:
+async def initiate(
+    endpoint: str, wish: Wish, question: Question, *, judged: Callable[[VerifiedNode], None] | None = None
+) -> AsyncGenerator[Progress | Success, None]:
     """Yield what the machine at ``endpoint`` (host:port) does, its `Success` last.
 
-    Nothing secret leaves before the machine was judged by the policy of ``question``, as a registered control plane.
+    Nothing secret leaves before the machine was judged by the policy of ``question``, as a registered control plane;
+    ``judged`` hears of that first.
     Raises what judging raises, ROLE_NOT_REGISTERED, `InitFailed`, and `TransportError`: where ``retryable``, the same
     wish again finds the job or goes on where it stood.
     """
     server = UnknownServer()
     async with open_connection(endpoint, check=server, issuer=None, clock=question.clock) as connection:
         verified, challenge_id = await _judged(connection, server, wish, question)
+        if judged is not None:
+            judged(verified)
         sealed = verified.machine.seal(wish.bundle.to_bytes())
         request = replace(wish.order, challenge_id=challenge_id, sealed=sealed).to_bytes()
         proof = prove_admin(wish.admin, binding=verified.machine.binding, request=request)
@@ -112,7 +118,7 @@ async def _followed(connection: AttestedConnection, request: bytes, proof: bytes
             if isinstance(said, Failure):
                 failure = said
             elif isinstance(said, str):
-                log += said
+                log = (log + said)[-_MAX_LOG:]
             else:
                 yield said
                 if isinstance(said, Success):
@@ -145,5 +151,5 @@ def _translated(error: Any) -> TransportError:
         reason=Reason.INIT_BROKEN_OFF if later else Reason.INIT_REFUSED,
         retryable=later,
     )
-    found.retry_after_seconds = int(trailing.get(_RETRY, 0)) / 1000
+    found.retry_after_seconds = told_pause(trailing)
     return found

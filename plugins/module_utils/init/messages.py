@@ -194,20 +194,37 @@ class Failure:
 
 
 def parse_response(data: bytes) -> Progress | Success | Failure | str:
-    """Return what the machine says, a log as text; raises MESSAGE_MALFORMED."""
+    """Return what the machine says, a log as text, without what a terminal obeys; raises MESSAGE_MALFORMED."""
     message = parse(_RESPONSE, data)
     kind = message.WhichOneof("kind")
     if kind == "progress":
         one = message.progress
-        return Progress(stage=one.stage, task=one.task, elapsed_seconds=one.elapsed_milliseconds / 1000)
+        return Progress(stage=_line(one.stage), task=_line(one.task), elapsed_seconds=one.elapsed_milliseconds / 1000)
     if kind == "init_success":
         return Success(kubeconfig=message.init_success.kubeconfig, cluster_id=message.init_success.cluster_id)
     if kind == "init_failure":
         said = message.init_failure
-        return Failure(code=said.code, message=said.error, hint=said.hint, stage=said.stage, task=said.task)
+        return Failure(
+            code=_line(said.code),
+            message=_text(said.error),
+            hint=_text(said.hint),
+            stage=_line(said.stage),
+            task=_line(said.task),
+        )
     if kind == "log":
-        return str(message.log.log.decode("utf-8", "replace"))
+        return _text(message.log.log.decode("utf-8", "replace"))
     raise Refusal("expected an answer of the init server, got none", reason=Reason.MESSAGE_MALFORMED)
+
+
+def _text(text: str) -> str:
+    """Return ``text`` as a terminal may show it: lines, and no letter that moves, colours or turns round."""
+    return "".join(
+        one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text.expandtabs()
+    )
+
+
+def _line(text: str) -> str:
+    return _text(text.replace("\n", " "))
 
 
 def _require_bounded(message: Any) -> None:

@@ -55,6 +55,19 @@ def code_of(call, *arguments):
 # ---- messages
 
 
+HOSTILE = "a\tb\x1b[2J\u202ec\nd"
+SHOWN = "a       b\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}c"
+
+
+def test_what_a_terminal_would_obey_does_not_come_through():
+    step = parse_response(Progress(stage=HOSTILE, task=HOSTILE, elapsed_seconds=1.0).to_bytes())
+    failure = Failure(code="X", message=HOSTILE, hint=HOSTILE, stage=HOSTILE, task=HOSTILE, log=HOSTILE)
+    failed, log = map(parse_response, failure.to_messages())
+    assert (step.stage, step.task) == (f"{SHOWN} d", f"{SHOWN} d")
+    assert (failed.message, failed.hint, failed.stage) == (f"{SHOWN}\nd", f"{SHOWN}\nd", f"{SHOWN} d")
+    assert log == f"{SHOWN}\nd"
+
+
 def test_an_order_survives_the_wire():
     assert InitOrder.parse(ORDER.to_bytes()) == ORDER
 
