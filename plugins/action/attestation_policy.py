@@ -104,7 +104,7 @@ class ActionModule(SiteAction):
             random=verifier.random,
         )
         names = [one.node_name for one in plan.unknown if one.node_name in self.task_vars["hostvars"]]
-        endpoints = {name: self.verification_endpoint(name, params["port"]) for name in names}
+        endpoints = {name: self.endpoint(name, params["port"]) for name in names}
         return asyncio.run(hear_machines(endpoints, question, patience=Patience(seconds=params["wait_seconds"])))
 
     def _wanted(

@@ -86,7 +86,7 @@ class ActionModule(SiteAction):
         )
         return asyncio.run(
             examine_fleet(
-                {name: self.verification_endpoint(name, params["port"]) for name in params["nodes"]},
+                {name: self.endpoint(name, params["port"]) for name in params["nodes"]},
                 question,
                 patience=Patience(parallel=params["parallel"], seconds=params["wait_seconds"]),
                 told=self._progress(len(params["nodes"])),

@@ -17,6 +17,7 @@ description:
   - A failure is printed in full, with its reason code, what to do and the next command to run.
   - A run in which no play matched any host ends with exit code 2.
   - With C(-v) it is Ansible's own callback P(ansible.builtin.default#callback), which prints everything.
+  - What a task says while it works, as M(attested.kubernetes.init) does, is printed at once.
   - A result's key C(steps), a list of dictionaries with C(name), C(seconds) and C(changed), becomes a line a step.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -200,7 +201,10 @@ class CallbackModule(Default):
         self._close_stage()
         name = (task.name or task.action).strip()
         self._stage = Stage(name=name, began=time.monotonic(), action=task.action, path=_shown_path(task))
-        self._pass_by(f"  {name}")
+        if task.action in stage_lines.SPEAKING:
+            self._close_folded()
+        else:
+            self._pass_by(f"  {name}")
         return self._stage
 
     def _close_stage(self) -> None:

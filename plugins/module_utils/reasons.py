@@ -647,11 +647,35 @@ class Reason(Enum):
         "Only the init service of the same machine speaks to the bootstrapper; look at which program runs as that user.",
         "journalctl -u attested-bootstrapper",
     )
+    INIT_CERTIFICATE_FOREIGN = _row(
+        Coarse.LOCAL,
+        "The certificate that a machine gave after its init is not for the admin's own key.",
+        "Trust nothing that this machine gave; find out who has asked it for a cluster before you run init again.",
+        "ansible-playbook attested.kubernetes.init",
+    )
+    INIT_CERTIFICATE_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "The certificate that a machine gave after its init has ended, is another user's, or not of the CA beside it.",
+        "Compare the clocks of both machines, then run init again: it asks for a new certificate.",
+        "ansible-playbook attested.kubernetes.init",
+    )
     INIT_HANDLE_UNKNOWN = _row(
         Coarse.REFUSED,
         "No init of this process has this handle.",
         "The bootstrapper was started anew: run init again, it goes on where it stood.",
         "ansible-playbook attested.kubernetes.init",
+    )
+    INIT_KUBECONFIG_HOLDS_KEY = _row(
+        Coarse.LOCAL,
+        "The kubeconfig that a machine gave after its init holds a private key or another credential.",
+        "Nothing was written; update the collection on the machine, whose playbook must give a certificate alone.",
+        "ansible-playbook attested.kubernetes.prepare",
+    )
+    INIT_KUBECONFIG_MALFORMED = _row(
+        Coarse.LOCAL,
+        "What a machine gave after its init is not a kubeconfig with one cluster, its CA and one user's certificate.",
+        "Nothing was written; use the same version of the collection on both sides, then run init again.",
+        "ansible-playbook attested.kubernetes.prepare",
     )
     INIT_RATE = _row(
         Coarse.BUSY,

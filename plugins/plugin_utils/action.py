@@ -47,8 +47,12 @@ class AttestedAction(ActionBase):
         try:
             result = self.perform(params, bool(self._task.check_mode))
         except AttestedError as error:
-            return answer | {"failed": True} | failure_of(error)
+            return answer | {"failed": True} | self.failure(error)
         return answer | result_of(result, diff_mode=bool(self._task.diff))
+
+    def failure(self, error: AttestedError) -> dict[str, Any]:
+        """Return the keys of a failed result; a subclass may know more of its own errors."""
+        return failure_of(error)
 
     def runs_here(self) -> bool:
         """Say whether this process may stand in for the module: local connection and not become.

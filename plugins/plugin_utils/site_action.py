@@ -59,8 +59,8 @@ class SiteAction(AttestedAction):
         directory = Site.at(params["site"]).policy_directory(params["policy_directory"])
         return load_profiles(directory, params["profiles"])
 
-    def verification_endpoint(self, name: str, port: int) -> str:
-        """Return where the verification service of the node ``name`` is asked: host:port."""
+    def endpoint(self, name: str, port: int) -> str:
+        """Return where a service of the node ``name`` is asked: host:port."""
         host = str(self.task_vars["hostvars"][name].get("ansible_host", name))
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -17,6 +17,9 @@ _NAME, _STATE, _HOSTS, _TIME = 52, 8, 22, 10
 _NAMED_HOSTS = 3
 _WORTH_A_LINE_SECONDS = 1.0
 
+SPEAKING = frozenset({"attested.kubernetes.init"})
+"""Actions that print lines of their own while they work: nothing stands on the terminal's line meanwhile."""
+
 
 @dataclass(slots=True)
 class Stage:
@@ -81,6 +84,16 @@ def stage_lines(stage: Stage, *, now: float, total: int) -> list[str]:
     return rows
 
 
+def begun_line(task: str, *, after_seconds: float) -> str:
+    """Return the row of a task that a machine begins, so long after it began to work."""
+    return line(f"  - {task}", "", "", after_seconds)
+
+
+def said_lines(host: str, text: str) -> list[str]:
+    """Return what a host says, or is said of it, as rows."""
+    return _wrapped(text, f"  {host}: ")
+
+
 def folded_line(count: int, seconds: float) -> str:
     """Return the row for ``count`` short tasks in which nothing changed."""
     return line(f"{count} {'check' if count == 1 else 'checks'}, nothing to change", "ok", "", seconds)
@@ -92,7 +105,12 @@ def failure_lines(host: str, result: Mapping[str, Any], *, stage: Stage, playboo
         "",
         *_wrapped(str(result.get("msg") or result.get("censored") or "failed without a message"), f"  {host}: "),
     ]
-    fields = (("reason", result.get("reason")), ("hint", result.get("hint")), ("next", result.get("command")))
+    fields = (
+        ("during", " / ".join(str(result[key]) for key in ("stage", "task") if result.get(key))),
+        ("reason", result.get("reason")),
+        ("hint", result.get("hint")),
+        ("next", result.get("command")),
+    )
     for label, value in fields:
         if value and isinstance(value, str):
             rows += _wrapped(value, f"    {label:<8} ")
@@ -119,6 +137,9 @@ def _output(result: Mapping[str, Any]) -> list[str]:
         text = str(result.get(key) or "").strip()
         if text:
             rows += [f"    {key}:", *(f"      {row}" for row in text.splitlines())]
+    log = result.get("log")
+    if isinstance(log, list) and log:
+        rows += ["    its last lines:", *(f"      {row}" for row in log)]
     return rows
 
 

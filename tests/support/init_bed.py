@@ -87,6 +87,7 @@ class Founding:
 
     acts: list[Callable[[Teller], None]] = field(default_factory=list)
     founded: list[tuple[InitOrder, KeyBundle, str, Mapping[int, bytes]]] = field(default_factory=list)
+    kubeconfig: Callable[[InitOrder], bytes] = lambda _order: KUBECONFIG
 
     def found(
         self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
@@ -97,7 +98,7 @@ class Founding:
         if self.acts:
             act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
             act(teller)
-        return Success(kubeconfig=KUBECONFIG, cluster_id=bundle.cluster_id)
+        return Success(kubeconfig=self.kubeconfig(order), cluster_id=bundle.cluster_id)
 
 
 class Waiting:
@@ -133,6 +134,7 @@ class InitBed:
     secret_hash: str | None = None
     clock: Any = field(default_factory=SystemClock)
     attester: Any = None
+    keys: tuple[JoinCa, KeyBundle] | None = None
 
     def __post_init__(self) -> None:
         """Boot the machine, make the site's keys."""
@@ -140,7 +142,7 @@ class InitBed:
             tpm = SoftTpm(self.boot.pcrs)
             self.attester = lambda: nullcontext(Attester(tpm=tpm, ek=tpm.ek, ak=tpm.ak))
         self.logs: EventLogs = logs_of(self.boot)
-        self.ca, self.bundle = make_keys()
+        self.ca, self.bundle = self.keys or make_keys()
         self.cluster_id = self.bundle.cluster_id
         self.admin: AdminKey = make_admin_key(ca=self.ca, cluster_id=self.cluster_id, now=self.clock.now())
         self.desk = Desk(
@@ -262,15 +264,19 @@ class Running:
         """Start the network side."""
         config = InitServiceConfig(
             listen_address="127.0.0.1",
-            listen_port=0,
             bootstrapper_socket=self.directory / "desk.sock",
             runtime_directory=self.directory,
-            **self.settings,
+            **{"listen_port": 0, **self.settings},
         )
         health = Health(Notifier({}), version="test", parts=("listener",))
         port = DeskPort(config.bootstrapper_socket)
         self._front = Front(config, port=port, health=health, log=self.log, clock=SystemClock())
         self.endpoint = f"127.0.0.1:{await self._front.start()}"
+
+    async def open_again(self) -> None:
+        """Start the network side where it was."""
+        self.settings["listen_port"] = int(self.endpoint.rpartition(":")[2])
+        await self.open()
 
     async def close(self) -> None:
         """End the network side."""

@@ -44,6 +44,15 @@ def needs_certificate(site: Site, vault: Vault, *, now: datetime) -> bool:
     return x509.load_pem_x509_certificate(data).not_valid_after_utc - now < RENEW_BELOW
 
 
+def has_access(site: Site, vault: Vault, *, cluster_name: str, now: datetime) -> bool:
+    """Return whether .secrets/admin.kubeconfig is good, for the cluster of this name and by the admin's own key."""
+    if not site.admin_key.exists() or needs_certificate(site, vault, now=now):
+        return False
+    body = yaml.safe_load(vault.decrypt(read_bytes(site.admin_kubeconfig)))
+    key = base64.b64decode(body["users"][0]["user"]["client-key-data"])
+    return bool(body["current-context"] == cluster_name and key == vault.decrypt(read_bytes(site.admin_key)))
+
+
 def request_certificate(site: Site, vault: Vault) -> bytes:
     """Return a certificate request (PEM) for the admin's key, which is made on first use and kept in the vault."""
     key = _load_key(site, vault) if site.admin_key.exists() else _make_key(site, vault)

@@ -1,0 +1,71 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether the admin has a way into the cluster already."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.site import Site, admin
+from ansible_collections.attested.kubernetes.plugins.module_utils.site.admin import Access
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = SystemClock().now()
+
+
+class XorVault:
+    """A vault of one byte: enough to tell clear from encrypted."""
+
+    def encrypt(self, data: bytes) -> bytes:
+        return bytes(byte ^ 0x5A for byte in data)
+
+    decrypt = encrypt
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A site whose admin got a certificate for a day."""
+    (tmp_path / "hosts.yml").write_text("---\n", encoding="utf-8")
+    (tmp_path / ".secrets").mkdir()
+    site, ca = Site.at(tmp_path), ClusterCa(tmp_path / "machine")
+    access = Access(
+        cluster_name="prod",
+        server="api.prod.example:6443",
+        tls_server_name="api.prod.example",
+        cluster_ca=ca.certificate,
+        certificate=ca.issue(admin.request_certificate(site, XorVault())),
+    )
+    admin.write_kubeconfig(site, XorVault(), access)
+    return site
+
+
+@pytest.mark.parametrize(
+    ("cluster_name", "hours", "expected"),
+    [
+        pytest.param("prod", 0, True, id="fresh, for this cluster"),
+        pytest.param("other", 0, False, id="for a cluster of another name"),
+        pytest.param("prod", 19, False, id="about to end"),
+    ],
+)
+def test_the_kubeconfig_counts_while_it_is_good(site: Site, cluster_name: str, hours: int, expected: bool) -> None:
+    now = NOW + timedelta(hours=hours)
+    assert admin.has_access(site, XorVault(), cluster_name=cluster_name, now=now) is expected
+
+
+@pytest.mark.parametrize("name", ["admin_key", "admin_kubeconfig"])
+def test_without_key_or_kubeconfig_there_is_no_access(site: Site, name: str) -> None:
+    getattr(site, name).unlink()
+    assert not admin.has_access(site, XorVault(), cluster_name="prod", now=NOW)
+
+
+def test_a_kubeconfig_of_an_earlier_key_is_none(site: Site) -> None:
+    site.admin_key.unlink()
+    admin.request_certificate(site, XorVault())
+    assert not admin.has_access(site, XorVault(), cluster_name="prod", now=NOW)

@@ -1,0 +1,158 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a machine gives after its init is taken only where it is the admin's own, and has no key."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.site.given_access import accept_access
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa, dump, request_of, text
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOW = SystemClock().now()
+HOLDS_KEY, MALFORMED = "INIT_KUBECONFIG_HOLDS_KEY", "INIT_KUBECONFIG_MALFORMED"
+KEY_PEM = b"-----BEGIN PRIVATE KEY-----\nMC4=\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.fixture(scope="module")
+def ca(tmp_path_factory: pytest.TempPathFactory) -> ClusterCa:
+    return ClusterCa(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def other_ca(tmp_path_factory: pytest.TempPathFactory) -> ClusterCa:
+    return ClusterCa(tmp_path_factory.mktemp("other"))
+
+
+@pytest.fixture(scope="module")
+def request_pem() -> bytes:
+    return request_of()
+
+
+def code_of(data: bytes, request: bytes) -> str:
+    with pytest.raises(Refusal) as caught:
+        accept_access(data, request=request, now=NOW)
+    return caught.value.code
+
+
+def test_a_good_one_gives_the_ca_and_the_certificate(ca: ClusterCa, request_pem: bytes) -> None:
+    body = ca.body(request_pem)
+    given_access = accept_access(dump(body), request=request_pem, now=NOW)
+    assert given_access.cluster_ca == ca.certificate
+    assert text(given_access.certificate) == body["users"][0]["user"]["client-certificate-data"]
+
+
+def test_only_the_certificates_are_taken_not_what_stands_around_them(ca: ClusterCa, request_pem: bytes) -> None:
+    body = ca.body(request_pem)
+    body["clusters"][0]["cluster"]["certificate-authority-data"] = text(b"a remark\n" + ca.certificate)
+    assert accept_access(dump(body), request=request_pem, now=NOW).cluster_ca == ca.certificate
+
+
+def user(body: dict[str, Any], **more: Any) -> None:
+    body["users"][0]["user"] |= {name.replace("_", "-"): value for name, value in more.items()}
+
+
+def cluster(body: dict[str, Any], **more: Any) -> None:
+    body["clusters"][0]["cluster"] |= {name.replace("_", "-"): value for name, value in more.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        pytest.param(lambda b: user(b, client_key_data=text(KEY_PEM)), HOLDS_KEY, id="a key"),
+        pytest.param(lambda b: user(b, client_key="/k.pem"), HOLDS_KEY, id="the name of a key"),
+        pytest.param(lambda b: user(b, token="t"), HOLDS_KEY, id="a token"),
+        pytest.param(lambda b: user(b, exec={"command": "sh"}), HOLDS_KEY, id="a program"),
+        pytest.param(
+            lambda b: user(b, client_certificate_data=text(KEY_PEM)),
+            HOLDS_KEY,
+            id="a key as certificate",
+        ),
+        pytest.param(
+            lambda b: cluster(b, certificate_authority_data=text(KEY_PEM)),
+            HOLDS_KEY,
+            id="a key as CA",
+        ),
+        pytest.param(lambda b: b.update(note=KEY_PEM.decode()), HOLDS_KEY, id="a key elsewhere"),
+        pytest.param(lambda b: b.update(kind="List"), MALFORMED, id="another kind"),
+        pytest.param(lambda b: b["users"].append(deepcopy(b["users"][0])), MALFORMED, id="two users"),
+        pytest.param(lambda b: b["clusters"].clear(), MALFORMED, id="no cluster"),
+        pytest.param(lambda b: b.update(users=[1]), MALFORMED, id="a user that is a number"),
+        pytest.param(lambda b: b["users"][0].update(user={}), MALFORMED, id="no certificate"),
+        pytest.param(
+            lambda b: user(b, client_certificate_data="%"),
+            MALFORMED,
+            id="a certificate not in base64",
+        ),
+        pytest.param(lambda b: user(b, client_certificate_data=text(b"none")), MALFORMED, id="no PEM"),
+        pytest.param(lambda b: user(b, client_certificate_data=3), MALFORMED, id="a number"),
+    ],
+)
+def test_a_change_in_one_point_is_refused(
+    ca: ClusterCa, request_pem: bytes, change: Callable[[dict[str, Any]], None], code: str
+) -> None:
+    body = ca.body(request_pem)
+    change(body)
+    assert code_of(dump(body), request_pem) == code
+
+
+def test_two_certificates_where_one_belongs_are_refused(ca: ClusterCa, request_pem: bytes) -> None:
+    body = ca.body(request_pem)
+    cluster(body, certificate_authority_data=text(ca.certificate * 2))
+    assert code_of(dump(body), request_pem) == MALFORMED
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\xff", id="no text"),
+        pytest.param(b"a: [", id="no YAML"),
+        pytest.param(b"kind: Config\n---\nkind: Config\n", id="two documents"),
+        pytest.param(b"kind: Config\n" + b"#" * (1 << 16), id="too long"),
+    ],
+)
+def test_what_is_no_kubeconfig_is_refused(data: bytes, request_pem: bytes) -> None:
+    assert code_of(data, request_pem) == MALFORMED
+
+
+def test_a_certificate_for_another_key_is_refused(ca: ClusterCa, request_pem: bytes) -> None:
+    assert code_of(ca.kubeconfig(request_of()), request_pem) == "INIT_CERTIFICATE_FOREIGN"
+
+
+def test_a_certificate_of_another_ca_is_refused(ca: ClusterCa, other_ca: ClusterCa, request_pem: bytes) -> None:
+    body = ca.body(request_pem)
+    cluster(body, certificate_authority_data=text(other_ca.certificate))
+    assert code_of(dump(body), request_pem) == "INIT_CERTIFICATE_UNUSABLE"
+
+
+def test_a_certificate_that_has_ended_is_refused(ca: ClusterCa, request_pem: bytes) -> None:
+    data = ca.kubeconfig(request_pem, hours=1)
+    with pytest.raises(Refusal) as caught:
+        accept_access(data, request=request_pem, now=NOW + timedelta(hours=2))
+    assert caught.value.code == "INIT_CERTIFICATE_UNUSABLE"
+
+
+def test_a_certificate_of_another_user_is_refused(ca: ClusterCa) -> None:
+    request = request_of(name="somebody")
+    assert code_of(ca.kubeconfig(request), request) == "INIT_CERTIFICATE_UNUSABLE"
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.binary(max_size=300))
+def test_whatever_comes_is_refused_by_name(data: bytes) -> None:
+    assert code_of(data, REQUEST).startswith("INIT_")
+
+
+REQUEST = request_of()
