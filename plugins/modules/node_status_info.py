@@ -77,6 +77,11 @@ kubelet_active:
   returned: success
   type: bool
   sample: true
+bootstrapper_active:
+  description: Whether C(attested-bootstrapper) runs, or is about to be started again.
+  returned: success
+  type: bool
+  sample: false
 certificate_expires:
   description: End of the kubelet's client certificate.
   returned: success

@@ -30,16 +30,22 @@ _NEXT_STEP = {
 _OVERDUE = timedelta(minutes=10)
 """A round that asks many silent endpoints takes minutes; a try that is further off, either way, will not come."""
 _CLOSED = "Read journalctl -u attested-unlock: a boot that is not the judged one stays closed. Run init after a check."
+_AT_WORK = "Nothing yet: attested-bootstrapper is at work. A first control plane waits for the playbook init."
+_UNIT = "attested-bootstrapper.service"
 _REBOOTED = "Run the playbook node: after a reboot the machine fetches its ticket again, then it locks itself."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One node now; ``needs_person`` says whether anybody has to do something, ``to_do`` what."""
+    """One node now; ``needs_person`` says whether anybody has to do something, ``to_do`` what.
+
+    ``bootstrapper_active``: its unit runs, or is about to be started again.
+    """
 
     state: NodeState
     locked: bool
     kubelet_active: bool
+    bootstrapper_active: bool
     certificate_expires: datetime | None
     to_do: str
     needs_person: bool
@@ -54,6 +60,7 @@ class NodeStatus:
             "next_try": _stamp(self.state.next_try),
             "locked": self.locked,
             "kubelet_active": self.kubelet_active,
+            "bootstrapper_active": self.bootstrapper_active,
             "certificate_expires": _stamp(self.certificate_expires),
             "kubernetes_version": self.state.kubernetes_version,
             "disk_id": self.state.disk_id,
@@ -67,17 +74,22 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
     state = _with_pushed(_with_init(journal.load(), machine), machine)
     locked = machine.paths.lock_marker.exists()
     active = KubeletUnit(machine.runner, clock=machine.clock).is_active()
+    at_work = _bootstrapper_is_active(machine)
     remaining = remaining_seconds(machine.paths, clock=machine.clock)
     to_do = _to_do(state, locked=locked, active=active, remaining=remaining)
     if to_do == _REBOOTED and _is_control_plane(machine):
         to_do = _CLOSED
+    needs_person = to_do != _NEXT_STEP[NodePhase.JOINED] and not _goes_on(state, machine.clock.now())
+    if at_work and needs_person and state.reason is None:  # what has failed for good fails again, whoever tries
+        to_do, needs_person = _AT_WORK, False
     return NodeStatus(
         state=state,
         locked=locked,
         kubelet_active=active,
+        bootstrapper_active=at_work,
         certificate_expires=None if remaining is None else machine.clock.now() + timedelta(seconds=remaining),
         to_do=to_do,
-        needs_person=to_do != _NEXT_STEP[NodePhase.JOINED] and not _goes_on(state, machine.clock.now()),
+        needs_person=needs_person,
     )
 
 
@@ -98,6 +110,12 @@ def _with_pushed(state: NodeState, machine: Machine) -> NodeState:
     if pushed is None or not pushed.is_refused:
         return state
     return replace(state, reason=pushed.reason, message=f"at {_stamp(pushed.at)}: {pushed.message}")
+
+
+def _bootstrapper_is_active(machine: Machine) -> bool:
+    """Say whether the unit runs or waits for its next start; a machine without it has none."""
+    shown = machine.runner.run(["systemctl", "is-active", _UNIT], check=False).stdout.strip()
+    return shown in (b"active", b"activating")
 
 
 def _is_control_plane(machine: Machine) -> bool:

@@ -50,6 +50,7 @@ class FakePrograms:
         self.root = root
         self.calls = []
         self.active = False
+        self.bootstrapper = "inactive"
         self.links = set()
         self.tables = set()
         self.answers = {}
@@ -59,7 +60,8 @@ class FakePrograms:
         words = tuple(argv)
         self.calls.append(words)
         code, error = self._answer(words, timeout_seconds)
-        result = CommandResult(argv=words, returncode=code, stdout=b"", stderr=error)
+        shown = self.bootstrapper.encode() if words[1:] == ("is-active", "attested-bootstrapper.service") else b""
+        result = CommandResult(argv=words, returncode=code, stdout=shown, stderr=error)
         if check and code != 0:
             raise SystemFault("failed", reason=Reason.COMMAND_FAILED)
         return result

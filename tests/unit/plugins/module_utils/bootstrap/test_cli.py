@@ -82,6 +82,7 @@ def test_status_names_the_kind_of_evidence(capsys, monkeypatch):
         state=NodeState(),
         locked=False,
         kubelet_active=False,
+        bootstrapper_active=False,
         certificate_expires=None,
         to_do="Nothing.",
         needs_person=False,

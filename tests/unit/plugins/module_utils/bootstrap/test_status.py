@@ -109,6 +109,34 @@ def test_a_try_that_never_came_needs_a_person(machine, journal, clock, passed):
     assert read_status(machine, journal).needs_person
 
 
+@pytest.mark.parametrize("state", ["active", "activating"])
+def test_while_the_bootstrapper_is_at_work_nobody_is_needed(machine, journal, programs, state):
+    programs.bootstrapper = state
+    status = read_status(machine, journal)
+    assert (status.bootstrapper_active, status.needs_person) == (True, False)
+    assert "attested-bootstrapper is at work" in status.to_do
+
+
+@pytest.mark.parametrize("state", ["failed", "inactive", "unknown", ""])
+def test_a_bootstrapper_that_gave_up_changes_nothing(machine, journal, programs, state):
+    programs.bootstrapper = state
+    status = read_status(machine, journal)
+    assert (status.bootstrapper_active, status.needs_person) == (False, True)
+
+
+def test_what_failed_for_good_needs_a_person_although_the_bootstrapper_tries_again(machine, journal, programs):
+    programs.bootstrapper = "activating"
+    journal.fail(REFUSED)
+    status = read_status(machine, journal)
+    assert (status.needs_person, status.to_do) == (True, Reason.TICKET_REFUSED.value.hint)
+
+
+def test_a_node_that_is_up_has_nothing_to_do_while_the_bootstrapper_ends(locked, journal, programs):
+    journal.enter(NodePhase.JOINED)
+    programs.active, programs.bootstrapper = True, "active"
+    assert read_status(locked, journal).to_do == "Nothing."
+
+
 def init_done(machine, count):
     """Leave what init leaves after ``count`` phases."""
     machine.paths.state.mkdir(parents=True)
