@@ -1121,6 +1121,12 @@ class Reason(Enum):
         "Correct ansible_host in hosts.yml or host_vars of the two machines.",
         "ansible-playbook attested.kubernetes.enroll",
     )
+    NODE_NOT_JOINED = _row(
+        Coarse.LOCAL,
+        "The machine has not become a node by itself in the time that it was given.",
+        "Read there what its bootstrapper does, then run node again; attested_wait_seconds gives it more time.",
+        "journalctl -u attested-bootstrapper -n 50",
+    )
     NODE_NOT_REGISTERED = _row(
         Coarse.LOCAL,
         "The kubelet runs, but its Node object did not appear in time.",

@@ -46,6 +46,11 @@ def variables() -> str:
         "",
         NOTICE,
         "Set `attested_*` in the site's `group_vars`; the playbooks hand them to the roles under the names below.",
+        "",
+        "`attested_bootstrapper: true` changes who makes nodes of the machines: a unit on each of them, at each boot",
+        "([role bootstrapper](#bootstrapper), installed by `prepare`), instead of the playbooks `init` and `node` over",
+        "ssh. `attested_init_port` is where an admin's `init` then comes in (9000), `attested_wait_seconds` how long",
+        "`init` and `node` wait for a machine (300; over ssh 60).",
     ]
     for path in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
         specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]

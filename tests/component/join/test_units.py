@@ -16,6 +16,9 @@ import pytest
 
 ROLES = Path(__file__).parents[3] / "roles"
 VALUES = {
+    "bootstrapper_init_port": 9000,
+    "bootstrapper_init_user": "nobody",
+    "bootstrapper_venv": "/usr",
     "join_service_user": "nobody",
     "join_service_venv": "/usr",
     "join_service_listen_port": 9090,
@@ -60,6 +63,8 @@ def analyze() -> str:
 @pytest.mark.parametrize(
     ("role", "unit", "limit"),
     [
+        pytest.param("bootstrapper", "attested-bootstrapper.service", 8.0, id="the bootstrapper, which runs kubeadm"),
+        pytest.param("bootstrapper", "attested-init-service.service", 3.0, id="the init service"),
         pytest.param(
             "join_service", "attested-join-service.service", 3.0, id="the join service, which faces strangers"
         ),
@@ -87,6 +92,8 @@ def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: flo
 @pytest.mark.parametrize(
     ("role", "unit"),
     [
+        pytest.param("bootstrapper", "attested-bootstrapper.service", id="bootstrapper"),
+        pytest.param("bootstrapper", "attested-init-service.service", id="init service"),
         pytest.param("join_service", "attested-join-service.service", id="join service"),
         pytest.param("key_service", "attested-key-service.service", id="key service"),
         pytest.param("key_service", "attested-unlock.service", id="unlock"),
@@ -120,3 +127,28 @@ def test_constellations_question_is_answered_only_where_a_role_is_told_to(templa
     on = {"verification_service_insecure_constellation_verify": True}
     assert mark not in text_of("verification_service", template, **more)
     assert mark in text_of("verification_service", template, **more, **on)
+
+
+def confinement(role: str, unit: str) -> list[str]:
+    """Return what the unit forbids its program: the lines of its service from the first limit on, without its ports."""
+    lines = text_of(role, f"{unit}.service").partition("MemoryMax=")[2].partition("[Install]")[0].splitlines()
+    return [line for line in lines if line and not line.startswith("SocketBindAllow=")]
+
+
+def test_the_init_service_is_confined_as_the_verification_service_is() -> None:
+    ours = confinement("bootstrapper", "attested-init-service")
+    assert ours == confinement("verification_service", "attested-verification-service")
+    assert "SocketBindDeny=any" in ours
+    unit = text_of("bootstrapper", "attested-init-service.service", bootstrapper_init_port=9001)
+    assert [line for line in unit.splitlines() if "SocketBindAllow" in line] == ["SocketBindAllow=tcp:9001"]
+
+
+def test_the_init_service_lives_and_ends_with_the_bootstrapper() -> None:
+    unit = text_of("bootstrapper", "attested-init-service.service")
+    assert "BindsTo=attested-bootstrapper.service\nAfter=attested-bootstrapper.service\n" in unit
+    assert "[Install]" not in unit
+
+
+def test_a_bootstrapper_that_needs_a_person_is_not_started_again() -> None:
+    unit = text_of("bootstrapper", "attested-bootstrapper.service")
+    assert "Restart=on-failure\nRestartSec=30\nRestartPreventExitStatus=78\n" in unit
