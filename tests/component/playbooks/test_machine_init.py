@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,28 +69,74 @@ class Silent:
         """Hear a line."""
 
 
-def told(tmp_path: Path, result: dict[str, str]) -> str:
-    """Return what the playbook's last task tells of a control plane with this result, by the real runner."""
-    tasks = yaml.safe_load((PLAYBOOKS / "machine_init.yml").read_text(encoding="utf-8"))[-1]["tasks"]
-    play = {"hosts": "control_planes", "gather_facts": False, "tasks": tasks[-1:]}
-    book = tmp_path / "playbooks" / "book.yml"
-    (book.parent / "templates").mkdir(parents=True)
-    template = PLAYBOOKS / "templates" / "kubeconfig.yml.j2"
-    (book.parent / "templates" / template.name).write_bytes(template.read_bytes())
-    book.write_text(yaml.safe_dump([play]), encoding="utf-8")
-    local = {"ansible_connection": "local", "attested_api_endpoint": "api.prod.example:6443"}
-    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"control_planes": {"hosts": {"cp-1": local}}}))
-    variables: dict[str, Any] = {"attested_cluster_name": "prod", "control_plane_result": result}
-    order = PlaybookOrder(playbook=book, inventory=tmp_path / "hosts.yml", variables=variables)
-    answer = RunnerPlaybooks(tmp_path / "run", require_memory=lambda _path: None).run(order, Silent())
-    assert list(answer) == ["kubeconfig"]
-    return str(answer["kubeconfig"])
+MADE = {"cluster_ca": "the CA", "kubernetes_version": "1.35.4", "admin_certificate": "the certificate"}
+ORDER = {
+    "attested_node_name": "cp-1",
+    "attested_cluster_name": "prod",
+    "attested_kubernetes_version": "1.35",
+    "attested_service_subnet": "",
+    "attested_api_extra_sans": ["api.other.example"],
+    "attested_admin_request": "a request",
+}
+SITE = {
+    "ansible_connection": "local",
+    "ansible_python_interpreter": sys.executable,
+    "attested_node_ip": "10.0.0.11",
+    "attested_api_endpoint": "api.prod.example:6443",
+    "attested_reattest_seconds": 600,
+    "attested_tcti": "swtpm:path=/srv/tpm",
+    "attested_unknown_machines": "queue",
+}
 
 
-def test_the_admin_gets_a_kubeconfig_without_a_private_key(tmp_path: Path) -> None:
-    text = told(tmp_path, {"cluster_ca": "the CA", "admin_certificate": "the certificate"})
-    assert "key" not in text
-    body = yaml.safe_load(text)
+class Machine:
+    """A copy of the collection's playbooks in which each role only writes down what it was given."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.collection = root / "ansible_collections" / "attested" / "kubernetes"
+        shutil.copytree(PLAYBOOKS, self.collection / "playbooks")
+        for name in (*SHARED, "join_service"):
+            self._role(name)
+        self._role("control_plane", {"ansible.builtin.set_fact": {"control_plane_result": MADE}})
+        (root / "node.yml").write_text(f"cluster_id: {'ab' * 32}\n", encoding="utf-8")
+        book = self.collection / "playbooks" / "machine_init.yml"
+        book.write_text(book.read_text(encoding="utf-8").replace("/etc/attested/node.yml", str(root / "node.yml")))
+        (root / "hosts.yml").write_text(yaml.safe_dump({"control_planes": {"hosts": {"cp-1": SITE}}}))
+        monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(root))
+
+    def _role(self, name: str, *more: dict[str, Any]) -> None:
+        wanted = "{{ dict(names | zip(names | map('extract', vars))) | to_json }}"
+        own = f"{{{{ query('ansible.builtin.varnames', '^{name}_') }}}}"
+        tell = {"content": wanted, "dest": str(self.root / f"{name}.json"), "mode": "0600"}
+        tasks = [{"ansible.builtin.copy": tell, "vars": {"names": own}}, *more]
+        folder = self.collection / "roles" / name / "tasks"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "main.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
+
+    def init(self, **changes: Any) -> dict[str, Any]:
+        """Run the playbook by the real runner, for an order; return the kubeconfig."""
+        order = PlaybookOrder(
+            playbook=self.collection / "playbooks" / "machine_init.yml",
+            inventory=self.root / "hosts.yml",
+            variables={**ORDER, **changes},
+        )
+        answer = RunnerPlaybooks(self.root / "run", require_memory=lambda _path: None).run(order, Silent())
+        assert list(answer) == ["kubeconfig"]
+        return dict(yaml.safe_load(str(answer["kubeconfig"])))
+
+    def given(self, role: str) -> dict[str, Any]:
+        """Return the variables that a role was given."""
+        return dict(json.loads((self.root / f"{role}.json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_the_admin_gets_a_kubeconfig_without_a_private_key(machine: Machine) -> None:
+    body = machine.init()
     context = {"cluster": "prod", "user": "attested:admin"}
     assert (body["current-context"], body["contexts"]) == ("prod", [{"name": "prod", "context": context}])
     (cluster,), (user,) = body["clusters"], body["users"]
@@ -98,6 +146,32 @@ def test_the_admin_gets_a_kubeconfig_without_a_private_key(tmp_path: Path) -> No
     assert base64.b64decode(user["user"]["client-certificate-data"]) == b"the certificate"
 
 
-def test_who_asked_for_no_certificate_gets_none(tmp_path: Path) -> None:
-    (user,) = yaml.safe_load(told(tmp_path, {"cluster_ca": "the CA"}))["users"]
+def test_order_and_site_reach_the_roles(machine: Machine) -> None:
+    machine.init()
+    assert machine.given("control_plane") == {
+        "control_plane_node_name": "cp-1",
+        "control_plane_node_ip": "10.0.0.11",
+        "control_plane_kubernetes_version": "1.35",
+        "control_plane_cluster_name": "prod",
+        "control_plane_api_endpoint": "api.prod.example:6443",
+        "control_plane_pod_subnet": "10.244.0.0/16",
+        "control_plane_service_subnet": "10.96.0.0/16",
+        "control_plane_extra_sans": ["api.other.example"],
+        "control_plane_ignore_preflight_errors": [],
+        "control_plane_allow_cgroup_v1": False,
+        "control_plane_unmanaged_conntrack": False,
+        "control_plane_admin_request": "a request",
+    }
+    keys = machine.given("key_service")
+    assert (keys["key_service_cluster_id"], keys["key_service_kubernetes_version"]) == ("ab" * 32, "1.35.4")
+    assert keys["key_service_api_server"] == "https://10.0.0.11:6443"
+    assert (keys["key_service_reattest_overdue_seconds"], keys["key_service_unknown_machines"]) == (1800, "queue")
+    assert machine.given("verification_service")["verification_service_tcti"] == "swtpm:path=/srv/tpm"
+    assert machine.given("join_service") == {}
+
+
+def test_who_asked_for_no_certificate_gets_none(machine: Machine) -> None:
+    made = {key: value for key, value in MADE.items() if key != "admin_certificate"}
+    machine._role("control_plane", {"ansible.builtin.set_fact": {"control_plane_result": made}})
+    (user,) = machine.init(attested_admin_request="")["users"]
     assert user == {"name": "attested:admin", "user": {}}

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import BootstrapperConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.init.service import InitServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
@@ -73,15 +74,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_only_a_control_plane_serves_init(written: Path) -> None:
-    control_plane, worker = (
-        yaml.safe_load((written / f"{host}-bootstrapper.yml").read_text(encoding="utf-8"))
-        for host in ("cp-1.prod", "w-1")
-    )
-    common = {"ignore_preflight_errors": ["NumCPU", "Mem"], "allow_cgroup_v1": False}
-    assert worker == {**common, "node_ip": "10.0.0.21", "serve_init": False}
-    init = {"init_user": "attested-init", "inventory": "/etc/attested/bootstrap/inventory.yml"}
-    assert control_plane == {**common, **init, "node_ip": "10.0.0.11", "serve_init": True}
+def test_the_bootstrapper_reads_its_configuration_and_only_a_control_plane_serves_init(written: Path) -> None:
+    checks = ("NumCPU", "Mem")
+    worker = load_config(BootstrapperConfig, written / "w-1-bootstrapper.yml")
+    assert worker == BootstrapperConfig(node_ip="10.0.0.21", ignore_preflight_errors=checks)
+    control_plane = load_config(BootstrapperConfig, written / "cp-1.prod-bootstrapper.yml")
+    assert control_plane == BootstrapperConfig(node_ip="10.0.0.11", ignore_preflight_errors=checks, serve_init=True)
 
 
 def test_the_init_service_reads_its_configuration(written: Path) -> None:
