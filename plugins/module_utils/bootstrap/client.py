@@ -8,11 +8,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..atls import JoinCaPins
 from ..attestation import EventLogs
-from ..join import Attester, Favourite, TicketMaterial, TicketStore, first_window
+from ..join import Favourite, OccasionalAttester, TicketMaterial, TicketStore, first_window
 from ..join.client import JoinConfig, JoinMachine, fetch_ticket
 from ..kubeadm import KubeletCredential, KubernetesPaths, Machine, NodeSpec, Reset, Worker, node_spec
 from ..nodelock import NodeLock, NodeLockPaths
@@ -26,12 +27,14 @@ from .retry import Backoff, ask_again
 from .wipe import Wipe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ..attestation import LockReading
     from ..errors import AttestedError
     from ..nodelock import Acquisition
+    from ..tpm import Tpm
 
 _LOG_LIMIT = 1 << 20
 _COMMAND_LINE_LIMIT = 1 << 14
@@ -130,13 +133,26 @@ class MachineLock:
 class JoinTickets:
     """Tickets of the join services that the node's configuration names."""
 
-    def __init__(self, config: NodeConfig, spec: NodeSpec | None, *, store: TicketStore, handle: str | None) -> None:
-        """Keep the configuration; ``handle`` is a ticket of this boot that is used first."""
+    def __init__(
+        self,
+        config: NodeConfig,
+        spec: NodeSpec | None,
+        *,
+        store: TicketStore,
+        handle: str | None,
+        opened: Callable[[], AbstractContextManager[Tpm]] | None = None,
+    ) -> None:
+        """Keep the configuration; ``handle`` is a ticket of this boot that is used first.
+
+        ``opened`` opens the TPM of the machine (None: the one that the configuration names).
+        """
         self._config = config
         self._own = frozenset({config.name} | ({spec.node_ip} if spec else set()))
         self._store = store
         self._handle = handle
         self._favourite = Favourite()
+        self._has_keys = False
+        self._opened = opened or partial(open_tpm, config.tcti)
         self._backoff = Backoff(first=first_window, random=SystemRandom())
 
     def fetch(self, *, disk_id: str | None) -> NodeTicket:
@@ -165,18 +181,23 @@ class JoinTickets:
             disk_id=disk_id or "",
             own_addresses=self._own,
         )
-        with open_tpm(config.tcti) as tpm:
-            attester = Attester(tpm=tpm, ek=load_endorsement_key(tpm), ak=load_attestation_key(tpm))
-            return fetch_ticket(
-                join,
-                JoinMachine(
-                    attester=attester,
-                    read_logs=lambda: read_logs(config),
-                    store=self._store,
-                    clock=SystemClock(),
-                    favourite=self._favourite,
-                ),
-            )
+        self._look_at_tpm()
+        machine = JoinMachine(
+            attester=OccasionalAttester(self._opened),
+            read_logs=lambda: read_logs(config),
+            store=self._store,
+            clock=SystemClock(),
+            favourite=self._favourite,
+        )
+        return fetch_ticket(join, machine)
+
+    def _look_at_tpm(self) -> None:
+        """Find both keys once before anybody is asked: a machine without them need not wait to be told so."""
+        if not self._has_keys:
+            with self._opened() as tpm:
+                load_endorsement_key(tpm)
+                load_attestation_key(tpm)
+            self._has_keys = True
 
     def discard(self) -> None:
         """Forget the kubelet's key and every ticket."""

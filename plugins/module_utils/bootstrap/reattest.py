@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..atls import JoinCaPins
 from ..errors import AttestedError
-from ..join import Attester, TicketStore, first_window
+from ..join import OccasionalAttester, TicketStore, first_window
 from ..join.client import JoinConfig, JoinMachine, push_evidence
 from ..system import SystemClock, SystemRandom, release
-from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
+from ..tpm import open_tpm
 from .node_config import DEFAULT_PATH, load_node_config
 from .pushed import PushRecord
 from .retry import Backoff, ask_again
@@ -35,12 +36,13 @@ def push(path: str | Path) -> tuple[str, datetime]:
     """Push evidence once; return who took it, and when the next is overdue. Raises what refused it."""
     config = load_node_config(path)
     clock = SystemClock()
-    with open_tpm(config.tcti) as tpm:
-        attester = Attester(tpm=tpm, ek=load_endorsement_key(tpm), ak=load_attestation_key(tpm))
-        machine = JoinMachine(
-            attester=attester, read_logs=lambda: read_event_logs(config.logs), store=TicketStore(), clock=clock
-        )
-        return push_evidence(_join_config(config), machine)
+    machine = JoinMachine(
+        attester=OccasionalAttester(partial(open_tpm, config.tcti)),
+        read_logs=lambda: read_event_logs(config.logs),
+        store=TicketStore(),
+        clock=clock,
+    )
+    return push_evidence(_join_config(config), machine)
 
 
 def push_and_keep(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .doorkeeper import Attester
+from .doorkeeper import Attester, OccasionalAttester
 from .endpoints import Doors, Favourite, SystemResolver
 from .outlook import Outlook, first_window, most_telling, outlook, pause_before_retry
 from .store import TicketStore
@@ -16,6 +16,7 @@ __all__ = [
     "Doors",
     "Expected",
     "Favourite",
+    "OccasionalAttester",
     "Outlook",
     "SystemResolver",
     "TicketMaterial",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..attestation import EventLogs
     from ..keys import SecretBytes
     from ..system import Clock, Random
-    from .doorkeeper import Attester
+    from .doorkeeper import Attesting
     from .endpoints import Door, Resolver
     from .store import TicketStore
     from .ticket import TicketMaterial
@@ -88,7 +88,7 @@ class JoinMachine:
     ``favourite`` is remembered from one call to the next by who makes both.
     """
 
-    attester: Attester
+    attester: Attesting
     read_logs: Callable[[], EventLogs]
     store: TicketStore
     clock: Clock
@@ -103,7 +103,12 @@ def fetch_ticket(config: JoinConfig, machine: JoinMachine, *, tried: Tried | Non
     Raises JOIN_SERVICES_UNKNOWN where there is nobody but ourselves, a fault of this machine at once, and otherwise
     the most telling error of all doors (`most_telling`), with the story of every other one.
     """
-    _door, material = first_answer(doors(config, machine), lambda door: ask(door, config, machine), tried=tried)
+    _door, material = first_answer(
+        doors(config, machine),
+        lambda door: ask(door, config, machine),
+        release=machine.attester.release,
+        tried=tried,
+    )
     return material
 
 
@@ -123,15 +128,19 @@ def first_answer(
     around: Doors,
     knock: Callable[[str], Coroutine[Any, Any, Answer]],
     *,
+    release: Callable[[], None],
     itself: bool = False,
     tried: Tried | None = None,
 ) -> tuple[Door, Answer]:
-    """Return the first answer of one round and the door that gave it; each try has its own timeout."""
+    """Return the first answer of one round and the door that gave it; each try has its own timeout.
+
+    ``release`` is called after each door, when nothing of the try runs any more.
+    """
     failures: list[tuple[str, AttestedError]] = []
     for door in around.round(itself=itself):
         error: AttestedError | None = None
         try:
-            answered = _knock(door, knock)
+            answered = _knock(door, knock, release)
         except AttestedError as caught:
             error = caught
         if tried is not None:
@@ -150,10 +159,13 @@ def first_answer(
     raise most_telling(failures)
 
 
-def _knock(door: Door, knock: Callable[[str], Coroutine[Any, Any, Answer]]) -> Answer:
+def _knock(door: Door, knock: Callable[[str], Coroutine[Any, Any, Answer]], release: Callable[[], None]) -> Answer:
     if door.unresolved is not None:
         raise door.unresolved
-    return asyncio.run(knock(door.dialled))
+    try:
+        return asyncio.run(knock(door.dialled))  # returns after its threads have ended
+    finally:
+        release()
 
 
 async def ask(endpoint: str, config: JoinConfig, machine: JoinMachine) -> TicketMaterial:
@@ -170,7 +182,12 @@ def push_evidence(config: JoinConfig, machine: JoinMachine) -> tuple[str, dateti
 
     A control plane may ask itself, last: its key service judges its TPM like any other. Raises like `fetch_ticket`.
     """
-    door, due = first_answer(doors(config, machine), lambda one: reattest(one, config, machine), itself=True)
+    door, due = first_answer(
+        doors(config, machine),
+        lambda one: reattest(one, config, machine),
+        release=machine.attester.release,
+        itself=True,
+    )
     return str(door), due
 
 
@@ -187,9 +204,7 @@ async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> d
         issuer=DoorkeeperIssuer(attester),
         clock=machine.clock,
     ) as connection:
-        asked = ChallengeRequest(
-            ek_public=attester.ek.public, ek_certificates=attester.ek.certificates, ak_public=attester.ak.public
-        )
+        asked = await asyncio.to_thread(_introduction, attester)
         challenge = Challenge.parse(await call(connection, CHALLENGE, asked.to_bytes(), wanted=EVIDENCE))
         logs = machine.read_logs()
         request = bytes(message_class("attested.v1.ReattestRequest")(event_logs=logs.to_bytes()).SerializeToString())
@@ -211,9 +226,7 @@ async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> d
 
 async def _converse(connection: AttestedConnection, config: JoinConfig, machine: JoinMachine) -> TicketMaterial:
     attester = machine.attester
-    asked = ChallengeRequest(
-        ek_public=attester.ek.public, ek_certificates=attester.ek.certificates, ak_public=attester.ak.public
-    )
+    asked = await asyncio.to_thread(_introduction, attester)
     challenge = Challenge.parse(await call(connection, CHALLENGE, asked.to_bytes()))
     logs, key = machine.read_logs(), machine.store.kubelet_key()
     request = _request(config, logs, key)
@@ -240,6 +253,12 @@ async def _converse(connection: AttestedConnection, config: JoinConfig, machine:
         one_time_key=given.one_time_key,
         now=machine.clock.now(),
     )
+
+
+def _introduction(attester: Attesting) -> ChallengeRequest:
+    """Return who asks; loads the keys where that was not done before."""
+    ek = attester.ek
+    return ChallengeRequest(ek_public=ek.public, ek_certificates=ek.certificates, ak_public=attester.ak.public)
 
 
 def _request(config: JoinConfig, logs: EventLogs, key: SecretBytes) -> bytes:

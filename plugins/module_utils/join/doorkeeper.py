@@ -9,33 +9,96 @@ service holds the bound quote against it.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..atls import EVIDENCE_OID
 from ..attestation import DEFAULT_REGISTER, issue_doorkeeper, verify_doorkeeper
+from ..tpm import load_attestation_key, load_endorsement_key
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from ..attestation import QuotingTpm
-    from ..tpm import LoadedKey
+    from ..tpm import LoadedKey, Tpm
 
 _REGISTERS = (DEFAULT_REGISTER,)
 """A quote must be over something; what it is over decides nothing here."""
 
 
+class Attesting(Protocol):
+    """A machine that can prove itself: its TPM, its endorsement key, its attestation key."""
+
+    @property
+    def tpm(self) -> QuotingTpm:
+        """The TPM."""
+
+    @property
+    def ek(self) -> LoadedKey:
+        """The endorsement key, with its certificates."""
+
+    @property
+    def ak(self) -> LoadedKey:
+        """The attestation key."""
+
+    def release(self) -> None:
+        """Let others at the TPM: one door was asked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attester:
-    """A machine's TPM with its two keys loaded."""
+    """A machine's TPM with its two keys loaded, open for as long as who opened it likes."""
 
     tpm: QuotingTpm
     ek: LoadedKey
     ak: LoadedKey
 
+    def release(self) -> None:
+        """Keep it: who opened it closes it."""
+
+
+class OccasionalAttester:
+    """A machine's TPM that is opened when a service wants evidence, and closed after each door.
+
+    One client has the TPM at a time. While a door is silent, or a stranger stands there, the node lock and an init
+    beside the join client need it more. Used by one thread at a time.
+    """
+
+    def __init__(self, opened: Callable[[], AbstractContextManager[Tpm]]) -> None:
+        """Open the TPM with ``opened``, as often as it is needed."""
+        self._opened = opened
+        self._held = ExitStack()
+        self._tpm: Tpm | None = None
+
+    @property
+    def tpm(self) -> Tpm:
+        """The TPM, opened now unless it is; raises TPM_BUSY, TPM_UNREACHABLE."""
+        if self._tpm is None:
+            self._tpm = self._held.enter_context(self._opened())
+        return self._tpm
+
+    @property
+    def ek(self) -> LoadedKey:
+        """The endorsement key, loaded once while the TPM is open."""
+        return load_endorsement_key(self.tpm)
+
+    @property
+    def ak(self) -> LoadedKey:
+        """The attestation key, loaded once while the TPM is open."""
+        return load_attestation_key(self.tpm)
+
+    def release(self) -> None:
+        """Close the TPM if it is open."""
+        self._tpm = None
+        self._held.close()
+
 
 class DoorkeeperIssuer:
     """Makes E1 on this machine's TPM."""
 
-    def __init__(self, attester: Attester) -> None:
+    def __init__(self, attester: Attesting) -> None:
         """Quote with the attestation key of ``attester``."""
         self._attester = attester
 

@@ -6,15 +6,30 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect, parse_endpoint
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import EventLogs
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.client import JoinTickets
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Doors, first_window
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import first_answer
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
+    Doors,
+    OccasionalAttester,
+    TicketStore,
+    first_window,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
+    JoinConfig,
+    JoinMachine,
+    fetch_ticket,
+    first_answer,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import DoorkeeperValidator
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
@@ -24,12 +39,17 @@ from ansible_collections.attested.kubernetes.tests.support.atls import (
     HashIssuer,
     call,
     running_bed,
+    service_credentials,
     settled,
 )
+from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CONFIG
 from ansible_collections.attested.kubernetes.tests.unit.fakes.random import SeededRandom
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+    from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 ORDERS = range(4)
 
@@ -87,7 +107,7 @@ async def ask_round(around: Doors, pins: JoinCaPins, tried: list[str] | None = N
         if tried is not None:
             tried.append(f"{where} {error.code if error else 'answered'}")
 
-    door, answer = await asyncio.to_thread(first_answer, around, knock, tried=note)
+    door, answer = await asyncio.to_thread(first_answer, around, knock, release=lambda: None, tried=note)
     return str(door), answer
 
 
@@ -172,3 +192,112 @@ async def test_a_clock_that_is_a_year_off_is_named_before_any_evidence(bed: Bed,
     assert f"from {datetime.now(UTC) - timedelta(hours=2):%Y-%m-%dT}" in caught.value.message
     await settled(lambda: bed.events.reasons("connection_failed") == ["TLS_HANDSHAKE_FAILED"])
     assert (await ask_round(doors(bed.endpoint, names=Names(), seed=1), bed.pins))[1] == b"ticket?"
+
+
+class Machine:
+    """A machine with a real TPM, and a count of how often it was opened."""
+
+    def __init__(self, tpm: Swtpm, opened: Opened) -> None:
+        self._tpm = tpm
+        self._opened = opened
+        self.times = 0
+
+    @contextmanager
+    def opening(self) -> Iterator[Tpm]:
+        """Open the TPM, at once or not at all."""
+        self.times += 1
+        with self._opened(self._tpm, timeout_seconds=5) as tpm:
+            yield tpm
+
+    async def fetch(self, *endpoints: str, pins: JoinCaPins) -> None:
+        """Ask these endpoints for a ticket; raises what `fetch_ticket` raises."""
+        config = JoinConfig(endpoints=endpoints, pins=pins, cluster_id=CLUSTER_ID, node_name="w-1")
+        machine = JoinMachine(
+            attester=OccasionalAttester(self.opening),
+            read_logs=lambda: EventLogs(firmware=b"", userspace=b"", nodelock=b""),
+            store=TicketStore(),
+            clock=SystemClock(),
+            resolver=Names(),
+            random=SeededRandom(1),
+        )
+        await asyncio.to_thread(fetch_ticket, config, machine)
+
+
+@pytest.fixture
+def real(swtpm: Swtpm, opened: Opened) -> Machine:
+    return Machine(swtpm, opened)
+
+
+async def test_while_a_door_is_silent_others_have_the_tpm(real: Machine, bed: Bed) -> None:
+    """An init beside the join client must not wait for a cluster that is not there."""
+    came, enough = asyncio.Event(), asyncio.Event()
+
+    async def silent(_reader: Any, writer: Any) -> None:
+        came.set()
+        await enough.wait()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    asking = asyncio.create_task(real.fetch(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", pins=bed.pins))
+    await came.wait()
+    with real.opening():
+        enough.set()
+    with pytest.raises(AttestedError) as caught:
+        await asking
+    server.close()
+    assert (caught.value.code, real.times) == ("CONNECTION_CLOSED", 1)
+
+
+async def test_the_tpm_is_opened_for_a_service_of_the_cluster_and_given_back(real: Machine, bed: Bed) -> None:
+    """Nobody and a stranger get no quote; the service of the bed refuses every real one."""
+    foreign = service_credentials(make_join_ca("test", now=datetime.now(UTC)))
+    async with running_bed(server_credentials=lambda: foreign) as stranger:
+        with pytest.raises(AttestedError) as caught:
+            await real.fetch("127.0.0.1:1", stranger.endpoint, bed.endpoint, pins=bed.pins)
+    assert (caught.value.code, real.times) == ("TICKET_REFUSED", 1)
+    assert "PEER_UNREACHABLE" in caught.value.message
+    assert "JOIN_CA_MISMATCH" in caught.value.message
+    assert len(bed.validator.calls) == 1
+    with real.opening():
+        pass
+
+
+async def test_evidence_of_a_tpm_that_was_opened_for_it_is_good(real: Machine) -> None:
+    """A judge of real quotes lets the machine in; the service behind it knows no challenges, which ends the asking."""
+    async with running_bed(validator=DoorkeeperValidator()) as service:
+        with pytest.raises(AttestedError) as caught:
+            await real.fetch(service.endpoint, pins=service.pins)
+        assert service.events.reasons("peer_rejected") == []
+    assert (caught.value.code, real.times) == ("JOIN_REQUEST_NOT_UNDERSTOOD", 1)
+
+
+async def test_a_tpm_in_use_is_told_as_such(real: Machine, bed: Bed) -> None:
+    """It is this machine's own fault, and it passes."""
+    with real.opening(), pytest.raises(AttestedError) as caught:
+        await real.fetch(bed.endpoint, pins=bed.pins)
+    assert caught.value.code == "TPM_BUSY"
+    assert first_window(caught.value) == 1.0
+
+
+def tickets(bed: Bed, machine: Machine) -> JoinTickets:
+    """Return the tickets of a node whose only endpoint is a port where nobody listens."""
+    config = replace(CONFIG, endpoints=(("127.0.0.1", 1),), join_ca=bed.ca.certificate)
+    return JoinTickets(config, None, store=TicketStore(), handle=None, opened=machine.opening)
+
+
+async def test_a_node_looks_at_its_keys_once_and_then_waits_without_the_tpm(real: Machine, bed: Bed) -> None:
+    asking = tickets(bed, real)
+    for _unused in range(3):
+        with pytest.raises(AttestedError) as caught:
+            await asyncio.to_thread(asking.material, disk_id=None)
+        assert (caught.value.code, real.times) == ("PEER_UNREACHABLE", 1)
+
+
+async def test_a_machine_without_a_tpm_hears_it_before_it_waits_for_anybody(
+    swtpm: Swtpm, opened: Opened, bed: Bed
+) -> None:
+    swtpm.stop()
+    with pytest.raises(AttestedError) as caught:
+        await asyncio.to_thread(tickets(bed, Machine(swtpm, opened)).material, disk_id=None)
+    assert caught.value.code == "TPM_UNREACHABLE"
+    assert first_window(caught.value) is None

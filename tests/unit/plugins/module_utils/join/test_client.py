@@ -34,7 +34,8 @@ def config(*endpoints: str, own: tuple[str, ...] = ()) -> client.JoinConfig:
 
 def machine(**changes: Any) -> Any:
     """Return what finds others, without a TPM: nothing here gets so far."""
-    found = {"attester": None, "clock": None, "resolver": None, "random": SeededRandom(1), "favourite": Favourite()}
+    nothing = SimpleNamespace(release=lambda: None)
+    found = {"attester": nothing, "clock": None, "resolver": None, "random": SeededRandom(1), "favourite": Favourite()}
     return SimpleNamespace(**{**found, **changes})
 
 
@@ -58,6 +59,10 @@ def test_each_endpoint_is_tried_once_and_every_story_stays() -> None:
     assert caught.value.code == "PEER_UNREACHABLE"
     assert "127.0.0.1:1" in caught.value.message
     assert "127.0.0.1:2" in caught.value.message
+
+
+def nothing() -> None:
+    """Have nothing to release."""
 
 
 class Service:
@@ -106,27 +111,27 @@ def error_of(reason: Reason) -> AttestedError:
 @pytest.mark.parametrize("seed", range(8))
 def test_one_good_service_is_enough_whatever_the_others_say(seed: int) -> None:
     service = Service(cp1=error_of(Reason.TICKET_SIGNATURE), cp2=error_of(Reason.JOIN_CA_MISMATCH))
-    door, answered = client.first_answer(around(seed), service.knock)
+    door, answered = client.first_answer(around(seed), service.knock, release=nothing)
     assert (door.endpoint, answered) == ("10.0.0.3:9090", "the answer of cp3")
 
 
 def test_who_answered_or_refused_last_is_asked_first() -> None:
     doors = around()
-    client.first_answer(doors, Service(cp1=error_of(Reason.PEER_UNREACHABLE)).knock)
+    client.first_answer(doors, Service(cp1=error_of(Reason.PEER_UNREACHABLE)).knock, release=nothing)
     chosen = str(doors.favourite.door)
     refusing = Service(**{f"cp{number}": error_of(Reason.TICKET_REFUSED) for number in (1, 2, 3)})
     with pytest.raises(AttestedError):
-        client.first_answer(doors, refusing.knock)
+        client.first_answer(doors, refusing.knock, release=nothing)
     assert refusing.asked[0] == chosen
     again = Service()
-    client.first_answer(doors, again.knock)
+    client.first_answer(doors, again.knock, release=nothing)
     assert again.asked == [refusing.asked[-1]]
 
 
 def test_a_fault_of_this_machine_ends_the_round() -> None:
     service = Service(**{f"cp{number}": TpmError("no TPM", reason=Reason.TPM_UNREACHABLE) for number in (1, 2, 3)})
     with pytest.raises(TpmError):
-        client.first_answer(around(), service.knock)
+        client.first_answer(around(), service.knock, release=nothing)
     assert len(service.asked) == 1
 
 
