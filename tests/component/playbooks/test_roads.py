@@ -1,0 +1,165 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The two roads to a cluster, over ssh and by the bootstrapper: what `init` and `node` call, in which order.
+
+The playbooks are as they are; each role and module only writes down that it was called.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
+BIN = Path(sys.executable).parent
+TRACE = """#!/usr/bin/python
+import json, pathlib
+from ansible.module_utils.basic import AnsibleModule
+given = json.loads(pathlib.Path(%(answers)r).read_text())
+options = dict.fromkeys(given["options"], {"type": "raw"})
+module = AnsibleModule(options, supports_check_mode=True)
+with pathlib.Path(%(trace)r).open("a") as trace:
+    trace.write((module.params.get("what") or %(name)r) + "\\n")
+module.exit_json(**given["results"].get(%(name)r, {}))
+"""
+OPTIONS = (
+    "admin_certificate", "certificate", "cluster_ca", "cluster_name", "endorsement_authorities", "extra_sans",
+    "kubernetes_version", "name", "policy_directory", "port", "profiles", "server", "service_subnet", "site", "state",
+    "tls_server_name", "wait_seconds", "what",
+)  # fmt: skip
+ROLES = {
+    "attestation_policy": ("main",),
+    "bootstrapper": ("joined",),
+    "control_plane": ("main", "up"),
+    "join_service": ("main",),
+    "key_service": ("main",),
+    "tpm_authorization": ("main",),
+    "verification_service": ("main",),
+    "worker": ("main",),
+}
+VARIABLES = {
+    "ansible_connection": "local",
+    "attested_policy_dir": "/policy",
+    "attested_profiles": ["one"],
+    "attested_cluster_name": "prod",
+    "attested_kubernetes_version": "1.35",
+    "attested_api_endpoint": "api.prod.example:6443",
+    "attested_node_ip": "10.0.0.1",
+}
+
+
+class Site:
+    """A site with a control plane and a worker, and the playbooks in a collection that does nothing."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.trace = root / "trace"
+        self.collection = root / "ansible_collections" / "attested" / "kubernetes"
+        shutil.copytree(PLAYBOOKS, self.collection / "playbooks")
+        for book in (self.collection / "playbooks").glob("*.yml"):
+            text = book.read_text(encoding="utf-8").replace(
+                "ansible.builtin.systemd_service:", "attested.kubernetes.unit:"
+            )
+            book.write_text(text.replace("/opt/attested/venv/bin/python", sys.executable), encoding="utf-8")
+        (self.collection / "plugins" / "modules").mkdir(parents=True)
+        for name in ("admin_kubeconfig", "cluster", "init", "trace", "unit"):
+            where = {"answers": str(root / "answers.json"), "trace": str(self.trace), "name": name}
+            (self.collection / "plugins" / "modules" / f"{name}.py").write_text(TRACE % where, encoding="utf-8")
+        for role, entries in ROLES.items():
+            for entry in entries:
+                self._role(role, entry)
+        (root / "site").mkdir()
+        (root / "site" / "cluster.yml").write_text("cluster_id: abcd\n", encoding="utf-8")
+        groups = {"control_planes": {"hosts": {"cp-1": {}}}, "workers": {"hosts": {"w-1": {}}}}
+        hosts = {"nodes": {"vars": VARIABLES, "children": groups}}
+        (root / "site" / "hosts.yml").write_text(yaml.safe_dump(hosts), encoding="utf-8")
+
+    def _role(self, role: str, entry: str) -> None:
+        what = role if entry == "main" else f"{role}: {entry}"
+        tasks: list[dict[str, object]] = [{"attested.kubernetes.trace": {"what": what}}]
+        if what == "control_plane":
+            made = {"complete": "{{ not ansible_check_mode }}", "kubernetes_version": "1.35.4", "cluster_ca": "ca"}
+            signed = {**made, "admin_certificate": "certificate"}
+            tasks.append({"ansible.builtin.set_fact": {"control_plane_result": signed}})
+        folder = self.collection / "roles" / role / "tasks"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{entry}.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
+
+    def run(self, playbook: str, *options: str, **results: dict[str, object]) -> list[str]:
+        """Return what was called; modules answer with ``results``."""
+        never = {"status": {"ExecMainExitTimestampMonotonic": "0", "ExecMainStatus": "0"}}
+        answers = {"options": OPTIONS, "results": {"unit": never, **results}}
+        (self.root / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
+        self.trace.write_text("", encoding="utf-8")
+        argv = [BIN / "ansible-playbook", "-i", "hosts.yml", f"attested.kubernetes.{playbook}", *options]
+        env = {"PATH": f"{BIN}:/usr/bin:/bin", "HOME": str(self.root), "ANSIBLE_COLLECTIONS_PATH": str(self.root)}
+        done = subprocess.run(argv, cwd=self.root / "site", env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return self.trace.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+BY_BOOTSTRAPPER = ("-e", "attested_bootstrapper=true")
+POLICY_AND_EVIDENCE = ["attestation_policy", "unit", "unit"]
+
+
+def test_init_over_ssh_goes_as_it_always_did(site: Site) -> None:
+    assert site.run("init") == [
+        "tpm_authorization",
+        "cluster",
+        "admin_kubeconfig",
+        "control_plane",
+        "admin_kubeconfig",
+        "key_service",
+        "attestation_policy",
+        "join_service",
+        "verification_service",
+        "unit",
+        "unit",
+    ]
+    assert site.run("init", "-e", "attested_bootstrapper=false", "--check") == [
+        "tpm_authorization",
+        "cluster",
+        "admin_kubeconfig",
+        "control_plane",
+        "admin_kubeconfig",
+        "key_service",
+        "join_service",
+        "verification_service",
+    ]
+
+
+def test_init_by_the_bootstrapper_leaves_the_machine_what_is_the_machines(site: Site) -> None:
+    assert site.run("init", *BY_BOOTSTRAPPER) == ["tpm_authorization", "init", *POLICY_AND_EVIDENCE]
+
+
+@pytest.mark.parametrize(
+    ("changed", "more"),
+    [
+        pytest.param(True, [], id="a cluster that is to be made has no policy to compare"),
+        pytest.param(False, ["attestation_policy"], id="one that is there has"),
+    ],
+)
+def test_check_mode_of_init_by_the_bootstrapper(site: Site, changed: bool, more: list[str]) -> None:
+    called = site.run("init", *BY_BOOTSTRAPPER, "--check", init={"changed": changed})
+    assert called == ["tpm_authorization", "init", *more]
+
+
+def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
+    over_ssh = site.run("node")
+    by_bootstrapper = site.run("node", *BY_BOOTSTRAPPER)
+    assert sorted(over_ssh[2:4]) == ["control_plane: up", "worker"]
+    assert sorted(by_bootstrapper[2:4]) == ["bootstrapper: joined", "control_plane: up"]
+    assert over_ssh[:2] == by_bootstrapper[:2] == ["tpm_authorization"] * 2
+    assert over_ssh[4:] == by_bootstrapper[4:] == ["verification_service"] * 2
