@@ -9,7 +9,6 @@ Only the cluster's CA and the certificate are taken from it; where the cluster i
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +84,7 @@ def _decoded(entry: dict[str, Any], name: str) -> bytes:
     text = entry.get(name)
     try:
         data = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise _malformed(f"expected {name} in base64, got something else") from error
     if _SECRET in data:
         raise _holds_key()
@@ -96,7 +95,7 @@ def _certificate(entry: dict[str, Any], name: str) -> x509.Certificate:
     try:
         found = x509.load_pem_x509_certificates(_decoded(entry, name))
         for one in found:
-            one.public_key()
+            _parsed = (one.public_key(), one.subject, one.not_valid_after_utc)  # each is read when it is asked for
     except (ValueError, x509.InvalidVersion, exceptions.UnsupportedAlgorithm) as error:
         raise _malformed(f"expected a certificate in PEM as {name}, got something else") from error
     if len(found) != 1:

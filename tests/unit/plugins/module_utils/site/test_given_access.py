@@ -14,6 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.given_access import accept_access
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa, dump, request_of, text
+from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +89,12 @@ def cluster(body: dict[str, Any], **more: Any) -> None:
         pytest.param(lambda b: b.update(kind="List"), MALFORMED, id="another kind"),
         pytest.param(lambda b: b["users"].append(deepcopy(b["users"][0])), MALFORMED, id="two users"),
         pytest.param(lambda b: b["clusters"].clear(), MALFORMED, id="no cluster"),
+        pytest.param(lambda b: b.update(users={"one": b["users"][0]}), MALFORMED, id="users by name"),
+        pytest.param(
+            lambda b: user(b, client_certificate_data=b["users"][0]["user"]["client-certificate-data"] + "%"),
+            MALFORMED,
+            id="a letter that is not base64",
+        ),
         pytest.param(lambda b: b.update(users=[1]), MALFORMED, id="a user that is a number"),
         pytest.param(lambda b: b["users"][0].update(user={}), MALFORMED, id="no certificate"),
         pytest.param(
@@ -105,6 +112,25 @@ def test_a_change_in_one_point_is_refused(
     body = ca.body(request_pem)
     change(body)
     assert code_of(dump(body), request_pem) == code
+
+
+@pytest.mark.parametrize(("more", "good"), [pytest.param(0, True, id="64 KiB"), pytest.param(1, False, id="one more")])
+def test_a_kubeconfig_has_at_most_64_kib(ca: ClusterCa, request_pem: bytes, more: int, good: bool) -> None:
+    data = ca.kubeconfig(request_pem)
+    long = data + b"#" * ((1 << 16) - len(data) + more)
+    if good:
+        assert accept_access(long, request=request_pem, now=NOW).cluster_ca == ca.certificate
+    else:
+        assert code_of(long, request_pem) == MALFORMED
+
+
+def test_a_certificate_counts_until_its_last_second_and_not_in_it(ca: ClusterCa, request_pem: bytes) -> None:
+    data = ca.kubeconfig(request_pem)
+    pem = accept_access(data, request=request_pem, now=NOW).certificate
+    end = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    accept_access(data, request=request_pem, now=end - timedelta(seconds=1))
+    with pytest.raises(Refusal):
+        accept_access(data, request=request_pem, now=end)
 
 
 def test_two_certificates_where_one_belongs_are_refused(ca: ClusterCa, request_pem: bytes) -> None:
