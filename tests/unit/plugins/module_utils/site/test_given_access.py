@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +19,7 @@ from ansible_collections.attested.kubernetes.tests.support.cluster_ca import Clu
 from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jinja2 import Environment, StrictUndefined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +55,26 @@ def test_a_good_one_gives_the_ca_and_the_certificate(ca: ClusterCa, request_pem:
     given_access = accept_access(dump(body), request=request_pem, now=NOW)
     assert given_access.cluster_ca == ca.certificate
     assert text(given_access.certificate) == body["users"][0]["user"]["client-certificate-data"]
+
+
+TEMPLATE = Path(__file__).parents[5] / "playbooks" / "templates" / "kubeconfig.yml.j2"
+
+
+@pytest.mark.parametrize("signed", [True, False], ids=["with a certificate", "without one"])
+def test_what_the_machines_own_playbook_writes_is_understood(ca: ClusterCa, request_pem: bytes, signed: bool) -> None:
+    jinja = Environment(trim_blocks=True, undefined=StrictUndefined, autoescape=False)  # as Ansible does
+    jinja.filters |= {"b64encode": lambda one: text(one.encode()), "to_json": json.dumps}
+    result = {"cluster_ca": ca.certificate.decode()}
+    if signed:
+        result["admin_certificate"] = ca.issue(request_pem).decode()
+    written = jinja.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        attested_cluster_name="prod", attested_api_endpoint="api.prod.example:6443", control_plane_result=result
+    )
+    if signed:
+        accepted = accept_access(written.encode(), request=request_pem, now=NOW)
+        assert accepted.certificate.decode() == result["admin_certificate"]
+    else:
+        assert code_of(written.encode(), request_pem) == MALFORMED
 
 
 def test_only_the_certificates_are_taken_not_what_stands_around_them(ca: ClusterCa, request_pem: bytes) -> None:
