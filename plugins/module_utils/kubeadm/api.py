@@ -32,11 +32,12 @@ _LIMIT = 1 << 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A Node object: the boot that its kubelet reported last, and whether it is Ready."""
+    """A Node object: the boot that its kubelet reported last, whether it is Ready, the subnet of its pods if any."""
 
     name: str
     boot_id: str
     ready: bool
+    pod_subnet: str = ""
 
 
 class NodeReader(Protocol):
@@ -148,6 +149,7 @@ def _view(body: bytes) -> NodeView:
             name=node["metadata"]["name"],
             boot_id=node["status"].get("nodeInfo", {}).get("bootID", ""),
             ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
+            pod_subnet=str(node.get("spec", {}).get("podCIDR") or ""),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise KubeadmError("expected a Node object from the API server", reason=Reason.API_UNREACHABLE) from error
