@@ -771,7 +771,8 @@ class Reason(Enum):
     JOIN_SERVICES_UNKNOWN = _row(
         Coarse.LOCAL,
         "This node knows no join service but itself.",
-        "Write the addresses of control planes or of their load balancer into the site, then run prepare again.",
+        "Run init if it is the first control plane; else write the addresses of control planes or of their load balancer "
+        "into the site and run prepare again.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     JOIN_SERVICE_BUSY = _row(

@@ -24,7 +24,6 @@ from ..errors import AttestedError
 from ..reasons import Reason
 from .contender import JoinContender, StoppableClock
 from .course import Course, choose_course, read_membership
-from .order import NodeRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -101,6 +100,7 @@ class Bootstrapper:
         self._story = story
         self._linger_seconds = linger_seconds
         self._contender = JoinContender(parts, race)
+        self._settled = JoinContender(parts, None)
         self._pause = StoppableClock(parts.machine.clock)
 
     def look(self) -> Course:
@@ -115,8 +115,8 @@ class Bootstrapper:
 
     def stop_asking(self) -> None:
         """End the join client, from any thread; a lock that was taken stays."""
-        self._contender.stop()
-        self._pause.stop()
+        for one in (self._contender, self._settled, self._pause):
+            one.stop()
 
     async def go(self, course: Course) -> None:
         """Go ``course`` until this machine is a node; raises what the last step raised."""
@@ -152,11 +152,7 @@ class Bootstrapper:
         return True
 
     def _join(self, course: Course) -> None:
-        if course is Course.RACE:
-            outcome = self._contender.run()
-        else:  # who has taken the lock is settled
-            run = NodeRun(self._parts)
-            outcome = run.apply(run.plan())
+        outcome = (self._contender if course is Course.RACE else self._settled).run()
         self._story.event("joined", steps=", ".join(step.name for step in outcome.steps))
 
     def _join_beside(self) -> bool:

@@ -73,20 +73,25 @@ class RacingLock:
 
 
 class JoinContender:
-    """Asks for a ticket until there is one or the race is lost."""
+    """Asks for a ticket until there is one, or the race is lost, or it is stopped."""
 
-    def __init__(self, parts: Parts, race: Race) -> None:
-        """Run the node of ``parts``; its clock is made stoppable, its lock is the race's."""
+    def __init__(self, parts: Parts, race: Race | None) -> None:
+        """Run the node of ``parts``; its clock is made stoppable, its lock is the race's.
+
+        Without a race it is settled that this machine joins: what it has is kept for the next start.
+        """
         self._clock = StoppableClock(parts.machine.clock)
+        self._racing = race is not None
         machine = replace(parts.machine, clock=self._clock)
-        self._parts = replace(parts, machine=machine, lock=RacingLock(parts.lock, race))
+        lock = parts.lock if race is None else RacingLock(parts.lock, race)
+        self._parts = replace(parts, machine=machine, lock=lock)
 
     def stop(self) -> None:
         """Give up, from any thread: the other contender has won."""
         self._clock.stop()
 
     def run(self) -> Outcome:
-        """Become a node; raises RACE_LOST after everything that the asking left here was removed.
+        """Become a node; raises RACE_LOST, in a race after everything that the asking left here was removed.
 
         Any other error is kept in the journal, and another `run` goes on.
         """
@@ -97,6 +102,7 @@ class JoinContender:
             return run.apply(run.plan(), wait_seconds=UNTIL_STOPPED_SECONDS)
         except Refusal as error:
             if error.reason is Reason.RACE_LOST:
-                self._parts.tickets.discard()
+                if self._racing:
+                    self._parts.tickets.discard()
                 journal.put_back(before)
             raise

@@ -125,7 +125,7 @@ class RunnerPlaybooks:
                 playbook=str(order.playbook),
                 inventory=str(order.inventory),
                 extravars=dict(order.variables),
-                envvars=_environment(),
+                envvars=_environment(private),
                 event_handler=story.hear,
                 cancel_callback=self._canceled,
                 quiet=True,
@@ -135,10 +135,18 @@ class RunnerPlaybooks:
         return story.result
 
 
-def _environment() -> dict[str, str]:
-    """Return what is set for a run, whatever its caller has set; programs lie beside this interpreter first."""
+def _environment(private: str) -> dict[str, str]:
+    """Return what is set for a run, whatever its caller has set; programs lie beside this interpreter first.
+
+    Ansible's own files stay in the ``private`` directory: no home directory is written, where there is one. What a
+    module is called with is no line of the system's journal.
+    """
     return {
+        "ANSIBLE_HOME": f"{private}/home",
+        "ANSIBLE_LOCAL_TEMP": f"{private}/here",
         "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_NO_TARGET_SYSLOG": "1",
+        "ANSIBLE_REMOTE_TEMP": f"{private}/there",
         "ANSIBLE_RETRY_FILES_ENABLED": "0",
         "ANSIBLE_STDOUT_CALLBACK": "default",
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),

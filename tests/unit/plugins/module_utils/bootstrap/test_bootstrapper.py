@@ -28,6 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.init import Su
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.journal import Progress
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTER
 
 REQUEST = Claim(Contender.INIT, hashlib.sha256(b"request").hexdigest())
@@ -261,6 +262,21 @@ async def test_stopped_the_join_client_ends_at_once(bed):
         await going
     assert not bed.door.open.is_set()
     assert bed.parts.lock.taken == 0
+
+
+async def test_stopped_while_it_rejoins_it_keeps_what_the_disk_knows(bed, parts):
+    await bed.start()
+    parts.lock.reading = LockReading(state=LockState.UNLOCKED)
+    parts.marker.unlink()
+    before = parts.journal.snapshot()
+    parts.tickets.errors = [NOBODY] * 100
+    bootstrapper = bed.make()
+    going = asyncio.create_task(bootstrapper.go(bootstrapper.look()))
+    await asyncio.to_thread(wait_for, lambda: len(parts.tickets.asked) >= 2)
+    bootstrapper.stop_asking()
+    with pytest.raises(AttestedError):
+        await going
+    assert (parts.journal.snapshot(), parts.lock.taken) == (before, 1)
 
 
 @pytest.mark.parametrize(
