@@ -149,6 +149,13 @@ def test_the_init_service_lives_and_ends_with_the_bootstrapper() -> None:
     assert "[Install]" not in unit
 
 
+def test_playbooks_of_the_bootstrapper_find_a_home_in_memory_and_utf_8() -> None:
+    unit = text_of("bootstrapper", "attested-bootstrapper.service")
+    assert "RuntimeDirectory=attested-bootstrapper\nRuntimeDirectoryMode=0700\n" in unit
+    assert "Environment=HOME=/run/attested-bootstrapper\n" in unit
+    assert "Environment=LC_ALL=C.UTF-8\n" in unit
+
+
 def test_a_bootstrapper_that_needs_a_person_is_not_started_again() -> None:
     unit = text_of("bootstrapper", "attested-bootstrapper.service")
     assert "Restart=on-failure\nRestartSec=30\nRestartPreventExitStatus=78\n" in unit

@@ -20,6 +20,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.play
     PlaybookOrder,
     RunnerPlaybooks,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.site.given_access import accept_access
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa, request_of
 
 ROOT = Path(__file__).resolve().parents[3]
 PLAYBOOKS = ROOT / "playbooks"
@@ -98,7 +101,7 @@ class Machine:
         shutil.copytree(PLAYBOOKS, self.collection / "playbooks")
         for name in (*SHARED, "join_service"):
             self._role(name)
-        self._role("control_plane", {"ansible.builtin.set_fact": {"control_plane_result": MADE}})
+        self.made(**MADE)
         (root / "node.yml").write_text(f"cluster_id: {'ab' * 32}\n", encoding="utf-8")
         book = self.collection / "playbooks" / "machine_init.yml"
         book.write_text(book.read_text(encoding="utf-8").replace("/etc/attested/node.yml", str(root / "node.yml")))
@@ -114,7 +117,11 @@ class Machine:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "main.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
 
-    def init(self, **changes: Any) -> dict[str, Any]:
+    def made(self, **result: str) -> None:
+        """Let the control plane be made with this result."""
+        self._role("control_plane", {"ansible.builtin.set_fact": {"control_plane_result": result}})
+
+    def init(self, **changes: Any) -> str:
         """Run the playbook by the real runner, for an order; return the kubeconfig."""
         order = PlaybookOrder(
             playbook=self.collection / "playbooks" / "machine_init.yml",
@@ -123,7 +130,7 @@ class Machine:
         )
         answer = RunnerPlaybooks(self.root / "run", require_memory=lambda _path: None).run(order, Silent())
         assert list(answer) == ["kubeconfig"]
-        return dict(yaml.safe_load(str(answer["kubeconfig"])))
+        return str(answer["kubeconfig"])
 
     def given(self, role: str) -> dict[str, Any]:
         """Return the variables that a role was given."""
@@ -135,15 +142,20 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def test_the_admin_gets_a_kubeconfig_without_a_private_key(machine: Machine) -> None:
-    body = machine.init()
+def test_the_admin_takes_the_kubeconfig_that_the_machine_gives(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "ca").mkdir()
+    ca, request = ClusterCa(tmp_path / "ca"), request_of()
+    signed = ca.body(request)["users"][0]["user"]["client-certificate-data"]
+    certificate = base64.b64decode(signed)
+    machine.made(**MADE | {"cluster_ca": ca.certificate.decode(), "admin_certificate": certificate.decode()})
+    text = machine.init(attested_admin_request=request.decode())
+    given = accept_access(text.encode(), request=request, now=SystemClock().now())
+    assert (given.cluster_ca, given.certificate) == (ca.certificate, certificate)
+    body = yaml.safe_load(text)
     context = {"cluster": "prod", "user": "attested:admin"}
     assert (body["current-context"], body["contexts"]) == ("prod", [{"name": "prod", "context": context}])
-    (cluster,), (user,) = body["clusters"], body["users"]
-    assert cluster["cluster"]["server"] == "https://api.prod.example:6443"
-    assert base64.b64decode(cluster["cluster"]["certificate-authority-data"]) == b"the CA"
-    assert (user["name"], list(user["user"])) == ("attested:admin", ["client-certificate-data"])
-    assert base64.b64decode(user["user"]["client-certificate-data"]) == b"the certificate"
+    assert body["clusters"][0]["cluster"]["server"] == "https://api.prod.example:6443"
+    assert machine.given("control_plane")["control_plane_admin_request"] == request.decode()
 
 
 def test_order_and_site_reach_the_roles(machine: Machine) -> None:
@@ -171,7 +183,6 @@ def test_order_and_site_reach_the_roles(machine: Machine) -> None:
 
 
 def test_who_asked_for_no_certificate_gets_none(machine: Machine) -> None:
-    made = {key: value for key, value in MADE.items() if key != "admin_certificate"}
-    machine._role("control_plane", {"ansible.builtin.set_fact": {"control_plane_result": made}})
-    (user,) = machine.init(attested_admin_request="")["users"]
+    machine.made(**{key: value for key, value in MADE.items() if key != "admin_certificate"})
+    (user,) = yaml.safe_load(machine.init(attested_admin_request=""))["users"]
     assert user == {"name": "attested:admin", "user": {}}

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import BootstrapperConfig
@@ -131,3 +132,15 @@ def test_a_machine_that_is_a_node_says_nothing(tmp_path: Path) -> None:
     tell = {"ansible.builtin.fail": {"msg": "{{ __bootstrapper_refusal }}"}, "when": "not __bootstrapper_joined"}
     done = run(tmp_path, [tell], vars={"bootstrapper_node": known})
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_the_lab_sets_it_only_where_it_is_told_to(wanted: bool) -> None:
+    template = ROOT / "roles" / "lab_machines" / "templates" / "lab.yml.j2"
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True)
+    environment.filters |= {"bool": bool, "to_json": json.dumps}
+    environment.tests["file"] = lambda path: Path(path).is_file()
+    text = environment.from_string(template.read_text(encoding="utf-8")).render(
+        lab_machines_bootstrapper=wanted, lab_machines_directory="/lab", lab_machines_loopback="127.44.0"
+    )
+    assert yaml.safe_load(text).get("attested_bootstrapper", False) is wanted
