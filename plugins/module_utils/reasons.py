@@ -528,7 +528,8 @@ class Reason(Enum):
     EVIDENCE_REFUSED = _row(
         Coarse.LOCAL,
         "The cluster refused fresh evidence of this node.",
-        "It was revoked, or boots what no profile allows any more; the cluster says which, this machine is not told. After a change: systemctl start attested-reattest.",
+        "It was revoked, or boots what no profile allows any more; the cluster says which, this machine is not told. "
+        "After a change: systemctl start attested-reattest.",
         "kubectl get joinattempts",
     )
     EVIDENCE_TOO_LARGE = _row(
