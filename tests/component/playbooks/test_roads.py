@@ -69,7 +69,7 @@ class Site:
             )
             book.write_text(text.replace("/opt/attested/venv/bin/python", sys.executable), encoding="utf-8")
         (self.collection / "plugins" / "modules").mkdir(parents=True)
-        for name in ("admin_kubeconfig", "cluster", "init", "trace", "unit"):
+        for name in ("admin_kubeconfig", "cluster", "init", "node_status_info", "trace", "unit"):
             where = {"answers": str(root / "answers.json"), "trace": str(self.trace), "name": name}
             (self.collection / "plugins" / "modules" / f"{name}.py").write_text(TRACE % where, encoding="utf-8")
         for role, entries in ROLES.items():
@@ -112,22 +112,23 @@ def site(tmp_path: Path) -> Site:
 
 BY_BOOTSTRAPPER = ("-e", "attested_bootstrapper=true")
 POLICY_AND_EVIDENCE = ["attestation_policy", "unit", "unit"]
+OVER_SSH = [
+    "tpm_authorization",
+    "cluster",
+    "admin_kubeconfig",
+    "control_plane",
+    "admin_kubeconfig",
+    "key_service",
+    "attestation_policy",
+    "join_service",
+    "verification_service",
+    "unit",
+    "unit",
+]
 
 
 def test_init_over_ssh_goes_as_it_always_did(site: Site) -> None:
-    assert site.run("init") == [
-        "tpm_authorization",
-        "cluster",
-        "admin_kubeconfig",
-        "control_plane",
-        "admin_kubeconfig",
-        "key_service",
-        "attestation_policy",
-        "join_service",
-        "verification_service",
-        "unit",
-        "unit",
-    ]
+    assert site.run("init") == OVER_SSH
     assert site.run("init", "-e", "attested_bootstrapper=false", "--check") == [
         "tpm_authorization",
         "cluster",
@@ -141,7 +142,14 @@ def test_init_over_ssh_goes_as_it_always_did(site: Site) -> None:
 
 
 def test_init_by_the_bootstrapper_leaves_the_machine_what_is_the_machines(site: Site) -> None:
-    assert site.run("init", *BY_BOOTSTRAPPER) == ["tpm_authorization", "init", *POLICY_AND_EVIDENCE]
+    called = site.run("init", *BY_BOOTSTRAPPER, node_status_info={"phase": "Asking"})
+    assert called == ["node_status_info", "tpm_authorization", "init", *POLICY_AND_EVIDENCE]
+
+
+def test_init_of_a_machine_that_is_a_node_already_goes_over_ssh(site: Site) -> None:
+    """Its bootstrapper has ended: what changed in the site reaches it, and the admin's certificate is renewed."""
+    called = site.run("init", *BY_BOOTSTRAPPER, node_status_info={"phase": "Joined"})
+    assert called == ["node_status_info", *OVER_SSH]
 
 
 @pytest.mark.parametrize(
@@ -152,8 +160,9 @@ def test_init_by_the_bootstrapper_leaves_the_machine_what_is_the_machines(site: 
     ],
 )
 def test_check_mode_of_init_by_the_bootstrapper(site: Site, changed: bool, more: list[str]) -> None:
-    called = site.run("init", *BY_BOOTSTRAPPER, "--check", init={"changed": changed})
-    assert called == ["tpm_authorization", "init", *more]
+    fresh = {"phase": "Fresh"}
+    called = site.run("init", *BY_BOOTSTRAPPER, "--check", init={"changed": changed}, node_status_info=fresh)
+    assert called == ["node_status_info", "tpm_authorization", "init", *more]
 
 
 def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
