@@ -10,7 +10,6 @@ import contextlib
 import os
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.join.client im
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import KeyClient
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,14 +73,13 @@ def planted(bed: ServiceBed) -> Iterator[None]:
     hello = b"\x16\x03\x01" + (400).to_bytes(2, "big") + b"\x01\x00" + (396).to_bytes(2, "big") + PLANTED * 4
     with socket.create_connection(("127.0.0.1", bed.port)) as connection:
         connection.sendall(hello)
-        time.sleep(0.5)
         yield
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may read the memory of another user's process")
 def test_the_join_services_memory_holds_no_secret(own: ServiceBed, tmp_path: Path) -> None:
-    """After 100 tickets. The scan first finds what is planted, and finds every secret in the key service."""
+    """After 100 tickets. The scan first finds what is planted, and in the key service what it holds."""
     machines = [Machine(f"mem-{number}", own, tmp_path / str(number)) for number in range(4)]
     disks = set()
     for machine in machines:
@@ -89,8 +88,9 @@ def test_the_join_services_memory_holds_no_secret(own: ServiceBed, tmp_path: Pat
         disks.add(machines[number % len(machines)].ask().public.disk_id)
     secrets = canaries(own.bundle, sorted(disks))
     with planted(own):
-        assert found_in(own.memory("join"), {"planted": PLANTED}) == {"planted"}
-    assert {"master secret", "join CA key", "measurement secret"} <= found_in(own.memory("key"), secrets)
+        wait_for(lambda: found_in(own.memory("join"), {"planted": PLANTED}) == {"planted"})
+    # what it holds all the time; what it derives for a ticket may be overwritten by now
+    assert {"master secret", "join CA key"} <= found_in(own.memory("key"), secrets)
     assert found_in(own.memory("join"), secrets) == set()
 
 
