@@ -60,7 +60,7 @@ class Road:
         program = Path(sys.executable).parent / "ansible-playbook"
         env = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_FORCE_COLOR": "0"}
         name = playbook if playbook.endswith(".yml") else f"attested.kubernetes.{playbook}"
-        argv = [program, "-vvvv", name, "-e", json.dumps(own), *words]
+        argv = [str(program), "-vvvv", name, "-e", json.dumps(own), *words]
         return subprocess.Popen(
             argv, cwd=where or self.site, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

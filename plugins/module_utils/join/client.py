@@ -11,10 +11,9 @@ What may be tried again, and how soon, says `outlook.py`, by reason; the waiting
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .._deps.crypto import hashes, serialization, x509
 from .._deps.grpc import grpc
@@ -31,6 +30,8 @@ from .outlook import Outlook, is_of_this_machine, most_telling, outlook
 from .ticket import Expected, open_ticket
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from ..atls import JoinCaPins
     from ..atls.client import AttestedConnection
     from ..attestation import EventLogs
@@ -62,7 +63,7 @@ TICKET = Wanted(what="a ticket", refused=Reason.TICKET_REFUSED)
 EVIDENCE = Wanted(what="the evidence to be taken", refused=Reason.EVIDENCE_REFUSED)
 
 Answer = TypeVar("Answer")
-Tried = Callable[[str, AttestedError | None], None]
+Tried: TypeAlias = "Callable[[str, AttestedError | None], None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> Result:
     return Result(
         changed=wanted,
         values=_values(after),
-        diff=Diff(before=_values(before), after=_values(planned if check_mode else after)),
+        diff=Diff(before=_values(before), after=_values(planned)),
     )
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.init import InitOrder, Success
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 STAGE, TASK = "Make the cluster", "Control plane"
@@ -282,8 +283,9 @@ async def test_what_is_not_the_admins_own_is_not_written(
 
 async def test_a_machine_that_made_another_cluster_is_not_believed(bed: InitBed, site: InitSite) -> None:
     class Elsewhere(Founding):
-        def found(self, order: InitOrder, *known: Any, **more: Any) -> Success:
-            return replace(super().found(order, *known, **more), cluster_id=b"x" * 32)
+        def found(self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Any, teller: Any) -> Success:
+            made = super().found(order, bundle, digest=digest, judged=judged, teller=teller)
+            return replace(made, cluster_id=b"x" * 32)
 
     bed.desk._founder = Elsewhere(kubeconfig=bed.founding.kubeconfig)
     async with running(bed) as machine:
