@@ -21,6 +21,7 @@ from ..atls.client import connect, parse_endpoint
 from ..atls.pause import told_pause
 from ..attestation import BindingContext, Challenge, ChallengeRequest, Purpose, answer
 from ..errors import AttestedError, TransportError
+from ..policy import Role
 from ..proto import message_class, method_path, parse
 from ..reasons import Reason
 from ..system import SystemRandom
@@ -71,7 +72,8 @@ class JoinConfig:
     """What a node knows before it asks.
 
     ``endpoints``: host:port of join services or of balancers before them, in any order; ``own_addresses``: names and
-    addresses that are this machine; ``disk_id``: the assigned one, empty before the first ticket.
+    addresses that are this machine; ``disk_id``: the assigned one, empty before the first ticket; ``role``: as what
+    the machine asks, which only the identity that the site registered decides.
     """
 
     endpoints: tuple[str, ...]
@@ -80,6 +82,7 @@ class JoinConfig:
     node_name: str
     disk_id: str = ""
     own_addresses: frozenset[str] = frozenset()
+    role: Role = Role.WORKER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +251,7 @@ async def _converse(connection: AttestedConnection, config: JoinConfig, machine:
             disk_id=config.disk_id,
             binding=given.binding,
             kubelet_key=key,
+            role=config.role,
         ),
         pins=config.pins,
         secret=given.secret,
@@ -266,6 +270,7 @@ def _request(config: JoinConfig, logs: EventLogs, key: SecretBytes) -> bytes:
     message = message_class("join.IssueJoinTicketRequest")(
         disk_uuid=config.disk_id,
         certificate_request=kubelet_request(key, config.node_name),
+        is_control_plane=config.role is Role.CONTROL_PLANE,
         event_logs=logs.to_bytes(),
     )
     return bytes(message.SerializeToString())

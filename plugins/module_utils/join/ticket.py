@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from .._deps.crypto import ed25519, serialization, x509
 from ..errors import Refusal
-from ..keys import DiskId, SecretBytes, cluster_id
+from ..keys import DiskId, KeyBundle, SecretBytes, cluster_id
 from ..keys.ticket import TicketPublic, TicketSecrets, parse_ticket, verify_ticket
+from ..policy import Role
 from ..proto import parse
 from ..reasons import Reason
 from ..sealing import OneTimeKey, open_sealed
@@ -26,7 +27,11 @@ RESPONSE = "join.IssueJoinTicketResponse"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketMaterial:
-    """Everything that a ticket brought, and the kubelet's key (PEM) that it is for."""
+    """Everything that a ticket brought, and the kubelet's key (PEM) that it is for.
+
+    Opened by `open_ticket`, ``secrets`` are those of the role in ``public``: of a control plane
+    ``control_plane_files``, ``key_service_bundle`` and ``policy`` are all there, of a worker all empty.
+    """
 
     public: TicketPublic
     secrets: TicketSecrets = field(repr=False)
@@ -35,13 +40,14 @@ class TicketMaterial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the node knew before it asked; ``binding`` is B of the very exchange."""
+    """What the node knew before it asked, and as what; ``binding`` is B of the very exchange."""
 
     cluster_id: bytes
     node_name: str
     disk_id: str
     binding: bytes
     kubelet_key: SecretBytes
+    role: Role = Role.WORKER
 
 
 def open_ticket(
@@ -57,10 +63,12 @@ def open_ticket(
 
     1. A pinned join CA signed it for this exchange. TICKET_SIGNATURE
     2. It is a ticket. TICKET_VERSION, TICKET_MALFORMED
-    3. It is for this cluster, this node, this disk, and still good. TICKET_NOT_OURS, TICKET_EXPIRED
+    3. It is for this cluster, node, role and disk, and still good. TICKET_NOT_OURS, TICKET_EXPIRED
     4. Its certificate is over our key. TICKET_NOT_OURS
     5. Its secrets open with this exchange's secret and one-time key. SEAL_UNOPENABLE
     6. They derive the cluster id. TICKET_NOT_OURS
+    7. They are those of the role, and a control plane's bundle is of this cluster. TICKET_MALFORMED,
+       CLUSTER_ID_MISMATCH, KEY_BUNDLE_VERSION_UNKNOWN, MESSAGE_MALFORMED, TICKET_NOT_OURS
 
     ``secret`` is the activation secret s; the caller owes to discard it and the one-time key afterwards.
     """
@@ -72,7 +80,15 @@ def open_ticket(
     plain = open_sealed(box, secret=secret, binding=expected.binding, one_time_key=one_time_key)
     secrets = TicketSecrets.from_bytes(plain)
     _require("cluster id", expected.cluster_id, cluster_id(secrets.measurement_secret, secrets.measurement_salt))
+    _check_role(secrets, public.role, expected)
     return TicketMaterial(public=public, secrets=secrets, kubelet_key=expected.kubelet_key)
+
+
+def _check_role(secrets: TicketSecrets, role: Role, expected: Expected) -> None:
+    secrets.require_role(role)
+    if role is Role.CONTROL_PLANE:
+        bundle = KeyBundle.from_bytes(secrets.key_service_bundle.reveal())
+        _require("cluster id of the key service", expected.cluster_id, bundle.cluster_id)
 
 
 def _check_signature(ticket: bytes, signature: bytes, *, expected: Expected, pins: JoinCaPins) -> None:
@@ -93,6 +109,7 @@ def _check_signature(ticket: bytes, signature: bytes, *, expected: Expected, pin
 def _check_addressee(public: TicketPublic, expected: Expected, now: datetime) -> None:
     _require("cluster id", expected.cluster_id, public.cluster_id)
     _require("node name", expected.node_name, public.node_name)
+    _require("role", expected.role.value, public.role.value)
     if expected.disk_id:
         _require("disk id", expected.disk_id, public.disk_id)
     DiskId(public.disk_id)

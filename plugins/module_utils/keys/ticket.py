@@ -28,6 +28,22 @@ if TYPE_CHECKING:
 
 TICKET_VERSION = 1
 
+CONTROL_PLANE_FILES = (
+    "pki/ca.crt",
+    "pki/ca.key",
+    "pki/etcd/ca.crt",
+    "pki/etcd/ca.key",
+    "pki/front-proxy-ca.crt",
+    "pki/front-proxy-ca.key",
+    "pki/sa.key",
+    "pki/sa.pub",
+)
+"""What all control planes share and kubeadm makes once, relative to /etc/kubernetes; a ticket brings every one."""
+ENCRYPTION_FILE = "attested/encryption.yaml"
+"""How the API server encrypts at rest, relative to /etc/kubernetes; a ticket brings it where the issuer has it."""
+MAX_FILE_BYTES = 64 << 10
+"""Of one file of a control plane."""
+
 _TICKET = "attested.v1.Ticket"
 _SECRETS = "attested.v1.TicketSecrets"
 _USE = "ticket"
@@ -97,12 +113,19 @@ def parse_ticket(data: bytes) -> tuple[TicketPublic, bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketSecrets:
-    """The part of a ticket that travels sealed only."""
+    """The part of a ticket that travels sealed only; the last three are empty in the ticket of a worker.
+
+    ``control_plane_files``: by name relative to /etc/kubernetes, all of `CONTROL_PLANE_FILES` and maybe
+    `ENCRYPTION_FILE`. ``key_service_bundle``: of `KeyBundle.from_bytes`. ``policy``: the signed AttestationPolicy as
+    JSON, which `PolicyClient.adopt` takes once it is parsed.
+    """
 
     disk_key: DiskKey = field(repr=False)
     measurement_secret: MeasurementSecret = field(repr=False)
     measurement_salt: bytes
     control_plane_files: Mapping[str, SecretBytes] = field(default_factory=dict, repr=False)
+    key_service_bundle: SecretBytes = field(default_factory=lambda: SecretBytes(b""), repr=False)
+    policy: SecretBytes = field(default_factory=lambda: SecretBytes(b""), repr=False)
 
     def to_bytes(self) -> bytes:
         """Return the message that is sealed."""
@@ -110,6 +133,8 @@ class TicketSecrets:
             disk_key=self.disk_key.reveal(),
             measurement_secret=self.measurement_secret.reveal(),
             measurement_salt=self.measurement_salt,
+            key_service_bundle=self.key_service_bundle.reveal(),
+            policy=self.policy.reveal(),
         )
         for name, data in sorted(self.control_plane_files.items()):
             message.control_plane_files.add(name=name, data=data.reveal())
@@ -117,14 +142,41 @@ class TicketSecrets:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TicketSecrets:
-        """Return the secrets of an opened box; raises MESSAGE_MALFORMED."""
+        """Return the secrets of an opened box; raises MESSAGE_MALFORMED, and TICKET_MALFORMED for a file twice."""
         message = parse(_SECRETS, data)
+        files = {entry.name: SecretBytes(entry.data) for entry in message.control_plane_files}
+        if len(files) != len(message.control_plane_files):
+            raise _malformed("each file of a control plane once", "one twice")
         return cls(
             disk_key=DiskKey(message.disk_key),
             measurement_secret=MeasurementSecret(message.measurement_secret),
             measurement_salt=message.measurement_salt,
-            control_plane_files={entry.name: SecretBytes(entry.data) for entry in message.control_plane_files},
+            control_plane_files=files,
+            key_service_bundle=SecretBytes(message.key_service_bundle),
+            policy=SecretBytes(message.policy),
         )
+
+    def require_role(self, role: Role) -> None:
+        """Raise TICKET_MALFORMED unless these are the secrets of ``role``: a control plane's all, a worker's none.
+
+        1. A worker gets nothing of a control plane.
+        2. A control plane gets each of `CONTROL_PLANE_FILES`, and no file that has no name here.
+        3. Each holds something, and no more than `MAX_FILE_BYTES`.
+        4. It gets the key service's bundle and the policy.
+        """
+        files = self.control_plane_files
+        if role is not Role.CONTROL_PLANE:  # 1
+            if files or self.key_service_bundle or self.policy:
+                raise _malformed(f"nothing of a control plane in the ticket of a {role.value}", "some")
+            return
+        missing = sorted(set(CONTROL_PLANE_FILES) - set(files))  # 2
+        if missing or set(files) - {*CONTROL_PLANE_FILES, ENCRYPTION_FILE}:
+            raise _malformed("the files of a control plane", f"{len(files)}, without {', '.join(missing) or 'none'}")
+        for name, data in files.items():  # 3
+            if not 0 < len(data) <= MAX_FILE_BYTES:
+                raise _malformed(f"{name} of 1 to {MAX_FILE_BYTES} bytes", f"{len(data)}")
+        if not self.key_service_bundle or not self.policy:  # 4
+            raise _malformed("the key service's bundle and the policy", "one that is empty")
 
 
 def sign_ticket(key: ed25519.Ed25519PrivateKey, *, cluster_id: bytes, binding: bytes, ticket: bytes) -> bytes:
@@ -143,6 +195,10 @@ def verify_ticket(
             "expected the join CA's signature over this ticket and this exchange, got another one",
             reason=Reason.TICKET_SIGNATURE,
         ) from error
+
+
+def _malformed(expected: str, got: str) -> Refusal:
+    return Refusal(f"expected {expected}, got {got}", reason=Reason.TICKET_MALFORMED)
 
 
 def _signed(cluster_id: bytes, binding: bytes, ticket: bytes) -> bytes:

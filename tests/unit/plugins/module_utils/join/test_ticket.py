@@ -232,6 +232,11 @@ def flipped(answer: bytes) -> bytes:
             lambda node: {"expected": {"node_name": "w-2"}}, "TICKET_NOT_OURS", id="a ticket for another node"
         ),
         pytest.param(
+            lambda node: {"expected": {"role": Role.CONTROL_PLANE}},
+            "TICKET_NOT_OURS",
+            id="a worker's ticket for a control plane",
+        ),
+        pytest.param(
             lambda node: {"expected": {"disk_id": "11111111-1111-4111-8111-111111111111"}},
             "TICKET_NOT_OURS",
             id="another disk than the one that we have",

@@ -11,6 +11,9 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey, MeasurementSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import (
+    CONTROL_PLANE_FILES,
+    ENCRYPTION_FILE,
+    MAX_FILE_BYTES,
     TicketPublic,
     TicketSecrets,
     parse_ticket,
@@ -43,16 +46,90 @@ def test_a_ticket_survives_the_wire() -> None:
     assert parse_ticket(later.to_bytes(b""))[0] == later
 
 
-def test_secrets_survive_the_wire() -> None:
-    secrets = TicketSecrets(
-        disk_key=DiskKey(b"d" * 32),
-        measurement_secret=MeasurementSecret(b"m" * 32),
-        measurement_salt=b"s" * 32,
-        control_plane_files={"ca.key": SecretBytes(b"PEM")},
-    )
+FILES = {name: SecretBytes(b"PEM of " + name.encode()) for name in CONTROL_PLANE_FILES}
+WORKER = TicketSecrets(
+    disk_key=DiskKey(b"d" * 32), measurement_secret=MeasurementSecret(b"m" * 32), measurement_salt=b"s" * 32
+)
+CONTROL_PLANE = dataclasses.replace(
+    WORKER, control_plane_files=FILES, key_service_bundle=SecretBytes(b"bundle"), policy=SecretBytes(b"{}")
+)
+
+
+@pytest.mark.parametrize("secrets", [WORKER, CONTROL_PLANE])
+def test_secrets_survive_the_wire(secrets: TicketSecrets) -> None:
     assert TicketSecrets.from_bytes(secrets.to_bytes()) == secrets
-    assert "dddd" not in repr(secrets)
-    assert "PEM" not in repr(secrets)
+
+
+def test_no_secret_shows_in_a_repr() -> None:
+    shown = repr(CONTROL_PLANE)
+    for secret in ("dddd", "PEM", "bundle=", "policy="):
+        assert secret not in shown
+
+
+def test_secrets_are_those_of_their_role() -> None:
+    WORKER.require_role(Role.WORKER)
+    CONTROL_PLANE.require_role(Role.CONTROL_PLANE)
+    encrypting = {**FILES, ENCRYPTION_FILE: SecretBytes(b"kind: EncryptionConfiguration")}
+    dataclasses.replace(CONTROL_PLANE, control_plane_files=encrypting).require_role(Role.CONTROL_PLANE)
+
+
+def with_file(name: str, size: int) -> TicketSecrets:
+    return dataclasses.replace(CONTROL_PLANE, control_plane_files={**FILES, name: SecretBytes(b"x" * size)})
+
+
+@pytest.mark.parametrize(
+    ("secrets", "role"),
+    [
+        pytest.param(CONTROL_PLANE, Role.WORKER, id="a worker gets all of it"),
+        pytest.param(dataclasses.replace(WORKER, control_plane_files=FILES), Role.WORKER, id="a worker gets files"),
+        pytest.param(
+            dataclasses.replace(WORKER, key_service_bundle=SecretBytes(b"b")), Role.WORKER, id="a worker gets the keys"
+        ),
+        pytest.param(
+            dataclasses.replace(WORKER, policy=SecretBytes(b"{}")), Role.WORKER, id="a worker gets the policy"
+        ),
+        pytest.param(WORKER, Role.CONTROL_PLANE, id="a control plane gets nothing"),
+        pytest.param(
+            dataclasses.replace(CONTROL_PLANE, key_service_bundle=SecretBytes(b"")),
+            Role.CONTROL_PLANE,
+            id="a control plane gets no keys",
+        ),
+        pytest.param(
+            dataclasses.replace(CONTROL_PLANE, policy=SecretBytes(b"")),
+            Role.CONTROL_PLANE,
+            id="a control plane gets no policy",
+        ),
+        *(
+            pytest.param(
+                dataclasses.replace(
+                    CONTROL_PLANE, control_plane_files={one: data for one, data in FILES.items() if one != name}
+                ),
+                Role.CONTROL_PLANE,
+                id=f"without {name}",
+            )
+            for name in CONTROL_PLANE_FILES
+        ),
+        pytest.param(with_file("../passwd", 1), Role.CONTROL_PLANE, id="a file that is not one of them"),
+        pytest.param(with_file("pki/ca.key", 0), Role.CONTROL_PLANE, id="an empty file"),
+        pytest.param(with_file("pki/ca.key", MAX_FILE_BYTES + 1), Role.CONTROL_PLANE, id="a file that is too large"),
+    ],
+)
+def test_secrets_of_another_role_are_refused(secrets: TicketSecrets, role: Role) -> None:
+    with pytest.raises(AttestedError) as caught:
+        secrets.require_role(role)
+    assert caught.value.code == "TICKET_MALFORMED"
+
+
+def test_a_file_of_the_largest_size_is_taken() -> None:
+    with_file("pki/ca.key", MAX_FILE_BYTES).require_role(Role.CONTROL_PLANE)
+
+
+def test_a_file_that_comes_twice_is_refused() -> None:
+    message = message_class("attested.v1.TicketSecrets").FromString(CONTROL_PLANE.to_bytes())
+    message.control_plane_files.add(name="pki/ca.key", data=b"another")
+    with pytest.raises(AttestedError) as caught:
+        TicketSecrets.from_bytes(message.SerializeToString())
+    assert caught.value.code == "TICKET_MALFORMED"
 
 
 @pytest.mark.parametrize(
