@@ -7,12 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_files
-short_description: Write the small files of one phase in one go
+short_description: Write the small files of one phase in one go, and run the units that read them
 version_added: 0.1.0
 description:
   - Makes several files of this machine what they have to be, with their directories, in one task instead of one task
     a file.
   - Each file is replaced by one rename with its mode from the first byte on; check mode and diff show all of them.
+  - Units of systemd that are named are enabled and started afterwards, and restarted where one of the files was
+    written or systemd has not read their unit files anew.
   - Not for secrets, since the options of a module can be seen.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -37,6 +39,13 @@ options:
         description: Permission bits in octal.
         type: str
         default: "0644"
+  units:
+    description:
+      - Units that start at boot and run now, with these files.
+      - Fails with V(COMMAND_FAILED) if one does not start.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - attested.kubernetes.attributes
 attributes:
@@ -63,6 +72,13 @@ EXAMPLES = r"""
       - {path: /etc/b.conf, content: "{{ lookup('ansible.builtin.template', 'b.conf.j2') }}", mode: "0600"}
   register: result
 
+- name: A service, its configuration, and nothing to do at the second run
+  attested.kubernetes.node_files:
+    files:
+      - {path: /etc/a.conf, content: "{{ lookup('ansible.builtin.template', 'a.conf.j2') }}"}
+      - {path: /etc/systemd/system/a.service, content: "{{ lookup('ansible.builtin.template', 'a.service.j2') }}"}
+    units: [a.service]
+
 - name: Act only on what changed
   ansible.builtin.command:
     argv: [systemctl, reload, a.service]
@@ -76,6 +92,12 @@ written:
   type: list
   elements: str
   sample: [/etc/sysctl.d/90-routing.conf]
+units:
+  description: The units that were enabled, started or restarted, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [a.service]
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
@@ -92,7 +114,8 @@ SPEC = ArgumentSpec(
                 "content": {"type": "str", "required": True},
                 "mode": {"type": "str", "default": "0644"},
             },
-        }
+        },
+        "units": {"type": "list", "elements": "str", "default": []},
     }
 )
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `node_files`: the small files of one phase in one go, each whole or not at all."""
+"""Module `node_files`: the small files of one phase in one go, each whole or not at all, and the units of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
-from ..system import write_atomic
+from ..system import SystemRunner, write_atomic
+from .units import Units, plan_units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from ..system import Runner
+    from .units import UnitPlan
 
 _SHOWN_LIMIT = 64 << 10
 _PERMISSIONS = 0o777
@@ -44,22 +48,38 @@ def plan_files(wanted: Sequence[WantedFile], found: Mapping[str, FoundFile]) -> 
     return tuple(file for file in wanted if found.get(file.path) != FoundFile(content=file.content, mode=file.mode))
 
 
-def write_files(params: Mapping[str, Any], check_mode: bool, *, root: Path = Path("/")) -> Result:
-    """Make the files of ``params['files']`` what they say, with their directories; owner is who runs this."""
+def write_files(
+    params: Mapping[str, Any], check_mode: bool, *, root: Path = Path("/"), runner: Runner | None = None
+) -> Result:
+    """Make the files of ``params['files']`` what they say, with their directories; owner is who runs this.
+
+    ``params['units']`` are enabled and run afterwards, all of them anew where a file was written.
+    """
     wanted = [_wanted(row) for row in params["files"]]
     found = {file.path: state for file in wanted if (state := _found(root / file.path.lstrip("/"))) is not None}
     stale = plan_files(wanted, found)
     if not check_mode:
         for file in stale:
             _write(root / file.path.lstrip("/"), file)
+    plan = _tend_units(
+        params.get("units") or (), Units(runner or SystemRunner()), written=bool(stale), check_mode=check_mode
+    )
     return Result(
-        changed=bool(stale),
-        values={"written": [file.path for file in stale]},
+        changed=bool(stale or plan.names),
+        values={"written": [file.path for file in stale], "units": list(plan.names)},
         diff=Diff(
             before="".join(_shown(path, found[path]) for path in (file.path for file in stale) if path in found),
             after="".join(_shown(file.path, FoundFile(content=file.content, mode=file.mode)) for file in stale),
         ),
     )
+
+
+def _tend_units(names: Sequence[str], units: Units, *, written: bool, check_mode: bool) -> UnitPlan:
+    """Make the units run; return what was (in check mode: would be) done."""
+    plan = plan_units(names, units.read(names) if names else {}, written=written)
+    if not check_mode:
+        units.apply(plan)
+    return plan
 
 
 def _write(target: Path, file: WantedFile) -> None:

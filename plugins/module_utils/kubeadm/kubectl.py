@@ -53,9 +53,12 @@ class Kubectl:
     ) -> ObjectsOutcome:
         """Make the cluster's objects those of ``manifests`` (YAML), in this order; raises KUBECTL_FAILED.
 
-        Each is compared first, so that nothing is written that is there already. An object whose kind is not known
-        yet counts as different in check mode.
+        They are compared first, all at once and then each, so that nothing is written that is there already. An object
+        whose kind is not known yet counts as different in check mode.
         """
+        together = "\n---\n".join(manifests)
+        if len(manifests) > 1 and not self._difference(together, field_manager, check_mode=True):
+            return ObjectsOutcome(changed=False, difference="")
         differences = []
         for manifest in manifests:
             difference = self._difference(manifest, field_manager, check_mode=check_mode)

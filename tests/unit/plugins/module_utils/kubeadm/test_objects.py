@@ -50,6 +50,32 @@ def test_equal_objects_are_not_written():
     assert (found.changed, api.verbs()) == (False, ["diff"])
 
 
+def test_equal_manifests_are_compared_all_at_once():
+    api = Api(diff=(0, b"", b""))
+    found = kubectl(api).apply(["kind: A", "kind: B\n"])
+    assert (found.changed, api.calls) == (False, [("diff", b"kind: A\n---\nkind: B\n")])
+
+
+def test_of_several_manifests_each_that_differs_is_written_in_order():
+    api = Api(diff=(1, b"+ spec\n", b""), apply=(0, b"a/b\n", b""))
+    assert kubectl(api).apply(["kind: A", "kind: B"]).changed
+    assert api.calls[1:] == [("diff", b"kind: A"), ("apply", b"kind: A"), ("diff", b"kind: B"), ("apply", b"kind: B")]
+
+
+def test_a_kind_that_another_manifest_brings_is_no_obstacle():
+    api = Api(diff=(1, b"", b'error: no matches for kind "B"'), apply=(0, b"a/b\n", b""))
+    first = api.run
+
+    def run(argv, **options):
+        result = first(argv, **options)
+        api.answers["diff"] = (1, b"+", b"")  # known from now on
+        return result
+
+    api.run = run
+    assert kubectl(api).apply(["kind: CustomResourceDefinition", "kind: B"]).changed
+    assert api.verbs() == ["diff", "diff", "apply", "diff", "apply"]
+
+
 def test_different_objects_are_written_and_shown():
     api = Api(diff=(1, b"+ spec: 1\n", b""), apply=(0, b"a/b\n", b""))
     found = kubectl(api).apply(["kind: A"])
