@@ -490,6 +490,18 @@ class Reason(Enum):
         "attested_serial in the machine's host_vars for a list.",
         "ansible-playbook attested.kubernetes.enroll",
     )
+    ENCRYPTION_KEY_LOST = _row(
+        Coarse.LOCAL,
+        "The file with the key of the Secrets in etcd is gone, and etcd has Secrets.",
+        "Put back /etc/kubernetes/attested/encryption.yaml from a backup or another control plane. Without it "
+        "the Secrets are lost: reset the machine and make the cluster anew.",
+    )
+    ENCRYPTION_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The configuration of encryption at rest is not one that encrypts Secrets.",
+        "Put back /etc/kubernetes/attested/encryption.yaml from a backup or another control plane; nothing was "
+        "overwritten.",
+    )
     ENDPOINT_INVALID = _row(
         Coarse.LOCAL,
         "An endpoint is not of the form host:port.",

@@ -16,7 +16,11 @@ description:
   - Needs the machine locked to its cluster (V(NODELOCK_NOT_HELD)) and installed by C(attested.kubernetes.prepare).
   - A phase that fails ends with V(KUBEADM_PHASE_FAILED) and the last lines of kubeadm, one that hangs with
     V(KUBEADM_TIMEOUT).
-  - Of a cluster that is complete nothing is changed; other options than those it was made with give a warning.
+  - Secrets are encrypted in etcd with a key that is made once, in C(/etc/kubernetes/attested/encryption.yaml), and
+    never overwritten. A file there that would not encrypt is refused with V(ENCRYPTION_MALFORMED); one that is gone
+    while etcd has data fails with V(ENCRYPTION_KEY_LOST).
+  - Of a cluster that is complete nothing is changed; other options than those it was made with give a warning, and so
+    does one whose Secrets lie in clear because it was made before they were encrypted.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:

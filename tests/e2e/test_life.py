@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,6 +63,24 @@ def test_nothing_is_pending_and_no_token_exists(road: Road) -> None:
     bindings = json.loads(road.kubectl("get", "clusterrolebindings", "--output=json"))["items"]
     names = {one["metadata"]["name"] for one in bindings}
     assert not [name for name in names if "autoapprove" in name or "kubelet-bootstrap" in name]
+
+
+def test_secrets_are_closed_in_etcd(road: Road) -> None:
+    """Looked for in etcd's own files; a ConfigMap's value is found there, so the search can find."""
+    closed, open_ = (f"canary-{secrets.token_hex(16)}" for _each in range(2))
+    for kind, name, value in (("secret", "generic", closed), ("configmap", "", open_)):
+        words = [word for word in ("create", kind, name, "at-rest", f"--from-literal=value={value}") if word]
+        road.kubectl(*words)
+    counted = {value: count_in_etcd(road, value) for value in (closed, open_, "k8s:enc:secretbox:v1:key-1:")}
+    for kind in ("secret", "configmap"):
+        road.kubectl("delete", kind, "at-rest")
+    assert counted[closed] == 0
+    assert counted[open_] > 0
+    assert counted["k8s:enc:secretbox:v1:key-1:"] > 0
+    assert road.inside("cp-1", "stat", "--format=%a %U", "/etc/kubernetes/attested/encryption.yaml").split() == [
+        "600",
+        "root",
+    ]
 
 
 @pytest.mark.parametrize("playbook", ["init", "node"])
@@ -133,6 +152,12 @@ def test_the_network_that_a_site_chose_is_applied_once(road: Road, tmp_path: Pat
 def cluster_id(road: Road) -> str:
     """Return what the site and its cluster are known by."""
     return str(yaml.safe_load((road.site / "cluster.yml").read_text())["cluster_id"])
+
+
+def count_in_etcd(road: Road, text: str) -> int:
+    """Return in how many of etcd's files the text is."""
+    found = road.inside("cp-1", "grep", "-rlaF", "--", text, "/var/lib/etcd/member", check=False)
+    return len(found.splitlines())
 
 
 def run_and_kill(road: Road, sign: str) -> None:

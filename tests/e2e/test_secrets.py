@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 import subprocess
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 NODES = ("cp-1", "w-1", "w-2")
 PKI = "/etc/kubernetes/pki"
+ENCRYPTION = "/etc/kubernetes/attested/encryption.yaml"
 
 # Where a secret may be, and why. A pattern of fnmatch for each needle; anywhere else is a leak.
 PROPER = {
@@ -37,6 +39,7 @@ PROPER = {
     "etcd CA key": {f"{PKI}/etcd/ca.key": "kubeadm's PKI on a control plane"},
     "front proxy CA key": {f"{PKI}/front-proxy-ca.key": "kubeadm's PKI on a control plane"},
     "service account key": {f"{PKI}/sa.key": "kubeadm's PKI on a control plane"},
+    "key of Secrets at rest": {ENCRYPTION: "the API server's configuration on a control plane"},
     **{
         f"kubelet key of {node}": {"/var/lib/kubelet/pki/*": "the kubelet's own credential, on its own node"}
         for node in NODES
@@ -70,6 +73,7 @@ def needles(road: Road) -> dict[str, list[bytes]]:
         ("service account key", "sa.key"),
     ):
         found[name] = spellings_of_pem(road.inside("cp-1", "cat", f"{PKI}/{path}").encode())
+    found["key of Secrets at rest"] = spellings(key_at_rest(road))
     for node in NODES:
         pem = road.inside(node, "cat", "/var/lib/kubelet/pki/kubelet-client-current.pem").encode()
         found[f"kubelet key of {node}"] = spellings_of_pem(pem)
@@ -141,6 +145,13 @@ def test_no_secret_lies_on_the_machine_of_the_admin(road: Road, needles: dict[st
         if has(path.read_bytes(), many)
     ]
     assert leaks == []
+
+
+def key_at_rest(road: Road) -> bytes:
+    """Return the one key in the file of the API server."""
+    (entry,) = json.loads(road.inside("cp-1", "cat", ENCRYPTION))["resources"]
+    (key,) = entry["providers"][0]["secretbox"]["keys"]
+    return base64.b64decode(key["secret"])
 
 
 def has(data: bytes, many: list[bytes]) -> bool:

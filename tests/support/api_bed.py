@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 KUBERNETES_VERSION = "1.35.4"
 _CONFIGURED_SECONDS = 120
@@ -175,6 +175,11 @@ class ApiBed:
             shutil.rmtree(self.directory / "etcd")
             shutil.copytree(copy, self.directory / "etcd")
 
+    def restart(self, arguments: Mapping[str, str]) -> None:
+        """Start both anew, the API server with ``arguments`` besides those that it had."""
+        with self._stopped():
+            self.commands["kube-apiserver"] += [f"--{name}={value}" for name, value in arguments.items()]
+
     @contextlib.contextmanager
     def _stopped(self) -> Iterator[None]:
         self.stop()
@@ -196,12 +201,12 @@ class ApiBed:
 
 
 @contextlib.contextmanager
-def api_bed(directory: Path) -> Iterator[ApiBed]:
-    """Run a bed below ``directory`` until the block ends."""
+def api_bed(directory: Path, *, arguments: Mapping[str, str] | None = None) -> Iterator[ApiBed]:
+    """Run a bed below ``directory`` until the block ends; ``arguments`` of the API server replace the bed's own."""
     bed = ApiBed(directory, _free_port(), Authority.make(directory))
     _credentials(bed.ca)
     try:
-        _start_etcd(bed)
+        _start(bed, arguments or {})
         _wait_ready(bed)
         yield bed
     finally:
@@ -217,13 +222,12 @@ def _credentials(ca: Authority) -> None:
     (ca.directory / "sa.pub").write_bytes(public)
 
 
-def _start_etcd(bed: ApiBed) -> None:
+def _start(bed: ApiBed, arguments: Mapping[str, str]) -> None:
     client, peer = f"http://127.0.0.1:{_free_port()}", f"http://127.0.0.1:{_free_port()}"
-    d = bed.directory
     _spawn(
         bed,
         "etcd",
-        f"--data-dir={d / 'etcd'}",
+        f"--data-dir={bed.directory / 'etcd'}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",
@@ -232,29 +236,34 @@ def _start_etcd(bed: ApiBed) -> None:
         "--unsafe-no-fsync",
         "--log-level=warn",
     )
-    _spawn(
-        bed,
-        "kube-apiserver",
-        f"--etcd-servers={client}",
-        f"--cert-dir={d}",
-        f"--tls-cert-file={d / 'apiserver.crt'}",
-        f"--tls-private-key-file={d / 'apiserver.key'}",
-        f"--secure-port={bed.port}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=192.0.2.1",  # must not be loopback; nothing is published (reconciler none)
-        "--endpoint-reconciler-type=none",
-        f"--client-ca-file={d / 'ca.crt'}",
-        "--service-account-issuer=https://test",
-        f"--service-account-key-file={d / 'sa.pub'}",
-        f"--service-account-signing-key-file={d / 'sa.key'}",
-        "--service-cluster-ip-range=10.96.0.0/24",
-        "--authorization-mode=Node,RBAC",
-        "--enable-admission-plugins=NodeRestriction",
-        "--disable-admission-plugins=ServiceAccount",
-        "--anonymous-auth=false",
-        "--enable-bootstrap-token-auth=false",
-        "--allow-privileged=true",
-    )
+    # the API server takes this one or a file that says the same
+    anonymous = {} if "authentication-config" in arguments else {"anonymous-auth": "false"}
+    wanted = {**_api_arguments(bed, client), **anonymous, **arguments}
+    _spawn(bed, "kube-apiserver", *(f"--{name}={value}" for name, value in wanted.items()))
+
+
+def _api_arguments(bed: ApiBed, client: str) -> dict[str, str]:
+    d = bed.directory
+    return {
+        "etcd-servers": client,
+        "cert-dir": str(d),
+        "tls-cert-file": str(d / "apiserver.crt"),
+        "tls-private-key-file": str(d / "apiserver.key"),
+        "secure-port": str(bed.port),
+        "bind-address": "127.0.0.1",
+        "advertise-address": "192.0.2.1",  # must not be loopback; nothing is published (reconciler none)
+        "endpoint-reconciler-type": "none",
+        "client-ca-file": str(d / "ca.crt"),
+        "service-account-issuer": "https://test",
+        "service-account-key-file": str(d / "sa.pub"),
+        "service-account-signing-key-file": str(d / "sa.key"),
+        "service-cluster-ip-range": "10.96.0.0/24",
+        "authorization-mode": "Node,RBAC",
+        "enable-admission-plugins": "NodeRestriction",
+        "disable-admission-plugins": "ServiceAccount",
+        "enable-bootstrap-token-auth": "false",
+        "allow-privileged": "true",
+    }
 
 
 def _spawn(bed: ApiBed, name: str, *arguments: str) -> None:

@@ -10,6 +10,7 @@ from .api import KubeconfigNodeReader, NodeReader, NodeView
 from .attempts import list_attempts, run_attempts
 from .cluster import ControlPlane, InitOutcome
 from .credential import KubeletCredential, remaining_seconds
+from .encryption import encryption_file
 from .form import node_spec, run_cluster, run_info, run_objects
 from .gateway import KubeletUnit
 from .inventory import ClusterView, join_identities, read_cluster
@@ -47,6 +48,7 @@ __all__ = [
     "Step",
     "Wish",
     "Worker",
+    "encryption_file",
     "is_node_name",
     "join_identities",
     "list_attempts",

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import write_atomic
+from ..system import SystemRandom, write_atomic
 from .api import Health, LocalHealth
+from .encryption import make_encryption, observe_encryption, plan_encryption
 from .operation import Machine, Operation, Step
 from .phases import INIT_PHASES
 from .render import api_server_files, ignored_checks, render_init
 
 if TYPE_CHECKING:
+    from ..system import Random
     from .plan import Plan
     from .spec import ClusterSpec, NodeSpec
 
@@ -36,9 +38,18 @@ class InitOutcome:
 class ControlPlane:
     """One machine that is (or becomes) the first control plane."""
 
-    def __init__(self, cluster: ClusterSpec, node: NodeSpec, machine: Machine, *, health: Health | None = None) -> None:
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        node: NodeSpec,
+        machine: Machine,
+        *,
+        health: Health | None = None,
+        random: Random | None = None,
+    ) -> None:
         """Render the configuration; raises KUBEADM_OPTION_INVALID."""
         self._machine = machine
+        self._random = random or SystemRandom()
         self._health = health or LocalHealth(ca=machine.paths.ca, address=node.node_ip)
         self._operation = Operation(
             machine,
@@ -50,12 +61,19 @@ class ControlPlane:
         )
 
     def plan(self) -> Plan:
-        """Return what is to do."""
+        """Return what is to do; raises also ENCRYPTION_MALFORMED and ENCRYPTION_KEY_LOST."""
+        plan_encryption(observe_encryption(self._machine.paths))
         return self._operation.plan()
+
+    @property
+    def is_in_clear(self) -> bool:
+        """Say whether the running API server was never told to encrypt Secrets: its cluster was made before that."""
+        return observe_encryption(self._machine.paths).is_in_clear
 
     def apply(self, todo: Plan, *, until: str | None = None) -> InitOutcome:
         """Perform ``todo`` up to phase ``until``; at the end the API server is waited for."""
         if todo.phases:
+            self._operation.require_lock()
             self._write_api_server_files()
         steps = self._operation.apply(todo, until=until)
         left = self._operation.plan()
@@ -80,3 +98,4 @@ class ControlPlane:
             path = Path(name)
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_atomic(path, content, mode=0o644)
+        make_encryption(self._machine.paths, random=self._random)

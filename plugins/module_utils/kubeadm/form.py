@@ -28,6 +28,10 @@ _DRIFT = (
     "The cluster was made with other options than these; init changes nothing of a cluster that is complete "
     "(kubeadm does so by an upgrade only)."
 )
+_IN_CLEAR = (
+    "Secrets of this cluster are not encrypted in etcd: it was made before init did that, and init changes nothing of "
+    "a running API server."
+)
 
 
 def run_cluster(params: Mapping[str, Any], check_mode: bool) -> Result:
@@ -50,7 +54,7 @@ def run_cluster(params: Mapping[str, Any], check_mode: bool) -> Result:
             **_credentials(params, machine, complete=outcome.complete),
         },
         diff=Diff(before="", after="".join(f"{phase.title}\n" for phase in todo.phases)),
-        warnings=(_DRIFT,) if todo.drifted else (),
+        warnings=_warnings(todo, is_in_clear=control_plane.is_in_clear),
     )
 
 
@@ -92,6 +96,11 @@ def _cluster_spec(params: Mapping[str, Any]) -> ClusterSpec:
 
 def _will_change(todo: Plan, until: str | None) -> bool:
     return bool(todo) and (until is None or bool(todo.up_to(until)) or todo.start_kubelet)
+
+
+def _warnings(todo: Plan, *, is_in_clear: bool) -> tuple[str, ...]:
+    found = ((_DRIFT, todo.drifted), (_IN_CLEAR, is_in_clear and not todo.phases))
+    return tuple(text for text, holds in found if holds)
 
 
 def _credentials(params: Mapping[str, Any], machine: Machine, *, complete: bool) -> dict[str, Any]:

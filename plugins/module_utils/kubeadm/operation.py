@@ -106,7 +106,7 @@ class Operation:
         self._require_known(until)
         if not todo:
             return ()
-        self._require_lock()
+        self.require_lock()
         self.prepare()
         steps = [self._perform(phase) for phase in todo.up_to(until)]
         if todo.start_kubelet:
@@ -155,7 +155,8 @@ class Operation:
                 f"expected one of {', '.join(order)}, got {until!r}", reason=Reason.KUBEADM_OPTION_INVALID
             )
 
-    def _require_lock(self) -> None:
+    def require_lock(self) -> None:
+        """Raise NODELOCK_NOT_HELD unless the machine is locked to its cluster."""
         if not self._machine.paths.lock_marker.exists():
             raise KubeadmError(
                 "expected a machine that is locked to its cluster, it is not", reason=Reason.NODELOCK_NOT_HELD

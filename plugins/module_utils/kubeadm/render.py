@@ -15,6 +15,7 @@ from .spec import API_PORT, ClusterSpec, KubernetesPaths, NodeSpec, require_vali
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 API_VERSION = "kubeadm.k8s.io/v1beta4"
 SKIPPED_INIT_PHASES = ("upload-certs", "bootstrap-token", "show-join-command")
@@ -22,6 +23,10 @@ SKIPPED_INIT_PHASES = ("upload-certs", "bootstrap-token", "show-join-command")
 
 _CGROUP_V1_CHECK = "SystemVerification"
 _AUDIT_LOG = "/var/log/kubernetes/audit"
+
+ENCRYPTION_ARGUMENT = "encryption-provider-config"
+"""The API server's argument that names the file of `encryption.py`."""
+
 _HEALTH_PATHS = ("livez", "readyz", "healthz")
 
 
@@ -83,6 +88,29 @@ def api_server_files(paths: KubernetesPaths) -> dict[str, bytes]:
     }
 
 
+def api_server_arguments(paths: KubernetesPaths) -> dict[str, str]:
+    """Return what the API server is told beyond kubeadm's own, by name."""
+    directory = str(paths.kubernetes / "attested")
+    return {
+        "audit-log-maxage": "30",
+        "audit-log-maxbackup": "10",
+        "audit-log-maxsize": "100",
+        "audit-log-path": f"{_AUDIT_LOG}/audit.log",
+        "audit-policy-file": f"{directory}/audit-policy.yaml",
+        "authentication-config": f"{directory}/authentication.yaml",
+        "enable-bootstrap-token-auth": "false",
+        ENCRYPTION_ARGUMENT: str(encryption_path(paths)),
+        # A key that is added or goes is taken over by running API servers.
+        f"{ENCRYPTION_ARGUMENT}-automatic-reload": "true",
+        "profiling": "false",
+    }
+
+
+def encryption_path(paths: KubernetesPaths) -> Path:
+    """Return where the keys for Secrets at rest lie; unlike `api_server_files` they are secret, and made once."""
+    return paths.kubernetes / "attested/encryption.yaml"
+
+
 def ignored_checks(node: NodeSpec) -> tuple[str, ...]:
     """Return the preflight checks to ignore: the admin's, and the cgroup check where cgroup v1 is allowed."""
     extra = (_CGROUP_V1_CHECK,) if node.allow_cgroup_v1 else ()
@@ -126,18 +154,7 @@ def _api_server(cluster: ClusterSpec, node: NodeSpec, paths: KubernetesPaths) ->
     host, _port = split_endpoint(cluster.api_endpoint)
     return {
         "certSANs": sorted({"127.0.0.1", "localhost", host, node.node_ip, *cluster.extra_sans}),
-        "extraArgs": _arguments(
-            {
-                "audit-log-maxage": "30",
-                "audit-log-maxbackup": "10",
-                "audit-log-maxsize": "100",
-                "audit-log-path": f"{_AUDIT_LOG}/audit.log",
-                "audit-policy-file": f"{directory}/audit-policy.yaml",
-                "authentication-config": f"{directory}/authentication.yaml",
-                "enable-bootstrap-token-auth": "false",
-                "profiling": "false",
-            }
-        ),
+        "extraArgs": _arguments(api_server_arguments(paths)),
         "extraVolumes": [
             _volume("attested", directory, read_only=True, path_type="Directory"),
             _volume("audit", _AUDIT_LOG, read_only=False, path_type="DirectoryOrCreate"),

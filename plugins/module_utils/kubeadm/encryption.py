@@ -1,0 +1,168 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Encryption at rest: with which key the API server closes Secrets before etcd sees them (ADR 0023).
+
+The file is made once, on the first control plane, and is the same on all. Whoever has it reads every Secret of a copy
+of etcd; whoever loses it, none.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from ..errors import KubeadmError
+from ..reasons import Reason
+from ..system import load_documents, read_bytes, write_atomic
+from .render import ENCRYPTION_ARGUMENT, documents, encryption_path
+
+if TYPE_CHECKING:
+    from ..system import Random
+    from .spec import KubernetesPaths
+
+API_VERSION = "apiserver.config.k8s.io/v1"
+KIND = "EncryptionConfiguration"
+RESOURCES = ("secrets",)
+KEY_BYTES = 32
+FIRST_KEY = "key-1"
+
+_LIMIT = 1 << 16
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class Deed(Enum):
+    """What is to be done about the file."""
+
+    KEEP = "keep"
+    MAKE = "make"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionState:
+    """The machine as found: whether the file is there, etcd has data, and the API server is told to encrypt.
+
+    ``told`` is None where there is no API server.
+    """
+
+    file: bool
+    data: bool
+    told: bool | None
+
+    @property
+    def is_in_clear(self) -> bool:
+        """Say whether this is a control plane of a cluster that was made before Secrets were encrypted."""
+        return self.told is False
+
+
+def encryption_file(content: bytes, *, paths: KubernetesPaths) -> bool:
+    """Write the file that a ticket brought, 0600; return whether anything changed; raises ENCRYPTION_MALFORMED.
+
+    For a further control plane, before its API server starts. What lies there is of an earlier time and gives way:
+    the ticket says with which keys the cluster reads and writes now.
+    """
+    require_encryption(content)
+    target = encryption_path(paths)
+    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return write_atomic(target, content)
+
+
+def observe_encryption(paths: KubernetesPaths) -> EncryptionState:
+    """Look at the machine; a file that is there must be usable (ENCRYPTION_MALFORMED)."""
+    place = encryption_path(paths)
+    found = place.exists()
+    if found:
+        require_encryption(read_bytes(place, limit=_LIMIT))
+    manifest = paths.kubernetes / "manifests/kube-apiserver.yaml"
+    told = ENCRYPTION_ARGUMENT.encode() in read_bytes(manifest, limit=_LIMIT) if manifest.exists() else None
+    return EncryptionState(file=found, data=(paths.root / "var/lib/etcd/member").exists(), told=told)
+
+
+def plan_encryption(state: EncryptionState) -> Deed:
+    """Say whether a key is to be made; raises ENCRYPTION_KEY_LOST. Pure.
+
+    Another key in place of one that is lost would start an API server that cannot read a single Secret, and hide why.
+    With data and without an API server nobody can tell what it was told, so no key is made either.
+    """
+    if state.file:
+        return Deed.KEEP
+    if state.data and not state.is_in_clear:
+        raise KubeadmError(
+            "expected the key that the Secrets in etcd are encrypted with, its file is gone",
+            reason=Reason.ENCRYPTION_KEY_LOST,
+        )
+    return Deed.MAKE
+
+
+def make_encryption(paths: KubernetesPaths, *, random: Random) -> bool:
+    """Make key and file where there is none; return whether it was made; raises what looking and planning raise."""
+    if plan_encryption(observe_encryption(paths)) is Deed.KEEP:
+        return False
+    return encryption_file(render_encryption(random.token(KEY_BYTES)), paths=paths)
+
+
+def render_encryption(key: bytes) -> bytes:
+    """Return the configuration that writes with ``key`` (32 bytes); what is not encrypted yet can still be read."""
+    return documents(
+        {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "resources": [
+                {
+                    "resources": list(RESOURCES),
+                    "providers": [
+                        {"secretbox": {"keys": [{"name": FIRST_KEY, "secret": base64.b64encode(key).decode()}]}},
+                        {"identity": {}},
+                    ],
+                }
+            ],
+        }
+    )
+
+
+def require_encryption(content: bytes) -> None:
+    """Raise ENCRYPTION_MALFORMED unless ``content`` encrypts Secrets by secretbox. Messages never quote it.
+
+    Demanded: one document of the kind, secrets among its resources, and for them secretbox first, with named keys of 32
+    bytes. Further resources and providers are the admin's own.
+    """
+    try:
+        (document,) = load_documents(content.decode("utf-8"))
+        _require_kind(document)
+        _require_keys(_writer(document)["secretbox"]["keys"])
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        # from None: the parser's words may hold a line of the file
+        raise KubeadmError(
+            f"expected an {KIND} with secretbox and keys of {KEY_BYTES} bytes for secrets, found something else",
+            reason=Reason.ENCRYPTION_MALFORMED,
+        ) from None
+
+
+def _require_kind(document: Any) -> None:
+    if (document["apiVersion"], document["kind"]) != (API_VERSION, KIND):
+        raise ValueError(KIND)
+
+
+def _writer(document: Any) -> Any:
+    """Return the provider that Secrets are written with: the first one of the first entry that names them."""
+    entries = [entry for entry in document["resources"] if "secrets" in entry["resources"]]
+    return entries[0]["providers"][0]
+
+
+def _require_keys(keys: Any) -> None:
+    if not keys or len({key["name"] for key in keys}) != len(keys):
+        raise ValueError("keys")
+    for key in keys:
+        if not _NAME.fullmatch(key["name"]) or len(_decoded(key["secret"])) != KEY_BYTES:
+            raise ValueError("key")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("base64") from error
