@@ -42,6 +42,7 @@ LAYERS = (
     "keys",
     "components",
     "kubeadm",
+    "preflight",
     "site",
     "join",
     "verification",

@@ -21,7 +21,7 @@ from .manifest import (
     render_manifest,
 )
 from .parse import parse_manifest
-from .prerequisites import inspect_prerequisites
+from .prerequisites import Machine, MachineReader, findings_of, inspect_prerequisites
 from .runtime import RuntimeGateway, install_runtime
 from .store import Bundle, open_bundle, verify_blobs
 from .versions import Release, release_for
@@ -33,6 +33,8 @@ __all__ = [
     "FileEntry",
     "ImageArchive",
     "ImageEntry",
+    "Machine",
+    "MachineReader",
     "Manifest",
     "NodeRole",
     "NodeWorld",
@@ -41,6 +43,7 @@ __all__ = [
     "RuntimeGateway",
     "WheelArchive",
     "WheelEntry",
+    "findings_of",
     "inspect_components",
     "inspect_prerequisites",
     "install_components",

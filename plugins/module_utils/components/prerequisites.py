@@ -50,6 +50,8 @@ class MachineReader:
         )
 
     def _missing_packages(self, packages: Sequence[str]) -> tuple[str, ...]:
+        if not packages:
+            return ()
         # the exit code is 1 as soon as one package is unknown; what is known is listed all the same
         asked = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", *packages]
         listed = self.runner.run(asked, check=False).stdout.decode("utf-8", "replace")

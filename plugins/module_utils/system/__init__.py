@@ -11,7 +11,7 @@ from .documents import load_documents, require_shallow, unique_members
 from .files import read_bytes, remove, write_atomic
 from .random import Random, SystemRandom, shuffled, uniform
 from .rate import TokenBuckets
-from .tmpfs import require_no_swap, require_tmpfs
+from .tmpfs import mount_kind, require_no_swap, require_tmpfs
 from .version import release
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "SystemRunner",
     "TokenBuckets",
     "load_documents",
+    "mount_kind",
     "read_bytes",
     "release",
     "remove",

@@ -19,10 +19,15 @@ def require_tmpfs(path: str | Path, *, mounts: str | Path = "/proc/self/mounts")
     ``mounts`` is a table as in fstab(5); the longest mount point that is a parent of ``path`` decides.
     """
     wanted = Path(path).resolve()
-    kind = _filesystem_of(wanted, Path(mounts).read_text(encoding="utf-8"))
+    kind = mount_kind(wanted, mounts=mounts)
     if kind not in _MEMORY_TYPES:
         raise SystemFault(f"expected {path} on tmpfs, it is on {kind}", reason=Reason.NOT_TMPFS)
     return wanted
+
+
+def mount_kind(path: str | Path, *, mounts: str | Path = "/proc/self/mounts") -> str:
+    """Return the type of the file system that ``path`` lies on, as fstab(5) names it."""
+    return _filesystem_of(Path(path).resolve(), Path(mounts).read_text(encoding="utf-8"))
 
 
 def require_no_swap(*, swaps: str | Path = "/proc/swaps") -> None:

@@ -117,6 +117,7 @@ NV_POLICY_COUNTER: Final = 0x01A77E57
 # Where the manufacturer puts EK certificates (TCG EK Credential Profile 2.5, 2.2.1.4 and 2.2.1.5).
 NV_EK_RSA_2048_L1: Final = 0x01C00002
 NV_EK_ECC_P256_L2: Final = 0x01C0000A
+NV_EK_CERTIFICATES: Final = {NV_EK_RSA_2048_L1: "RSA-2048 (L-1)", NV_EK_ECC_P256_L2: "ECC P-256 (L-2)"}
 NV_EK_OTHER: Final = {
     0x01C00012: "RSA-2048 (H-1)",
     0x01C00014: "ECC P-256 (H-2)",

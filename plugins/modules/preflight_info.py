@@ -1,0 +1,185 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: preflight_info
+short_description: Say whether this machine can be an attested node, before anything is on it
+version_added: 0.1.0
+description:
+  - Looks at the TPM, the logs of this boot, packages, kernel, cgroups, swap, ports, addresses, clock, memory and disk
+    of this machine, and lists all that is missing in one go, each with what to do next.
+  - Needs Python on the machine and no library beyond it. What would need one is told as not looked at.
+  - Changes nothing and does not fail because of what it finds; whoever asks decides. No key of the TPM is made or
+    used.
+  - Where C(/etc/attested/node.yml) exists, our own programs may run. Ports, disk space and another Kubernetes are then
+    not held against the machine.
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+options:
+  node_name:
+    description: Name of the node, in the inventory and in the cluster.
+    type: str
+    required: true
+  role:
+    description: What it is to be.
+    type: str
+    choices: [control_plane, worker]
+    required: true
+  packages:
+    description: Packages of the distribution that have to be installed.
+    type: list
+    elements: str
+    required: true
+  install_packages:
+    description: Whether missing packages are installed later, so that they are worth a note only.
+    type: bool
+    default: false
+  allow_cgroup_v1:
+    description: Whether cgroup v1 is good enough, which Kubernetes itself no longer supports.
+    type: bool
+    default: false
+  ignore_preflight_errors:
+    description: Checks of kubeadm that will be ignored; of them V(NumCPU) and V(Mem) matter here.
+    type: list
+    elements: str
+    default: []
+  node_ip:
+    description: Address that the nodes call this one by.
+    type: str
+    required: true
+  api_endpoint:
+    description: Where nodes reach the API server, host:port; the host has to have an address.
+    type: str
+    required: true
+  ports:
+    description: TCP ports that have to be free.
+    type: list
+    elements: int
+    default: []
+  peers:
+    description: Ports of other machines, host:port, that have to answer. A refused connection is an answer.
+    type: list
+    elements: str
+    default: []
+  firmware_log:
+    description: The firmware's event log.
+    type: path
+    default: /sys/kernel/security/tpm0/binary_bios_measurements
+  userspace_log:
+    description: The log of what systemd measured.
+    type: path
+    default: /run/log/systemd/tpm2-measure.log
+  remote_tmp:
+    description: The directory of Ansible on this machine, which has to be in memory.
+    type: path
+    required: true
+  admin_time:
+    description: Clock of the machine that asks, in seconds since 1970. A difference of half a minute is not noticed.
+    type: float
+    required: true
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+  - attested.kubernetes.tpm
+"""
+
+EXAMPLES = r"""
+- name: See whether this machine can be a worker
+  attested.kubernetes.preflight_info:
+    node_name: "{{ inventory_hostname }}"
+    role: worker
+    packages: [containerd, nftables]
+    node_ip: "{{ ansible_host }}"
+    api_endpoint: api.prod.example:6443
+    remote_tmp: /dev/shm/.ansible-admin
+    admin_time: "{{ now(utc=true).timestamp() }}"
+  register: machine
+
+- name: Stop if it cannot
+  ansible.builtin.assert:
+    that: machine.ready
+    fail_msg: "{{ machine.findings | selectattr('level', 'equalto', 'missing') | map(attribute='text') | join('; ') }}"
+
+- name: Look at the ports of a control plane too, and at a software TPM
+  attested.kubernetes.preflight_info:
+    node_name: cp-1
+    role: control_plane
+    packages: [containerd, nftables]
+    node_ip: 10.0.0.11
+    api_endpoint: api.prod.example:6443
+    ports: [6443, 2379, 2380, 9090, 9091, 10250]
+    peers: ["10.0.0.12:22", "10.0.0.13:22"]
+    tcti: swtpm:path=/srv/tpm/tpm
+    remote_tmp: /dev/shm/.ansible-admin
+    admin_time: "{{ now(utc=true).timestamp() }}"
+"""
+
+RETURN = r"""
+ready:
+  description: Whether no finding has the level V(missing).
+  returned: success
+  type: bool
+  sample: false
+findings:
+  description:
+    - What is C(missing), then what is worth a C(note), then what was C(not looked at). Each has C(level), C(check),
+      C(text) and C(next_step).
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - level: missing
+      check: tpm
+      text: "expected a TPM at /dev/tpmrm0, got: No such file or directory"
+      next_step: "Enable the TPM 2.0 in the firmware; attested_tcti is device:/dev/tpmrm0."
+machine:
+  description: Figures of the machine, for people.
+  returned: success
+  type: dict
+  sample:
+    architecture: x86_64
+    python: "3.11"
+    processors: 8
+    memory_bytes: 16777216000
+    free_bytes: {"/opt": 90000000000, "/var/lib": 90000000000}
+    cgroup_version: 2
+    tpm: IFX SLB9670
+    ek_certificates: ["RSA-2048 (L-1)"]
+    secure_boot: true
+    nodelock: unlocked
+    prepared: false
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module, tpm_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.preflight import run_preflight
+
+SPEC = ArgumentSpec(
+    options={
+        "admin_time": {"type": "float", "required": True},
+        "allow_cgroup_v1": {"type": "bool", "default": False},
+        "api_endpoint": {"type": "str", "required": True},
+        "firmware_log": {"type": "path", "default": "/sys/kernel/security/tpm0/binary_bios_measurements"},
+        "ignore_preflight_errors": {"type": "list", "elements": "str", "default": []},
+        "install_packages": {"type": "bool", "default": False},
+        "node_ip": {"type": "str", "required": True},
+        "node_name": {"type": "str", "required": True},
+        "packages": {"type": "list", "elements": "str", "required": True},
+        "peers": {"type": "list", "elements": "str", "default": []},
+        "ports": {"type": "list", "elements": "int", "default": []},
+        "remote_tmp": {"type": "path", "required": True},
+        "role": {"type": "str", "choices": ["control_plane", "worker"], "required": True},
+        "userspace_log": {"type": "path", "default": "/run/log/systemd/tpm2-measure.log"},
+    }
+).merged(tpm_spec())
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_preflight)
+
+
+if __name__ == "__main__":
+    main()
