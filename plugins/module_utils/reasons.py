@@ -1169,6 +1169,12 @@ class Reason(Enum):
         "Correct the option that the message names.",
         "ansible-doc -t module -l attested.kubernetes",
     )
+    PASSPHRASE_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "The passphrase cannot be used.",
+        "Take printable ASCII characters, 12 to 256 of them, the same on every keyboard; several words are easier to keep than signs.",
+        "attested secret --help",
+    )
     PCR_MISMATCH = _row(
         Coarse.REFUSED,
         "The machine booted something that no profile allows.",
@@ -1393,6 +1399,78 @@ class Reason(Enum):
         "The certificate chain and key of a service do not fit together.",
         "The key service signs a new one; restart the join service if it does not do so by itself.",
         "systemctl restart attested-join-service",
+    )
+    SHARES_COUNT = _row(
+        Coarse.LOCAL,
+        "The master secret cannot be split in that way.",
+        "Make at most 16 shares, of which at least 2 and at most all are needed; 3 of 5 serves most clusters.",
+        "attested secret split --help",
+    )
+    SHARES_EXIST = _row(
+        Coarse.LOCAL,
+        "The folder for the shares holds something else already.",
+        "Name an empty folder; shares of an earlier split stay good, so destroy them once the new ones lie in their places.",
+        "attested secret show FILE",
+    )
+    SHARES_EXPOSED = _row(
+        Coarse.LOCAL,
+        "A secret would lie in clear inside a repository or a site.",
+        "Name a folder outside of every site and working copy, best on tmpfs (/dev/shm) or on the medium that it is meant for.",
+        "attested secret split --help",
+    )
+    SHARES_OTHER_CLUSTER = _row(
+        Coarse.LOCAL,
+        "The shares are those of another cluster than they, or the site, say.",
+        "Look at each with attested secret show, and combine only those that name one cluster and one master secret.",
+        "attested secret show FILE",
+    )
+    SHARES_OTHER_SPLIT = _row(
+        Coarse.LOCAL,
+        "The shares do not come from one split.",
+        "Shares of two splits of the same secret do not mix. Put those together that say the same split, and try again.",
+        "attested secret show FILE",
+    )
+    SHARES_TOO_FEW = _row(
+        Coarse.LOCAL,
+        "There are not enough shares to rebuild the master secret.",
+        "Fetch the missing ones; there is no other way, and fewer tell nothing.",
+        "attested secret show FILE",
+    )
+    SHARE_CHECKSUM = _row(
+        Coarse.LOCAL,
+        "The words of a share do not belong together.",
+        "Compare the named word with the paper first, then its neighbours; often two words were exchanged or one was left out.",
+        "attested secret show FILE",
+    )
+    SHARE_DUPLICATE = _row(
+        Coarse.LOCAL,
+        "One share was given twice.",
+        "Take another share in its place.",
+        "attested secret show FILE",
+    )
+    SHARE_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The text is no share of a master secret of ours.",
+        "Give the whole text of a share, or its 62 words alone, in their order; the facts above the words may be left out.",
+        "attested secret show FILE",
+    )
+    SHARE_PASSPHRASE = _row(
+        Coarse.LOCAL,
+        "The shares belong together, and under this passphrase they hold no master secret.",
+        "Say --passphrase and type the one that was set at the split; each share says whether there is one.",
+        "attested secret combine --help",
+    )
+    SHARE_VERSION = _row(
+        Coarse.LOCAL,
+        "The share is of a version that this program does not know.",
+        "Use the version of attested.kubernetes that made it, or a newer one.",
+        "attested --version",
+    )
+    SHARE_WORD_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "A word of a share is not in the list of words.",
+        "Compare the named word with the paper; the first four letters are enough to tell words of the list apart.",
+        "attested secret show FILE",
     )
     SITE_CLUSTER_FILE = _row(
         Coarse.LOCAL,

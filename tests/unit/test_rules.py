@@ -40,6 +40,7 @@ LAYERS = (
     "nodelock",
     "kube",
     "keys",
+    "offline",
     "components",
     "kubeadm",
     "preflight",

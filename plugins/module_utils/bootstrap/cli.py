@@ -20,6 +20,7 @@ from .audit import add_audit
 from .journal import NodeJournal
 from .node_config import DEFAULT_PATH, load_node_config
 from .rescue import add_rescue
+from .secret import add_secret
 from .status import NodeStatus, read_status
 from .variants import add_variants, own_evidence
 
@@ -168,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     codes.set_defaults(run=_codes)
     add_variants(commands, common)
     add_rescue(commands, common)
+    add_secret(commands, common)
     return parser
 
 

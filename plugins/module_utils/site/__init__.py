@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from .cluster_file import ClusterFile
+from .cluster_file import ClusterFile, read_cluster_file
 from .layout import Site
 from .secrets import SecretsPlan, Vault
 
-__all__ = ["ClusterFile", "SecretsPlan", "Site", "Vault"]
+__all__ = ["ClusterFile", "SecretsPlan", "Site", "Vault", "read_cluster_file"]

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import binascii
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._deps.yaml import yaml
 from ..errors import SiteError
+from ..keys import cluster_id, measurement_secret
 from ..reasons import Reason
+from ..system import read_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..keys import MasterSecret
 
 VERSION = 1
 _ID_BYTES = 32
@@ -36,6 +43,20 @@ class ClusterFile:
     join_ca: bytes
     policy_key: bytes
     policy: PolicyMark = PolicyMark()
+
+    def require_master(self, master: MasterSecret) -> None:
+        """Raise CLUSTER_ID_MISMATCH unless ``master`` is the master secret of this cluster."""
+        derived = cluster_id(measurement_secret(master), self.measurement_salt)
+        if derived != self.cluster_id:
+            raise SiteError(
+                f"expected the master secret of cluster {self.cluster_id.hex()}, got one that derives {derived.hex()}",
+                reason=Reason.CLUSTER_ID_MISMATCH,
+            )
+
+
+def read_cluster_file(path: str | Path) -> ClusterFile:
+    """Return the facts in the file ``path``; raises FILE_UNUSABLE and SITE_CLUSTER_FILE."""
+    return parse(read_bytes(path))
 
 
 def render(cluster: ClusterFile) -> bytes:
