@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from .audit_policy import audit_policy
 from .spec import API_PORT, ClusterSpec, KubernetesPaths, NodeSpec, require_valid, require_valid_node, split_endpoint
 
 if TYPE_CHECKING:
@@ -56,18 +57,6 @@ def render_join(node: NodeSpec, *, paths: KubernetesPaths, control_plane: bool =
     return documents(document)
 
 
-def render_audit_policy() -> bytes:
-    """Return the audit policy: who did what, never request bodies (they would hold Secrets)."""
-    return documents(
-        {
-            "apiVersion": "audit.k8s.io/v1",
-            "kind": "Policy",
-            "omitStages": ["RequestReceived"],
-            "rules": [{"level": "Metadata"}],
-        }
-    )
-
-
 def render_authentication() -> bytes:
     """Return the API server's authentication: anonymous requests reach the health endpoints only."""
     return documents(
@@ -83,7 +72,7 @@ def api_server_files(paths: KubernetesPaths) -> dict[str, bytes]:
     """Return the files that the API server's arguments name, by absolute path."""
     directory = paths.kubernetes / "attested"
     return {
-        str(directory / "audit-policy.yaml"): render_audit_policy(),
+        str(directory / "audit-policy.yaml"): documents(audit_policy()),
         str(directory / "authentication.yaml"): render_authentication(),
     }
 

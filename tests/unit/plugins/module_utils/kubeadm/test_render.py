@@ -19,6 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
     api_server_files,
+    encryption_path,
     render_init,
     render_join,
 )
@@ -104,17 +105,11 @@ def test_anonymous_requests_reach_health_only():
     assert [one["path"] for one in found["anonymous"]["conditions"]] == ["/livez", "/readyz", "/healthz"]
 
 
-def test_audit_never_logs_bodies():
-    found = json.loads(api_server_files(PATHS)["/etc/kubernetes/attested/audit-policy.yaml"])
-    assert {rule["level"] for rule in found["rules"]} == {"Metadata"}
-
-
 def test_files_named_by_arguments_are_written_and_mounted():
     server = init_documents()["ClusterConfiguration"]["apiServer"]
-    named = [
-        value for name, value in arguments(server).items() if name in ("audit-policy-file", "authentication-config")
-    ]
-    assert sorted(named) == sorted(api_server_files(PATHS))
+    files = ("audit-policy-file", "authentication-config", "encryption-provider-config")
+    named = [value for name, value in arguments(server).items() if name in files]
+    assert sorted(named) == sorted([*api_server_files(PATHS), str(encryption_path(PATHS))])
     assert {str(Path(name).parent) for name in named} <= {one["mountPath"] for one in server["extraVolumes"]}
 
 
