@@ -237,9 +237,9 @@ def e2e() -> Counts:
 
 
 def molecule() -> Counts:
-    """The roles node_runtime and join_service on a real node: check, converge, idempotence, verify."""
+    """Roles on a real node: check, converge, idempotence, verify. Each scenario stands on those before it."""
     _molecule("destroy")  # what a run that was killed left
-    scenarios = ("node_runtime", "join_service") if _molecule("create") else ()
+    scenarios = ("node_runtime", "kubernetes_node", "bootstrapper", "join_service") if _molecule("create") else ()
     outcomes = [_molecule("test", "-s", name, "--destroy=never") for name in scenarios] or [False]
     return _tally([*outcomes, _molecule("destroy")])
 
