@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 API_NAME = "api.lab.test"
-CONTROL_PLANE = "10.89.7.11"
+CONTROL_PLANES = tuple(f"10.89.7.{number}" for number in (11, 12, 13))
 RUNNING_SECONDS = 90
 SOCKET_PATH_LIMIT = 107  # unix(7)
 NODE_FILES = Path(__file__).resolve().parents[1] / "node"
@@ -167,7 +167,9 @@ def key_pair(path: Path, *, comment: str) -> Path:
 def write_names(lab: Lab, machines: Iterable[Machine]) -> bool:
     """Write who is who: a hosts file for the nodes, pinned keys and names for ssh on the host; True if one differed."""
     known = sorted(machines, key=lambda machine: machine.address)
-    hosts = ["127.0.0.1 localhost", f"{CONTROL_PLANE} {API_NAME}", *(f"{m.address} {m.name}" for m in known)]
+    serving = [m.address for m in known if m.address in CONTROL_PLANES]
+    api = [f"{address} {API_NAME}" for address in serving or CONTROL_PLANES[:1]]  # tried one after the other
+    hosts = ["127.0.0.1 localhost", *api, *(f"{m.address} {m.name}" for m in known)]
     written, pins = [], []
     for machine in known:
         directory = lab.machine(machine.name) / "machine"
