@@ -26,6 +26,11 @@ options:
   handle:
     description: Handle of the ticket to forget; one that is unknown changes nothing.
     type: str
+  role:
+    description: What the machine asks to become; its identity must say the same.
+    type: str
+    choices: [control-plane, worker]
+    default: worker
   wait_seconds:
     description: How long to ask again for a ticket that cannot be had yet.
     type: int
@@ -95,6 +100,7 @@ SPEC = node_config_spec().merged(
         options={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "handle": {"type": "str", "no_log": False},
+            "role": {"type": "str", "choices": ["control-plane", "worker"], "default": "worker"},
             "wait_seconds": {"type": "int", "default": 0},
         },
         required_if=(("state", "absent", ("handle",)),),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: kubeadm_node
-short_description: Turn this machine into a worker, or make it fresh again
+short_description: Turn this machine into a worker or a further control plane, or make it fresh again
 version_added: 0.1.0
 description:
   - V(joined) does what is left of one node's way, in its order. It fetches a ticket by proving what the machine is and
@@ -15,6 +15,9 @@ description:
   - No bootstrap token exists. Whatever stopped an earlier run (a failure, a kill, a reboot), the next one ends where
     that would have ended; of a node that is up nothing is changed, until its certificate has less than a day left.
   - A refusal comes back with its reason code; the full story is in the log of the join service.
+  - The ticket of a further control plane also brings the files that control planes share, and what its key service
+    holds. That is sealed to this machine as it was judged before it locks itself, as at init. One control plane joins
+    at a time, the others wait.
   - V(absent) takes Kubernetes off the machine and destroys the node's keys. The lock stays until the machine is reset.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -30,6 +33,13 @@ options:
       - Required for V(joined); anything else than an IP address fails with V(KUBEADM_OPTION_INVALID).
     type: str
     required: false
+  role:
+    description:
+      - What the machine is to be; its identity must say the same, else the ticket is refused.
+      - The first control plane is made by M(attested.kubernetes.kubeadm_cluster).
+    type: str
+    choices: [control-plane, worker]
+    default: worker
   ticket:
     description:
       - Handle of a ticket that M(attested.kubernetes.join_ticket) fetched in this boot.
@@ -56,6 +66,11 @@ EXAMPLES = r"""
 - name: Turn this machine into a node
   attested.kubernetes.kubeadm_node:
     node_ip: 10.0.0.21
+
+- name: Turn this machine into a further control plane
+  attested.kubernetes.kubeadm_node:
+    node_ip: 10.0.0.12
+    role: control-plane
 
 - name: Say what is left to do, changing nothing
   attested.kubernetes.kubeadm_node:
@@ -104,6 +119,11 @@ phase:
   returned: success
   type: str
   sample: Joined
+kubernetes_version:
+  description: Version of Kubernetes that the last ticket named; empty before the first.
+  returned: when O(state=joined)
+  type: str
+  sample: 1.35.4
 reboot_required:
   description: Whether the machine is still locked, so that it must be reset before it can join again.
   returned: when O(state=absent)
@@ -127,6 +147,7 @@ SPEC = (
             options={
                 "state": {"type": "str", "choices": ["joined", "absent"], "default": "joined"},
                 "node_ip": {"type": "str"},
+                "role": {"type": "str", "choices": ["control-plane", "worker"], "default": "worker"},
                 "ticket": {"type": "str", "no_log": False},
                 "wait_seconds": {"type": "int", "default": 60},
             },

@@ -187,7 +187,7 @@ class Boot:
         return Parts(
             config=self.node,
             machine=machine,
-            worker=Worker(spec, machine),
+            joiner=Worker(spec, machine),
             lock=lock,
             tickets=JoinTickets(self.node, spec, store=TicketStore(), handle=None),
             journal=ToldJournal(clock=SystemClock(), log=self.log),

@@ -15,14 +15,25 @@ from ..atls import JoinCaPins
 from ..attestation import EventLogs
 from ..join import Favourite, OccasionalAttester, TicketMaterial, TicketStore, first_window
 from ..join.client import JoinConfig, JoinMachine, fetch_ticket
-from ..kubeadm import KubeletCredential, KubernetesPaths, Machine, NodeSpec, Reset, Worker, node_spec
+from ..kubeadm import (
+    ControlPlaneMember,
+    KubeletCredential,
+    KubernetesPaths,
+    Machine,
+    NodeSpec,
+    Reset,
+    Worker,
+    node_spec,
+)
 from ..nodelock import NodeLock, NodeLockPaths
+from ..policy import Role
 from ..result import Diff, Result
 from ..system import SystemClock, SystemRandom, SystemRunner, read_bytes
 from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
 from .journal import NodeJournal, NodePhase
+from .member import MemberKeys
 from .node_config import NodeConfig, load_node_config
-from .order import NodeRun, NodeTicket, Parts
+from .order import ControlPlaneTicket, NodeRun, NodeTicket, Parts
 from .retry import Backoff, ask_again
 from .wipe import Wipe
 
@@ -35,6 +46,7 @@ if TYPE_CHECKING:
     from ..errors import AttestedError
     from ..nodelock import Acquisition
     from ..tpm import Tpm
+    from .order import Joiner
 
 _LOG_LIMIT = 1 << 20
 _COMMAND_LINE_LIMIT = 1 << 14
@@ -48,15 +60,8 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
         return _absent(machine, params, check_mode=check_mode)
     spec = node_spec({**params, "node_name": config.name})
     journal = NodeJournal(clock=machine.clock)
-    parts = Parts(
-        config=config,
-        machine=machine,
-        worker=Worker(spec, machine),
-        lock=MachineLock(config),
-        tickets=JoinTickets(config, spec, store=TicketStore(), handle=params["ticket"]),
-        journal=journal,
-    )
-    run = NodeRun(parts)
+    tickets = JoinTickets(config, spec, store=TicketStore(), handle=params["ticket"], role=Role(params["role"]))
+    run = NodeRun(make_parts(config, spec, machine, tickets=tickets, journal=journal))
     todo = run.plan()
     before = journal.load().phase
     steps = () if check_mode else run.apply(todo, wait_seconds=params["wait_seconds"]).steps
@@ -66,11 +71,32 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
             "planned": [name.value for name in todo],
             "steps": [{**step.as_result(), "changed": True} for step in steps],
             "phase": journal.load().phase.value,
+            "kubernetes_version": journal.load().kubernetes_version or "",
         },
         diff=Diff(
             before=f"{before.value}\n",
             after="".join(f"{name.value}\n" for name in todo) + f"{NodePhase.JOINED.value}\n",
         ),
+    )
+
+
+def make_parts(
+    config: NodeConfig, spec: NodeSpec, machine: Machine, *, tickets: JoinTickets, journal: NodeJournal
+) -> Parts:
+    """Return the real collaborators of a node in the role that ``tickets`` asks for."""
+    if tickets.role is Role.CONTROL_PLANE:
+        joiner: Joiner = ControlPlaneMember(spec, machine)
+        keys = MemberKeys(config, lock_paths=lock_paths(config))
+    else:
+        joiner, keys = Worker(spec, machine), None
+    return Parts(
+        config=config,
+        machine=machine,
+        joiner=joiner,
+        lock=MachineLock(config),
+        tickets=tickets,
+        journal=journal,
+        keys=keys,
     )
 
 
@@ -87,7 +113,7 @@ def run_ticket(params: Mapping[str, Any], check_mode: bool) -> Result:
     config = load_node_config(params["node_config"])
     clock = SystemClock()
     journal = NodeJournal(clock=clock)
-    tickets = JoinTickets(config, None, store=store, handle=None)
+    tickets = JoinTickets(config, None, store=store, handle=None, role=Role(params["role"]))
     material = ask_again(
         lambda: tickets.material(disk_id=journal.load().disk_id),
         pause=tickets.pause,
@@ -140,12 +166,14 @@ class JoinTickets:
         *,
         store: TicketStore,
         handle: str | None,
+        role: Role = Role.WORKER,
         opened: Callable[[], AbstractContextManager[Tpm]] | None = None,
     ) -> None:
-        """Keep the configuration; ``handle`` is a ticket of this boot that is used first.
+        """Keep the configuration, and as what to ask; ``handle`` is a ticket of this boot that is used first.
 
         ``opened`` opens the TPM of the machine (None: the one that the configuration names).
         """
+        self.role = role
         self._config = config
         self._own = frozenset({config.name} | ({spec.node_ip} if spec else set()))
         self._store = store
@@ -166,6 +194,7 @@ class JoinTickets:
             api_endpoint=public.api_endpoint,
             cluster_ca=public.cluster_ca,
             credential=KubeletCredential(certificate=public.kubelet_certificate, key=material.kubelet_key.reveal()),
+            control_plane=_of_control_plane(material) if public.role is Role.CONTROL_PLANE else None,
         )
 
     def material(self, *, disk_id: str | None) -> TicketMaterial:
@@ -180,6 +209,7 @@ class JoinTickets:
             node_name=config.name,
             disk_id=disk_id or "",
             own_addresses=self._own,
+            role=self.role,
         )
         self._look_at_tpm()
         machine = JoinMachine(
@@ -210,6 +240,16 @@ class JoinTickets:
         return self._backoff.pause(error)
 
 
+def _of_control_plane(material: TicketMaterial) -> ControlPlaneTicket:
+    secrets = material.secrets
+    return ControlPlaneTicket(
+        files={name: data.reveal() for name, data in secrets.control_plane_files.items()},
+        bundle=secrets.key_service_bundle.reveal(),
+        policy=secrets.policy.reveal(),
+        judged=material.registers,
+    )
+
+
 def lock_paths(config: NodeConfig) -> NodeLockPaths:
     """Return where the lock of this machine lives and which logs explain its register."""
     return replace(NodeLockPaths(), firmware_log=config.logs.firmware, userspace_log=config.logs.userspace)
@@ -233,9 +273,10 @@ def _absent(machine: Machine, params: Mapping[str, Any], *, check_mode: bool) ->
     reset = Reset(machine, cri_socket=params["cri_socket"])
     wipe = Wipe(machine.paths.root)
     left, keys = reset.plan(), wipe.plan()
+    warnings: tuple[str, ...] = ()
     if not check_mode:
         if left:
-            reset.apply(left)
+            warnings = reset.apply(left)
         wipe.apply(keys)
     names = [*(str(path) for path in left.paths), *(str(path) for path in keys)]
     return Result(
@@ -247,4 +288,5 @@ def _absent(machine: Machine, params: Mapping[str, Any], *, check_mode: bool) ->
             "reboot_required": machine.paths.lock_marker.exists(),
         },
         diff=Diff(before="".join(f"/{name}\n" for name in names), after=""),
+        warnings=warnings,
     )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The first control plane takes the cluster's keys: compare → keep under the TPM → lock (design 9.2)."""
+"""A control plane takes the cluster's keys: compare → keep under the TPM → lock (design 9.2)."""
 
 from __future__ import annotations
 
@@ -49,26 +49,48 @@ def take_keys(
 ) -> tuple[Step, ...]:
     """Keep ``bundle`` on this machine and lock it to its cluster; return what was done (nothing on a repetition).
 
+    1. to 3. of `keep_keys`.
+    4. The lock is taken.
+
+    The caller owes to have verified the machine and to discard the bundle.
+    """
+    time = clock or SystemClock()
+
+    def keep() -> bool:
+        return keep_keys(bundle, config=config, tpm=tpm, store=store, sealer=sealer, lock=lock, judged=judged)
+
+    steps = _step("keys", "Keep the keys under the TPM", time, keep)
+    steps += _step("lock", "Lock the machine to its cluster", time, lambda: _is_change(lock, config.cluster_id))  # 4
+    return tuple(steps)
+
+
+def keep_keys(
+    bundle: KeyBundle,
+    *,
+    config: NodeConfig,
+    tpm: Tpm,
+    store: Keeper[Sealer_contra],
+    sealer: Sealer_contra,
+    lock: NodeLock,
+    judged: Mapping[int, bytes],
+) -> bool:
+    """Keep ``bundle`` on this machine, at init and when it joins as a control plane; return whether anything changed.
+
     1. The bundle is of the cluster that this machine's configuration names. CLUSTER_ID_MISMATCH
     2. The machine is unlocked or locked to that cluster. NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER
     3. The keys rest under the ``judged`` register values and the unlocked lock register.
-    4. The lock is taken.
 
     A machine that is locked already must have the keys opened: sealing them again needs the unlocked register, so
-    STATE_CHANGED says to reboot first. The caller owes to have verified the machine and to discard the bundle.
+    STATE_CHANGED says to reboot first.
     """
     _require_own_cluster(bundle, config)  # 1
     reading = lock.read()
     require_open_to(reading, config.cluster_id)  # 2
-    time = clock or SystemClock()
-    steps: list[Step] = []
-    if reading.state is LockState.UNLOCKED:
-        pcrs = {**judged, DEFAULT_REGISTER: tpm.pcr_read([DEFAULT_REGISTER])[DEFAULT_REGISTER]}
-        steps += _step("keys", "Keep the keys under the TPM", time, lambda: store.write(bundle, sealer, pcrs=pcrs))  # 3
-    else:
+    if reading.state is not LockState.UNLOCKED:
         _require_held(store.opened(), bundle)
-    steps += _step("lock", "Lock the machine to its cluster", time, lambda: _is_change(lock, config.cluster_id))  # 4
-    return tuple(steps)
+        return False
+    pcrs = {**judged, DEFAULT_REGISTER: tpm.pcr_read([DEFAULT_REGISTER])[DEFAULT_REGISTER]}
+    return store.write(bundle, sealer, pcrs=pcrs)  # 3
 
 
 def _require_own_cluster(bundle: KeyBundle, config: NodeConfig) -> None:
@@ -84,7 +106,7 @@ def _require_held(opened: KeyBundle | None, bundle: KeyBundle) -> None:
         raise KeyServiceError(
             "expected an unlocked machine or one that holds these keys, it is locked and does not",
             reason=Reason.STATE_CHANGED,
-            hint="Reboot the machine, then run init again.",
+            hint="Reboot the machine, then run the same playbook (init or node) again.",
         )
 
 

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The order of one node: ticket → lock → write → kubeadm → confirm. Every run begins with a look at the machine."""
+"""The order of one node: ticket → keys → lock → write → kubeadm → confirm. Every run begins with a look at the machine.
+
+A worker has no keys to keep, a control plane keeps those of its key service before it locks itself, as at init.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import AttestedError, Refusal
-from ..kubeadm import JoinMaterial, KubeletCredential, Step, Worker, remaining_seconds
+from ..kubeadm import JoinMaterial, KubeletCredential, Step, remaining_seconds
 from ..nodelock import require_open_to
 from ..reasons import Reason
 from .journal import NodeJournal, NodePhase
@@ -18,13 +21,28 @@ from .plan import Found, StepName, plan_steps
 from .retry import ask_again
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from ..kubeadm import Machine
+    from ..kubeadm import Machine, NodeView, Plan
     from ..nodelock import Acquisition, LockReading
     from .node_config import NodeConfig
 
 WORKER = "worker"
+CONTROL_PLANE = "control-plane"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlaneTicket:
+    """What a ticket brings a control plane beside: shared files by name, and what its key service holds and believes.
+
+    ``bundle`` is an `attested.v1.InitBundle`, ``policy`` the signed policy in JSON, ``judged`` the register values that
+    the key service has judged for it.
+    """
+
+    files: Mapping[str, bytes] = field(repr=False)
+    bundle: bytes = field(repr=False)
+    policy: bytes = field(repr=False)
+    judged: Mapping[int, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +55,7 @@ class NodeTicket:
     api_endpoint: str
     cluster_ca: bytes
     credential: KubeletCredential = field(repr=False)
+    control_plane: ControlPlaneTicket | None = None
 
 
 class TicketSource(Protocol):
@@ -62,19 +81,48 @@ class Lock(Protocol):
         """Take the lock."""
 
 
+class Joiner(Protocol):
+    """Makes a node of this machine with kubeadm (`kubeadm.Worker`, `kubeadm.ControlPlaneMember`)."""
+
+    def plan(self) -> Plan:
+        """Return what is to do."""
+
+    def write(self, material: JoinMaterial) -> bool:
+        """Write what kubeadm and kubelet need; return whether anything changed."""
+
+    def apply(self, todo: Plan) -> tuple[Step, ...]:
+        """Perform ``todo``."""
+
+    def confirm(self, *, boot_id: Path) -> NodeView:
+        """Wait for the Node object of this boot."""
+
+
+class KeyTaker(Protocol):
+    """Takes what the key service of a control plane holds (`member.MemberKeys`)."""
+
+    def take(self, brought: ControlPlaneTicket) -> bool:
+        """Keep it, sealed to the unlocked machine as it was judged; return whether anything changed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The collaborators of one node."""
+    """The collaborators of one node; ``keys`` makes the difference of a control plane, a worker has none."""
 
     config: NodeConfig
     machine: Machine
-    worker: Worker
+    joiner: Joiner
     lock: Lock
     tickets: TicketSource
     journal: NodeJournal
     marker: Path = Path("/run/attested/locked")
     boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
     confirmed: Path = Path("/run/attested/joined")
+    keys: KeyTaker | None = None
+
+    @property
+    def role(self) -> str:
+        """As what this machine asks for its ticket."""
+        return WORKER if self.keys is None else CONTROL_PLANE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +151,9 @@ class NodeRun:
                 lock=reading.state,
                 marker=parts.marker.exists(),
                 certificate_seconds=remaining_seconds(parts.machine.paths, clock=parts.machine.clock),
-                kubeadm_left=bool(parts.worker.plan()),
-                confirmed=parts.confirmed.exists(),
+                kubeadm_left=bool(parts.joiner.plan()),
+                confirmed=parts.confirmed.exists() or self._is_member(),
+                takes_keys=parts.keys is not None,
             )
         )
 
@@ -123,6 +172,7 @@ class NodeRun:
     def _do(self, name: StepName, wait_seconds: float) -> list[Step]:
         actions: dict[StepName, Callable[[], Sequence[Step] | None]] = {
             StepName.TICKET: lambda: self._fetch(wait_seconds),
+            StepName.KEYS: self._keep_keys,
             StepName.LOCK: self._lock,
             StepName.WRITE: self._write,
             StepName.KUBEADM: self._kubeadm,
@@ -141,7 +191,7 @@ class NodeRun:
         if state.phase is NodePhase.FRESH:
             state = self._parts.journal.enter(NodePhase.ASKING)
         ticket = self._ask(state.disk_id, wait_seconds)
-        require_worker(ticket)
+        require_role(ticket, self._parts.role)
         self._parts.journal.enter(
             self._parts.journal.load().phase, disk_id=ticket.disk_id, kubernetes_version=ticket.kubernetes_version
         )
@@ -159,6 +209,12 @@ class NodeRun:
     def _note(self, error: AttestedError, seconds: float) -> None:
         self._parts.journal.fail(error, next_try_seconds=seconds)
 
+    def _keep_keys(self) -> None:
+        brought, keys = self._opened().control_plane, self._parts.keys
+        if brought is None or keys is None:
+            raise Refusal("expected the ticket of a control plane", reason=Reason.INTERNAL)
+        keys.take(brought)
+
     def _lock(self) -> None:
         self._parts.lock.acquire(self._parts.config.cluster_id)
         if self._parts.journal.load().phase in (NodePhase.FRESH, NodePhase.ASKING):
@@ -166,12 +222,14 @@ class NodeRun:
 
     def _write(self) -> None:
         ticket = self._opened()
-        self._parts.worker.write(
+        brought = ticket.control_plane
+        self._parts.joiner.write(
             JoinMaterial(
                 cluster_name=self._parts.config.cluster_name,
                 api_endpoint=ticket.api_endpoint,
                 ca=ticket.cluster_ca,
                 credential=ticket.credential,
+                control_plane_files=brought.files if brought else {},
             )
         )
         self._parts.tickets.discard()
@@ -179,13 +237,17 @@ class NodeRun:
     def _kubeadm(self) -> tuple[Step, ...]:
         if self._parts.journal.load().phase is not NodePhase.JOINED:
             self._parts.journal.enter(NodePhase.JOINING)
-        return self._parts.worker.apply(self._parts.worker.plan())
+        return self._parts.joiner.apply(self._parts.joiner.plan())
 
     def _confirm(self) -> None:
-        self._parts.worker.confirm(boot_id=self._parts.boot_id)
+        self._parts.joiner.confirm(boot_id=self._parts.boot_id)
         self._parts.journal.enter(NodePhase.JOINED)
         self._parts.confirmed.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._parts.confirmed.touch(mode=0o644)
+
+    def _is_member(self) -> bool:
+        """Whether this is a control plane that was seen once: its boots are `attested-unlock`'s, without an order."""
+        return self._parts.keys is not None and self._parts.journal.load().phase is NodePhase.JOINED
 
     def _opened(self) -> NodeTicket:
         if self._ticket is None:
@@ -193,10 +255,7 @@ class NodeRun:
         return self._ticket
 
 
-def require_worker(ticket: NodeTicket) -> None:
-    """Check that the ticket makes a worker; raises CONTROL_PLANE_JOIN_UNSUPPORTED (a further one cannot join yet)."""
-    if ticket.role != WORKER:
-        raise Refusal(
-            f"expected the role {WORKER}, the identity of this machine says {ticket.role}",
-            reason=Reason.CONTROL_PLANE_JOIN_UNSUPPORTED,
-        )
+def require_role(ticket: NodeTicket, role: str) -> None:
+    """Check that the ticket is for ``role``: keys and files for a control plane, none else; raises TICKET_NOT_OURS."""
+    if ticket.role != role or (ticket.control_plane is not None) != (role == CONTROL_PLANE):
+        raise Refusal(f"expected the ticket of a {role}, got that of a {ticket.role}", reason=Reason.TICKET_NOT_OURS)

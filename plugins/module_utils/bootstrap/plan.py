@@ -18,6 +18,7 @@ class StepName(Enum):
     """The steps of a node in their order; the value is what a person reads."""
 
     TICKET = "Fetch the ticket"
+    KEYS = "Keep the cluster's keys under the TPM"
     LOCK = "Lock the machine to its cluster"
     WRITE = "Write the kubelet's credential"
     KUBEADM = "Join with kubeadm"
@@ -31,6 +32,7 @@ class Found:
 
     ``certificate_seconds`` is what is left of the kubelet's certificate (None: there is none), ``kubeadm_left``
     whether kubeadm or the start of the kubelet is to do, ``confirmed`` whether the Node of this boot was seen.
+    ``takes_keys``: it is (to be) a control plane, whose ticket brings what its key service holds.
     """
 
     lock: LockState
@@ -38,17 +40,20 @@ class Found:
     certificate_seconds: float | None
     kubeadm_left: bool
     confirmed: bool
+    takes_keys: bool = False
 
 
 def plan_steps(found: Found) -> tuple[StepName, ...]:
     """Return the steps to do, none for a node that is up.
 
     A ticket is needed on a machine that is not locked (a fresh or a rebooted one) or whose certificate is missing or
-    short. After the lock everything is repaired forward: what is in place is kept, what is missing is done.
+    short. After the lock everything is repaired forward: what is in place is kept, what is missing is done. Keys come
+    before the lock, because they are sealed to the register that it changes.
     """
     ticket = found.lock is LockState.UNLOCKED or _is_short(found.certificate_seconds)
     steps = {
         StepName.TICKET: ticket,
+        StepName.KEYS: ticket and found.takes_keys,
         StepName.LOCK: found.lock is LockState.UNLOCKED or not found.marker,
         StepName.WRITE: ticket,
         StepName.KUBEADM: found.kubeadm_left,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..kubeadm import INIT_PHASES, KubeletUnit, remaining_seconds
+from ..kubeadm import INIT_PHASES, MEMBER_OPERATION, KubeletUnit, remaining_seconds
 from ..reasons import Reason
 from .journal import NodeJournal, NodePhase
 from .pushed import PATH, PushRecord
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .journal import NodeState
 
 _NEXT_STEP = {
-    NodePhase.FRESH: "Run the playbook node (a worker) or init (the first control plane).",
+    NodePhase.FRESH: "Run the playbook node (any machine but the first control plane) or init (that one).",
     NodePhase.ASKING: "Run the playbook node again.",
     NodePhase.LOCKED: "Run the playbook node again: it goes on where it stopped.",
     NodePhase.JOINING: "Run the same playbook again (node or init): it goes on where it stopped.",
@@ -29,7 +29,10 @@ _NEXT_STEP = {
 }
 _OVERDUE = timedelta(minutes=10)
 """A round that asks many silent endpoints takes minutes; a try that is further off, either way, will not come."""
-_CLOSED = "Read journalctl -u attested-unlock: a boot that is not the judged one stays closed. Run init after a check."
+_CLOSED = (
+    "Read journalctl -u attested-unlock: a boot that is not the judged one stays closed. Run the playbook that made it "
+    "(init or node) after a check."
+)
 _AT_WORK = "Nothing yet: attested-bootstrapper is at work. A first control plane waits for the playbook init."
 _UNIT = "attested-bootstrapper.service"
 _REBOOTED = "Run the playbook node: after a reboot the machine fetches its ticket again, then it locks itself."
@@ -120,7 +123,7 @@ def _bootstrapper_is_active(machine: Machine) -> bool:
 
 def _is_control_plane(machine: Machine) -> bool:
     progress = machine.journal.load()
-    return progress is not None and progress.operation == "init"
+    return progress is not None and progress.operation in ("init", MEMBER_OPERATION)
 
 
 def _to_do(state: NodeState, *, locked: bool, active: bool, remaining: float | None) -> str:

@@ -11,7 +11,7 @@ What may be tried again, and how soon, says `outlook.py`, by reason; the waiting
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -243,7 +243,7 @@ async def _converse(connection: AttestedConnection, config: JoinConfig, machine:
     )
     given = await asyncio.to_thread(answer, attester.tpm, challenge, context, ek=attester.ek, ak=attester.ak, logs=logs)
     metadata = ((BINDING_METADATA, given.bound.to_bytes()),)
-    return open_ticket(
+    material = open_ticket(
         await call(connection, ISSUE_JOIN_TICKET, request, metadata=metadata),
         expected=Expected(
             cluster_id=config.cluster_id,
@@ -258,6 +258,7 @@ async def _converse(connection: AttestedConnection, config: JoinConfig, machine:
         one_time_key=given.one_time_key,
         now=machine.clock.now(),
     )
+    return replace(material, registers=given.bound.evidence.pcrs)
 
 
 def _introduction(attester: Attesting) -> ChallengeRequest:

@@ -9,6 +9,7 @@ kubelet's key is made once a boot, so that a repeated request is answered with t
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ _KEY_FILE = "kubelet-key.pem"
 _SUFFIX = ".ticket"
 _HANDLE = re.compile(r"[0-9a-f]{32}")
 _LIMIT = 1 << 20
+_OWN_PARTS = 3
 _STORED = "attested.v1.TicketSecrets"
 
 
@@ -104,21 +106,24 @@ class TicketStore:
 
 
 def _pack(material: TicketMaterial) -> bytes:
-    """Return the material as one message: the secrets, with public part and key as two more named files."""
+    """Return the material as one message: the secrets; public part, key and registers are three more named files."""
     message = message_class(_STORED).FromString(material.secrets.to_bytes())
     message.control_plane_files.add(name="", data=material.public.to_bytes(b""))
     message.control_plane_files.add(name="", data=material.kubelet_key.reveal())
+    registers = {str(index): value.hex() for index, value in material.registers.items()}
+    message.control_plane_files.add(name="", data=json.dumps(registers).encode())
     return bytes(message.SerializeToString())
 
 
 def _unpack(data: bytes) -> TicketMaterial:
     message = parse(_STORED, data)
-    public, key = (entry.data for entry in message.control_plane_files[-2:])
-    del message.control_plane_files[-2:]
+    public, key, registers = (entry.data for entry in message.control_plane_files[-_OWN_PARTS:])
+    del message.control_plane_files[-_OWN_PARTS:]
     return TicketMaterial(
         public=parse_ticket(public)[0],
         secrets=TicketSecrets.from_bytes(message.SerializeToString()),
         kubelet_key=SecretBytes(key),
+        registers={int(index): bytes.fromhex(value) for index, value in json.loads(registers).items()},
     )
 
 

@@ -20,6 +20,8 @@ from ..sealing import OneTimeKey, open_sealed
 from ..system import span
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..atls import JoinCaPins
 
 RESPONSE = "join.IssueJoinTicketResponse"
@@ -30,12 +32,14 @@ class TicketMaterial:
     """Everything that a ticket brought, and the kubelet's key (PEM) that it is for.
 
     Opened by `open_ticket`, ``secrets`` are those of the role in ``public``: of a control plane
-    ``control_plane_files``, ``key_service_bundle`` and ``policy`` are all there, of a worker all empty.
+    ``control_plane_files``, ``key_service_bundle`` and ``policy`` are all there, of a worker all empty. ``registers``
+    are those that this machine quoted for it (SHA-256 bank), and that were judged.
     """
 
     public: TicketPublic
     secrets: TicketSecrets = field(repr=False)
     kubelet_key: SecretBytes = field(repr=False)
+    registers: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,10 @@ from .form import node_spec, run_cluster, run_info, run_objects
 from .gateway import KubeletUnit
 from .inventory import ClusterView, join_identities, read_cluster
 from .kubectl import Kubectl
+from .member import MEMBER_OPERATION, ControlPlaneMember
 from .node import JoinMaterial, Worker
 from .operation import Machine, Step
-from .phases import INIT_PHASES, JOIN_PHASES, Phase
+from .phases import INIT_PHASES, JOIN_PHASES, MEMBER_PHASES, Phase
 from .plan import Plan
 from .policy_record import run_record, run_record_info
 from .reset import Reset, ResetPlan
@@ -26,10 +27,13 @@ from .spec import ClusterSpec, KubernetesPaths, NodeSpec, is_node_name
 __all__ = [
     "INIT_PHASES",
     "JOIN_PHASES",
+    "MEMBER_OPERATION",
+    "MEMBER_PHASES",
     "AdmissionPlan",
     "ClusterSpec",
     "ClusterView",
     "ControlPlane",
+    "ControlPlaneMember",
     "InitOutcome",
     "JoinMaterial",
     "KubeconfigNodeReader",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 5.0
 _POLL_SECONDS = 0.1
+_READY_POLL_SECONDS = 0.2
+READY_TIMEOUT_SECONDS = 240.0
 _LIMIT = 1 << 22
 
 
@@ -120,6 +122,17 @@ class KubeconfigNodeReader:
                 f"expected an answer of the API server at {server.host}:{server.port}: {error}",
                 reason=Reason.API_UNREACHABLE,
             ) from error
+
+
+def wait_ready(health: Health, *, clock: Clock, timeout_seconds: float = READY_TIMEOUT_SECONDS) -> None:
+    """Wait until the API server of this machine says that it is ready; raises API_UNREACHABLE."""
+    deadline = clock.monotonic() + timeout_seconds
+    while not health.is_ready():
+        if clock.monotonic() > deadline:
+            raise KubeadmError(
+                f"expected the API server to be ready within {timeout_seconds:g} s", reason=Reason.API_UNREACHABLE
+            )
+        clock.sleep(_READY_POLL_SECONDS)
 
 
 def wait_registered(reader: NodeReader, name: str, *, boot_id: str, clock: Clock, timeout_seconds: float) -> NodeView:

@@ -6,25 +6,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import KubeadmError
-from ..reasons import Reason
-from ..system import SystemRandom, write_atomic
-from .api import Health, LocalHealth
+from ..system import SystemRandom
+from .api import Health, LocalHealth, wait_ready
 from .encryption import make_encryption, observe_encryption, plan_encryption
+from .files import write_api_server_files
 from .operation import Machine, Operation, Step
 from .phases import INIT_PHASES
-from .render import api_server_files, ignored_checks, render_init
+from .render import ignored_checks, render_init
 
 if TYPE_CHECKING:
     from ..system import Random
     from .plan import Plan
     from .spec import ClusterSpec, NodeSpec
-
-READY_TIMEOUT_SECONDS = 240.0
-_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +69,8 @@ class ControlPlane:
         """Perform ``todo`` up to phase ``until``; at the end the API server is waited for."""
         if todo.phases:
             self._operation.require_lock()
-            self._write_api_server_files()
+            write_api_server_files(self._machine.paths)
+            make_encryption(self._machine.paths, random=self._random)
         steps = self._operation.apply(todo, until=until)
         left = self._operation.plan()
         if todo and not left:
@@ -83,19 +79,4 @@ class ControlPlane:
 
     def wait_ready(self) -> None:
         """Wait until the API server of this machine says that it is ready; raises API_UNREACHABLE."""
-        clock = self._machine.clock
-        deadline = clock.monotonic() + READY_TIMEOUT_SECONDS
-        while not self._health.is_ready():
-            if clock.monotonic() > deadline:
-                raise KubeadmError(
-                    f"expected the API server to be ready within {READY_TIMEOUT_SECONDS:g} s",
-                    reason=Reason.API_UNREACHABLE,
-                )
-            clock.sleep(_POLL_SECONDS)
-
-    def _write_api_server_files(self) -> None:
-        for name, content in api_server_files(self._machine.paths).items():
-            path = Path(name)
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_atomic(path, content, mode=0o644)
-        make_encryption(self._machine.paths, random=self._random)
+        wait_ready(self._health, clock=self._machine.clock)

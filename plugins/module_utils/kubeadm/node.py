@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..system import read_bytes, write_atomic
@@ -16,10 +16,11 @@ from .phases import JOIN_PHASES
 from .render import ignored_checks, render_join
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from .plan import Plan
-    from .spec import NodeSpec
+    from .spec import KubernetesPaths, NodeSpec
 
 REGISTER_TIMEOUT_SECONDS = 120.0
 # The two that are there because we wrote them.
@@ -28,12 +29,16 @@ _OWN_FILES = ("FileAvailable--etc-kubernetes-kubelet.conf", "FileAvailable--etc-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinMaterial:
-    """What a ticket says that kubeadm needs: API endpoint (host:port), CA (PEM), the kubelet's credential."""
+    """What a ticket says that kubeadm needs: API endpoint (host:port), CA (PEM), the kubelet's credential.
+
+    ``control_plane_files``: what control planes share, by name relative to /etc/kubernetes; a worker has none.
+    """
 
     cluster_name: str
     api_endpoint: str
     ca: bytes
     credential: KubeletCredential
+    control_plane_files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 class Worker:
@@ -58,17 +63,9 @@ class Worker:
 
     def write(self, material: JoinMaterial) -> bool:
         """Write credential and kubeconfig; return whether anything changed; raises KUBELET_CREDENTIAL_INVALID."""
-        require_pair(material.credential, name=self._node.name)
+        changed = place_credential(material, self._node, self._machine)
         paths = self._machine.paths
-        changed = place(material.credential, paths, clock=self._machine.clock)
-        paths.kubernetes.mkdir(mode=0o755, parents=True, exist_ok=True)
-        config = render_kubeconfig(
-            server=f"https://{material.api_endpoint}",
-            ca=material.ca,
-            cluster_name=material.cluster_name,
-            user=f"system:node:{self._node.name}",
-            credential=paths.kubelet_credential,
-        )
+        config = kubelet_kubeconfig(material, self._node, paths, server=material.api_endpoint)
         return write_atomic(paths.kubelet_config, config) or changed
 
     def apply(self, todo: Plan) -> tuple[Step, ...]:
@@ -77,10 +74,33 @@ class Worker:
 
     def confirm(self, *, boot_id: Path) -> NodeView:
         """Wait for the Node object of this boot (the kernel's file ``boot_id``); raises NODE_NOT_REGISTERED."""
-        return wait_registered(
-            self._reader,
-            self._node.name,
-            boot_id=read_bytes(boot_id, limit=64).decode("ascii").strip(),
-            clock=self._machine.clock,
-            timeout_seconds=REGISTER_TIMEOUT_SECONDS,
-        )
+        return see_node(self._reader, self._node, self._machine, boot_id=boot_id)
+
+
+def place_credential(material: JoinMaterial, node: NodeSpec, machine: Machine) -> bool:
+    """Write the kubelet's certificate and key; return whether anything changed; raises KUBELET_CREDENTIAL_INVALID."""
+    require_pair(material.credential, name=node.name)
+    machine.paths.kubernetes.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return place(material.credential, machine.paths, clock=machine.clock)
+
+
+def kubelet_kubeconfig(material: JoinMaterial, node: NodeSpec, paths: KubernetesPaths, *, server: str) -> bytes:
+    """Return a kubeconfig for ``server`` (host:port) as this node; it names the file of the credential."""
+    return render_kubeconfig(
+        server=f"https://{server}",
+        ca=material.ca,
+        cluster_name=material.cluster_name,
+        user=f"system:node:{node.name}",
+        credential=paths.kubelet_credential,
+    )
+
+
+def see_node(reader: NodeReader, node: NodeSpec, machine: Machine, *, boot_id: Path) -> NodeView:
+    """Wait for the Node object of this boot (the kernel's file ``boot_id``); raises NODE_NOT_REGISTERED."""
+    return wait_registered(
+        reader,
+        node.name,
+        boot_id=read_bytes(boot_id, limit=64).decode("ascii").strip(),
+        clock=machine.clock,
+        timeout_seconds=REGISTER_TIMEOUT_SECONDS,
+    )

@@ -73,11 +73,16 @@ class Operation:
         table: Sequence[Phase],
         config: bytes,
         ignored: Sequence[str],
+        verb: str | None = None,
         wait_ready: Callable[[], None] = _nothing_to_wait_for,
     ) -> None:
-        """Keep the table of phases, the rendered configuration, and how to wait for the API server."""
+        """Keep the table of phases, the rendered configuration, and how to wait for the API server.
+
+        ``verb`` is kubeadm's own word for the operation, where ``name``, which tells the roles apart, is none.
+        """
         self._machine = machine
         self._name = name
+        self._verb = verb or name
         self._table = tuple(table)
         self._config = config
         self._ignored = tuple(ignored)
@@ -141,7 +146,7 @@ class Operation:
                 remove(self._machine.paths.root / path)
 
     def _kubeadm(self) -> Kubeadm:
-        return Kubeadm(self._machine.runner, operation=self._name, config=self._config_path(), ignored=self._ignored)
+        return Kubeadm(self._machine.runner, operation=self._verb, config=self._config_path(), ignored=self._ignored)
 
     def _timed(self, name: str, title: str, action: Callable[[], None]) -> Step:
         begun = self._machine.clock.monotonic()

@@ -111,5 +111,53 @@ JOIN_PHASES = (
     ),
 )
 
+MEMBER_PHASES = (
+    Phase(name="preflight", title="Check the machine", command=("preflight",), timeout_seconds=240.0),
+    Phase(
+        name="certs",
+        title="Make this control plane's certificates",
+        command=("control-plane-prepare", "certs"),
+        witnesses=(_PKI / "apiserver.crt", _PKI / "apiserver-etcd-client.crt", _PKI / "etcd/peer.crt"),
+    ),
+    Phase(
+        name="kubeconfig",
+        title="Make the control plane's kubeconfigs",
+        command=("control-plane-prepare", "kubeconfig"),
+        witnesses=tuple(_KUBERNETES / name for name in ("admin.conf", "controller-manager.conf", "scheduler.conf")),
+    ),
+    Phase(
+        name="control-plane",
+        title="Describe the control plane",
+        command=("control-plane-prepare", "control-plane"),
+        witnesses=tuple(_MANIFESTS / f"kube-{name}.yaml" for name in ("apiserver", "controller-manager", "scheduler")),
+    ),
+    Phase(
+        name="kubelet-start",
+        title="Start the kubelet",
+        command=("kubelet-start",),
+        witnesses=(_KUBELET / "config.yaml", _KUBELET / "kubeadm-flags.env"),
+    ),
+    # As a learner first: it takes the others' data before it counts for the quorum, and is promoted in the same phase.
+    Phase(
+        name="etcd-join",
+        title="Become a member of etcd",
+        command=("etcd-join",),
+        witnesses=(_MANIFESTS / "etcd.yaml",),
+        timeout_seconds=360.0,
+    ),
+    # kubeadm's own phases wait-control-plane and kubelet-wait-bootstrap cannot run alone (1.35), so the wait is ours.
+    Phase(name="wait-control-plane", title="Wait for the control plane", doer=Doer.READINESS),
+    Phase(
+        name="mark-control-plane", title="Mark the control plane", command=("control-plane-join", "mark-control-plane")
+    ),
+    Phase(
+        name="leftovers",
+        title="Remove the copies of credentials",
+        doer=Doer.LEFTOVERS,
+        absent=(_KUBERNETES / "bootstrap-kubelet.conf", _KUBERNETES / "super-admin.conf"),
+    ),
+)
+"""Of a further control plane, in kubeadm's order; download-certs never runs: no key of the cluster lies in a Secret."""
+
 SKIPPED_ON_REPEAT = ("preflight",)
 """A check of an empty machine says nothing of one that is half done."""

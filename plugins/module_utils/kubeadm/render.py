@@ -43,12 +43,16 @@ def render_init(cluster: ClusterSpec, node: NodeSpec, *, paths: KubernetesPaths)
 
 
 def render_join(node: NodeSpec, *, paths: KubernetesPaths, control_plane: bool = False) -> bytes:
-    """Return the document of ``kubeadm join --config``: discovery by file, no token; raises KUBEADM_OPTION_INVALID."""
+    """Return the document of ``kubeadm join --config``: discovery by file, no token; raises KUBEADM_OPTION_INVALID.
+
+    A control plane has a discovery file of its own, since its kubelet's kubeconfig names its own API server.
+    """
     require_valid_node(node)
+    discovery = paths.discovery_config if control_plane else paths.kubelet_config
     document: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": "JoinConfiguration",
-        "discovery": {"file": {"kubeConfigPath": str(paths.kubelet_config)}},
+        "discovery": {"file": {"kubeConfigPath": str(discovery)}},
         "nodeRegistration": _registration(node),
         "timeouts": {"discovery": "30s", "tlsBootstrap": "1m0s", "kubeletHealthCheck": "2m0s"},
     }

@@ -36,6 +36,11 @@ LEFT_DIRECTORIES = tuple(
         "var/log/kubernetes",
     )
 )
+_MEMBER_STAYED = b"manually remove this etcd member"
+"""kubeadm says it in a warning and ends well."""
+_STILL_MEMBER = (
+    "etcd still counts this machine: on another control plane remove its member with etcdctl, or quorum needs it."
+)
 LEFT_LINKS = ("cni0",)
 LEFT_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"))
 
@@ -73,10 +78,9 @@ class Reset:
             tables=tuple(table for table in LEFT_TABLES if self._succeeds("nft", "list", "table", *table)),
         )
 
-    def apply(self, todo: ResetPlan) -> None:
-        """Remove it all; raises RESET_INCOMPLETE naming what stayed."""
-        if todo.kubeadm:
-            self._kubeadm_reset()
+    def apply(self, todo: ResetPlan) -> tuple[str, ...]:
+        """Remove it all and return what a person must know; raises RESET_INCOMPLETE naming what stayed."""
+        warnings = self._kubeadm_reset() if todo.kubeadm else ()
         self._machine.kubelet.stop()
         for path in todo.paths:
             self._empty(path)
@@ -87,8 +91,9 @@ class Reset:
         left = self.plan()
         if left:
             raise KubeadmError(f"expected nothing of Kubernetes, found {_names(left)}", reason=Reason.RESET_INCOMPLETE)
+        return warnings
 
-    def _kubeadm_reset(self) -> None:
+    def _kubeadm_reset(self) -> tuple[str, ...]:
         result = self._machine.runner.run(
             ["kubeadm", "reset", "--force", "--cri-socket", self._cri_socket],
             timeout_seconds=_RESET_TIMEOUT_SECONDS,
@@ -96,6 +101,7 @@ class Reset:
         )
         if result.returncode != 0:
             raise KubeadmError(f"kubeadm reset: {last_words(result)}", reason=Reason.RESET_INCOMPLETE)
+        return (_STILL_MEMBER,) if _MEMBER_STAYED in result.stdout + result.stderr else ()
 
     def _empty(self, path: PurePosixPath) -> None:
         try:

@@ -95,8 +95,13 @@ class KubernetesPaths:
 
     @property
     def kubelet_config(self) -> Path:
-        """The kubelet's kubeconfig, which is kubeadm's discovery file too."""
+        """The kubelet's kubeconfig; of a worker it is kubeadm's discovery file too."""
         return self.kubernetes / "kubelet.conf"
+
+    @property
+    def discovery_config(self) -> Path:
+        """The kubeconfig with which kubeadm finds the cluster that a further control plane joins; names files only."""
+        return self.state / "discovery.conf"
 
     @property
     def kubelet_credential(self) -> Path:

@@ -188,7 +188,7 @@ def bed(swtpm: Swtpm, opened: Opened, tmp_path: Path) -> Callable[..., Bed]:
         parts = Parts(
             config=config,
             machine=machine,
-            worker=worker,
+            joiner=worker,
             lock=lock,
             tickets=Tickets(root, pause=pause),
             journal=journal,

@@ -15,6 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
     INIT_PHASES,
     JOIN_PHASES,
+    MEMBER_PHASES,
     KubernetesPaths,
     Machine,
 )
@@ -82,7 +83,7 @@ class FakePrograms:
         if words[0] == "reset":
             return 0, b""
         command = words[2 : words.index("--config")]
-        table = INIT_PHASES if words[0] == "init" else JOIN_PHASES
+        table = INIT_PHASES if words[0] == "init" else (*JOIN_PHASES, *MEMBER_PHASES)
         phase = next(one for one in table if one.command == command)
         for path in phase.witnesses:
             self._leave(path)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap impo
     NodeConfig,
     NodeJournal,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import NodeTicket, Parts
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import (
+    ControlPlaneTicket,
+    NodeTicket,
+    Parts,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+    ControlPlaneMember,
     KubeletCredential,
     NodeSpec,
     NodeView,
@@ -102,6 +108,64 @@ def ticket(make_pair):
     )
 
 
+SHARED = {
+    name: f"{name}\n".encode()
+    for name in (
+        "pki/ca.crt",
+        "pki/ca.key",
+        "pki/etcd/ca.crt",
+        "pki/etcd/ca.key",
+        "pki/front-proxy-ca.crt",
+        "pki/front-proxy-ca.key",
+        "pki/sa.key",
+        "pki/sa.pub",
+    )
+}
+
+
+class FakeKeys:
+    """Keeps what a control plane's ticket brings; ``locked`` is whether the lock was taken by then, at each call."""
+
+    def __init__(self, lock):
+        self.lock = lock
+        self.kept = []
+        self.locked = []
+
+    def take(self, brought):
+        self.kept.append(brought)
+        self.locked.append(self.lock.reading.state is LockState.LOCKED)
+        return True
+
+
+class Ready:
+    """An API server that answers."""
+
+    def is_ready(self):
+        return True
+
+
+@pytest.fixture
+def member_ticket(make_pair):
+    certificate, key = make_pair("cp-2")
+    return NodeTicket(
+        role="control-plane",
+        disk_id=DISK,
+        kubernetes_version="1.35.4",
+        api_endpoint="api:6443",
+        cluster_ca=b"ca",
+        credential=KubeletCredential(certificate=certificate, key=key),
+        control_plane=ControlPlaneTicket(files=SHARED, bundle=b"bundle", policy=b"{}", judged={4: b"4" * 32}),
+    )
+
+
+@pytest.fixture
+def member_parts(parts, machine, api, member_ticket):
+    joiner = ControlPlaneMember(NodeSpec(name="cp-2", node_ip="10.0.0.12"), machine, reader=api, health=Ready())
+    config = dataclasses.replace(CONFIG, name="cp-2")
+    tickets = FakeTickets(member_ticket)
+    return dataclasses.replace(parts, config=config, joiner=joiner, tickets=tickets, keys=FakeKeys(parts.lock))
+
+
 @pytest.fixture
 def api():
     return FakeApi()
@@ -115,7 +179,7 @@ def parts(machine, api, ticket, tmp_path):
     return Parts(
         config=CONFIG,
         machine=machine,
-        worker=worker,
+        joiner=worker,
         lock=FakeLock(machine.paths.lock_marker),
         tickets=FakeTickets(ticket),
         journal=NodeJournal(tmp_path / "var/lib/attested/node.json", clock=machine.clock),

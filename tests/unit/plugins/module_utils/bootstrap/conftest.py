@@ -12,6 +12,23 @@ from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import (
     make_pair,
     programs,
 )
-from ansible_collections.attested.kubernetes.tests.unit.fakes.node import api, parts, ticket
+from ansible_collections.attested.kubernetes.tests.unit.fakes.node import (
+    api,
+    member_parts,
+    member_ticket,
+    parts,
+    ticket,
+)
 
-__all__ = ["api", "clock", "locked", "machine", "make_pair", "parts", "programs", "ticket"]
+__all__ = [
+    "api",
+    "clock",
+    "locked",
+    "machine",
+    "make_pair",
+    "member_parts",
+    "member_ticket",
+    "parts",
+    "programs",
+    "ticket",
+]

@@ -12,7 +12,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import (
     NodePhase,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import NodeRun
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import ControlPlaneTicket, NodeRun
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.plan import StepName
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.status import read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
@@ -25,8 +25,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
     KubeletCredential,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.tests.unit.fakes.node import DISK, FakeTickets
+from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTER, DISK, SHARED, FakeTickets
 
+BROUGHT = ControlPlaneTicket(files={}, bundle=b"b", policy=b"p", judged={})
 NOT_YET = TransportError("nobody there", reason=Reason.PEER_UNREACHABLE)
 
 
@@ -132,12 +133,69 @@ def test_a_refusal_that_never_passes_is_not_asked_again(parts):
     assert len(parts.tickets.asked) == 1
 
 
-def test_a_ticket_for_a_control_plane_is_refused_before_the_lock(parts, ticket):
-    parts.tickets.ticket = dataclasses.replace(ticket, role="control-plane")
+@pytest.mark.parametrize(
+    ("changes"),
+    [
+        pytest.param({"role": "control-plane"}, id="of a control plane"),
+        pytest.param({"control_plane": BROUGHT}, id="of a worker, with what only a control plane may have"),
+    ],
+)
+def test_a_worker_refuses_a_ticket_that_is_not_a_workers_before_the_lock(parts, ticket, changes):
+    parts.tickets.ticket = dataclasses.replace(ticket, **changes)
     with pytest.raises(Refusal) as caught:
         run(parts)
-    assert caught.value.code == "CONTROL_PLANE_JOIN_UNSUPPORTED"
+    assert caught.value.code == "TICKET_NOT_OURS"
     assert parts.lock.taken == 0
+
+
+def test_a_control_plane_refuses_the_ticket_of_a_worker_before_it_keeps_anything(member_parts, ticket):
+    member_parts.tickets.ticket = ticket
+    with pytest.raises(Refusal) as caught:
+        run(member_parts)
+    assert caught.value.code == "TICKET_NOT_OURS"
+    assert (member_parts.keys.kept, member_parts.lock.taken) == ([], 0)
+
+
+def test_a_control_plane_keeps_its_keys_before_the_lock_and_places_its_files_after_it(member_parts, member_ticket):
+    first, second = run(member_parts), run(member_parts)
+    names = [step.name for step in first.steps]
+    assert names[:4] == ["ticket", "keys", "lock", "write"]
+    assert names[-2:] == ["leftovers", "confirm"]
+    assert (member_parts.keys.kept, member_parts.keys.locked) == ([member_ticket.control_plane], [False])
+    placed = member_parts.machine.paths.kubernetes
+    assert {name: (placed / name).read_bytes() for name in SHARED} == SHARED
+    assert (second.planned, second.steps) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "before", [pytest.param(step, id=step.name) for step in StepName if step not in (StepName.TICKET, StepName.RESTART)]
+)
+def test_a_control_plane_killed_before_any_step_ends_joined_with_one_lock(member_parts, before):
+    node = NodeRun(member_parts)
+    todo = node.plan()
+    node.apply(todo[: todo.index(before)])
+    run(member_parts)
+    assert member_parts.journal.load().phase is NodePhase.JOINED
+    assert member_parts.lock.taken == 1
+    assert run(member_parts).planned == ()
+
+
+def test_a_control_plane_that_unlocked_itself_after_a_reboot_asks_nobody(member_parts, programs, api):
+    run(member_parts)
+    reboot(member_parts, programs, api)
+    member_parts.lock.acquire(CLUSTER)  # attested-unlock, before the kubelet
+    programs.active = True
+    asked = len(member_parts.tickets.asked)
+    assert run(member_parts).planned == ()
+    assert len(member_parts.tickets.asked) == asked
+
+
+def test_a_control_plane_whose_boot_stayed_closed_asks_for_its_keys_again(member_parts, programs, api):
+    run(member_parts)
+    reboot(member_parts, programs, api)
+    programs.calls.clear()
+    assert [step.name for step in run(member_parts).steps] == ["ticket", "keys", "lock", "write", "kubelet", "confirm"]
+    assert programs.phases() == []
 
 
 @pytest.mark.parametrize(

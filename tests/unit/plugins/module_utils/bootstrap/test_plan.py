@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.plan import Found, StepName, plan_steps
 
-T, L, W, K, R, C = StepName
+T, S, L, W, K, R, C = StepName
 DAYS = 24 * 3600.0
 FRESH = {
     "lock": LockState.UNLOCKED,
@@ -48,6 +48,10 @@ UP = {
         pytest.param({**UP, "certificate_seconds": DAYS}, (), id="a day left is enough"),
         pytest.param({**UP, "certificate_seconds": -5.0}, (T, W, R, C), id="a certificate that is over"),
         pytest.param({**UP, "certificate_seconds": None}, (T, W, R, C), id="a certificate that was lost"),
+        pytest.param(
+            {**FRESH, "takes_keys": True}, (T, S, L, W, K, C), id="a control plane keeps its keys before the lock"
+        ),
+        pytest.param({**UP, "takes_keys": True}, (), id="a control plane that is up does nothing"),
         pytest.param({**UP, "marker": False}, (L, C), id="a lost marker is written again"),
     ],
 )

@@ -63,3 +63,12 @@ def test_what_cannot_be_removed_is_named(used, programs):
         reset.apply(reset.plan())
     assert caught.value.code == "RESET_INCOMPLETE"
     assert "cni0" in caught.value.message
+
+
+def test_a_member_that_stayed_in_etcd_is_told(machine, programs):
+    """kubeadm ends well there; who does not hear of it loses quorum with the next machine."""
+    (machine.paths.kubernetes / "manifests").mkdir(parents=True)
+    programs.answers[("kubeadm", "reset")] = (0, b"W [reset] please manually remove this etcd member using etcdctl\n")
+    reset = Reset(machine)
+    (warning,) = reset.apply(reset.plan())
+    assert "etcdctl" in warning

@@ -1,0 +1,88 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of a control plane that kubeadm does not make: those that its arguments name, and what a ticket brings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import Refusal, SystemFault
+from ..reasons import Reason
+from ..system import write_atomic
+from .encryption import require_encryption
+from .render import api_server_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .spec import KubernetesPaths
+
+_PUBLIC, _PRIVATE = 0o644, 0o600
+
+SHARED_FILES = {
+    "pki/ca.crt": _PUBLIC,
+    "pki/ca.key": _PRIVATE,
+    "pki/etcd/ca.crt": _PUBLIC,
+    "pki/etcd/ca.key": _PRIVATE,
+    "pki/front-proxy-ca.crt": _PUBLIC,
+    "pki/front-proxy-ca.key": _PRIVATE,
+    "pki/sa.key": _PRIVATE,
+    "pki/sa.pub": _PUBLIC,
+}
+"""What all control planes of a cluster share, with its mode: init makes each once, a ticket brings every one."""
+
+ENCRYPTION_FILE = "attested/encryption.yaml"
+OPTIONAL_FILES = {ENCRYPTION_FILE: _PRIVATE}
+"""What they share where the first one has it."""
+
+
+def require_shared_files(files: Mapping[str, bytes]) -> None:
+    """Raise TICKET_MALFORMED unless ``files`` are all that control planes share, and nothing else.
+
+    With the file of the encryption it must be one that an API server can use: ENCRYPTION_MALFORMED.
+    """
+    missing = sorted(set(SHARED_FILES) - set(files))
+    unknown = sorted(set(files) - set(SHARED_FILES) - set(OPTIONAL_FILES))
+    if missing or unknown:
+        shown = ", ".join(name[:64] for name in unknown) or "none"
+        raise Refusal(
+            f"expected the files that control planes share, got without {', '.join(missing) or 'none'} "
+            f"and with unknown {shown}",
+            reason=Reason.TICKET_MALFORMED,
+        )
+    if ENCRYPTION_FILE in files:
+        require_encryption(files[ENCRYPTION_FILE])
+
+
+def place_shared_files(files: Mapping[str, bytes], paths: KubernetesPaths) -> bool:
+    """Write ``files`` (by name relative to /etc/kubernetes); return whether anything changed.
+
+    The names are those of two tables, so none leads elsewhere; a directory that is a link to elsewhere is refused.
+    Raises TICKET_MALFORMED and ENCRYPTION_MALFORMED before anything is written, FILE_UNUSABLE.
+    """
+    require_shared_files(files)
+    modes = {**SHARED_FILES, **OPTIONAL_FILES}
+    for directory in sorted({(paths.kubernetes / name).parent for name in files}):
+        _require_inside(directory, paths.kubernetes)
+    changed = [write_atomic(paths.kubernetes / name, data, mode=modes[name]) for name, data in sorted(files.items())]
+    return any(changed)
+
+
+def write_api_server_files(paths: KubernetesPaths) -> bool:
+    """Write the files that the API server's arguments name; return whether anything changed."""
+    changed = []
+    for name, content in api_server_files(paths).items():
+        path = Path(name)
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        changed.append(write_atomic(path, content, mode=0o644))
+    return any(changed)
+
+
+def _require_inside(directory: Path, base: Path) -> None:
+    if not directory.resolve().is_relative_to(base.resolve()):
+        raise SystemFault(
+            f"expected {directory} inside of {base}, it leads to {directory.resolve()}", reason=Reason.FILE_UNUSABLE
+        )
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -1,0 +1,99 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A further control plane: ``kubeadm join`` with the files of a ticket, without a token and without a certificate key.
+
+Its kubelet speaks to the API server of its own machine, as that of the first control plane does
+(`ControlPlaneKubeletLocalMode`); kubeadm finds the running cluster by a discovery file of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..system import write_atomic
+from .api import Health, KubeconfigNodeReader, LocalHealth, NodeReader, NodeView, wait_ready
+from .files import place_shared_files, require_shared_files, write_api_server_files
+from .node import JoinMaterial, kubelet_kubeconfig, place_credential, see_node
+from .operation import Machine, Operation, Step
+from .phases import MEMBER_PHASES
+from .render import ignored_checks, render_join
+from .spec import API_PORT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .plan import Plan
+    from .spec import NodeSpec
+
+MEMBER_OPERATION = "join-control-plane"
+"""In the journal: whoever was a worker, or made the cluster, does not become a member, and the other way round."""
+
+# There because we wrote it.
+_OWN_FILES = ("FileAvailable--etc-kubernetes-kubelet.conf",)
+
+
+class ControlPlaneMember:
+    """One machine that is (or becomes) a further control plane."""
+
+    def __init__(
+        self, node: NodeSpec, machine: Machine, *, reader: NodeReader | None = None, health: Health | None = None
+    ) -> None:
+        """Render the configuration; raises KUBEADM_OPTION_INVALID."""
+        self._node = node
+        self._machine = machine
+        self._reader = reader or KubeconfigNodeReader(machine.paths.kubelet_config)
+        self._health = health or LocalHealth(ca=machine.paths.ca, address=node.node_ip)
+        self._operation = Operation(
+            machine,
+            name=MEMBER_OPERATION,
+            verb="join",
+            table=MEMBER_PHASES,
+            config=render_join(node, paths=machine.paths, control_plane=True),
+            ignored=(*ignored_checks(node), *_OWN_FILES),
+            wait_ready=self._wait_ready,
+        )
+
+    def plan(self) -> Plan:
+        """Return what is to do."""
+        return self._operation.plan()
+
+    def write(self, material: JoinMaterial) -> bool:
+        """Write the shared files, the credential and both kubeconfigs; return whether anything changed.
+
+        Raises TICKET_MALFORMED, ENCRYPTION_MALFORMED and KUBELET_CREDENTIAL_INVALID before anything is written, and
+        FILE_UNUSABLE.
+        """
+        paths = self._machine.paths
+        require_shared_files(material.control_plane_files)
+        changed = place_credential(material, self._node, self._machine)
+        changed |= place_shared_files(material.control_plane_files, paths)
+        paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path, server in (
+            (paths.discovery_config, material.api_endpoint),
+            (paths.kubelet_config, _local(self._node)),
+        ):
+            changed |= write_atomic(path, kubelet_kubeconfig(material, self._node, paths, server=server))
+        return changed
+
+    def apply(self, todo: Plan) -> tuple[Step, ...]:
+        """Perform ``todo``; a member whose kubelet was started is complete once its API server answers."""
+        if todo.phases:
+            self._operation.require_lock()
+            write_api_server_files(self._machine.paths)
+        steps = self._operation.apply(todo)
+        if todo:
+            self._wait_ready()
+        return steps
+
+    def confirm(self, *, boot_id: Path) -> NodeView:
+        """Wait until the own API server knows the Node of this boot; raises NODE_NOT_REGISTERED."""
+        return see_node(self._reader, self._node, self._machine, boot_id=boot_id)
+
+    def _wait_ready(self) -> None:
+        wait_ready(self._health, clock=self._machine.clock)
+
+
+def _local(node: NodeSpec) -> str:
+    host = f"[{node.node_ip}]" if ":" in node.node_ip else node.node_ip
+    return f"{host}:{API_PORT}"
