@@ -380,6 +380,18 @@ class Reason(Enum):
         "Ask its verification service (verify), or set attested_insecure_constellation_verify for the node.",
         "ansible-playbook attested.kubernetes.verify",
     )
+    CONTROL_PLANE_FILES_UNUSABLE = _row(
+        Coarse.UNAVAILABLE,
+        "A file that all control planes share is missing, too large or not what it must be.",
+        "Compare /etc/kubernetes of this control plane with that of another one; a worker needs none of these files.",
+        "ls -lR /etc/kubernetes/pki /etc/kubernetes/attested",
+    )
+    CONTROL_PLANE_JOIN_BUSY = _row(
+        Coarse.BUSY,
+        "Another control plane is joining; they join one after the other.",
+        "It asks again by itself. A turn ends when the other one has joined, at the latest 600 s after its last ticket.",
+        "kubectl --namespace=kube-system get lease attested-control-plane-join -o yaml",
+    )
     CONTROL_PLANE_JOIN_UNSUPPORTED = _row(
         Coarse.REFUSED,
         "A further control plane cannot join by ticket yet.",
@@ -1359,6 +1371,12 @@ class Reason(Enum):
         Coarse.LOCAL,
         "Something of Kubernetes is still on the machine after a reset.",
         "Remove what the message names, or reboot the machine, and run again.",
+    )
+    REVOCATION_UNSIGNED = _row(
+        Coarse.UNAVAILABLE,
+        "A revocation that this control plane knows is not in the signed policy, so a further one would not know it.",
+        "Apply the site, which signs it: the machine that asks gets its ticket then.",
+        "ansible-playbook attested.kubernetes.policy",
     )
     ROLE_NOT_REGISTERED = _row(
         Coarse.REFUSED,

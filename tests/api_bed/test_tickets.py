@@ -6,7 +6,7 @@
 Every refusal changes one point of the same good exchange. The machine is told the coarse text only; the code is read
 from the key service's log, as an operator reads it. What has a name among the known attacks stands in `tests/attacks`,
 on this very bed: replay (S1), a guessed proof (S5), a taken name (S6), a stolen ticket or token (S14), a certificate
-request for another (S15).
+request for another (S15). Further control planes: `test_control_planes.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.refusal import refused
@@ -169,14 +168,6 @@ def test_machine_that_is_not_admitted(bed: ServiceBed, machines: Machines, admis
     machine.ask()
     machine.enroll(admission=admission)
     assert refused(machine.ask, bed)["reason"] == code
-
-
-def test_further_control_plane(bed: ServiceBed, machines: Machines) -> None:
-    machine = machines(enroll=False)
-    machine.enroll(role=Role.CONTROL_PLANE)
-    assert refused(machine.ask, bed)["reason"] == "IDENTITY_UNSIGNED"
-    bed.sign(identities=[machine.identity()])
-    assert refused(machine.ask, bed)["reason"] == "CONTROL_PLANE_JOIN_UNSUPPORTED"
 
 
 def test_another_disk_than_the_assigned_one(bed: ServiceBed, machines: Machines) -> None:

@@ -29,7 +29,7 @@ THREAT = Threat(
         ("attestation/verify.py step 3", "AK_MISMATCH"),
         ("attestation/tpm2/verifier.py step 1", "AK_ATTRIBUTES"),
         ("attestation/tpm2/verifier.py step 4", "AK_HIERARCHY"),
-        ("keys/release.py step 4", "AK_NOT_PINNED"),
+        ("keys/release.py step 3", "AK_NOT_PINNED"),
         ("tpm/client.py", "TPM_CREDENTIAL_REFUSED"),
     ),
 )

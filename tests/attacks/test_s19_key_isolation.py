@@ -21,7 +21,7 @@ THREAT = Threat(
     title="Another node's key",
     case="a shipped rule that releases to any affirming token",
     bed="api",
-    stops=(("keys/release.py step 7", "DISK_ID_NOT_ASSIGNED"),),
+    stops=(("keys/release.py step 6", "DISK_ID_NOT_ASSIGNED"),),
 )
 
 STRANGE = ["..", "../../x", "%2e%2e", "*", "measurementSecret", "clusterID", "\x00", "x" * 300]

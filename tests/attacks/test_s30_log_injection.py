@@ -26,7 +26,7 @@ THREAT = Threat(
     bed="api",
     stops=(
         ("serving/logs.py", ""),
-        ("keys/release.py step 7", "DISK_ID_NOT_ASSIGNED"),
+        ("keys/release.py step 6", "DISK_ID_NOT_ASSIGNED"),
         ("keys/kubelet.py step 3", "CSR_NAME_MISMATCH"),
     ),
 )

@@ -36,6 +36,8 @@ class FakeGateway:
         self.events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._revision = 100
         self._objects: dict[str, dict[str, dict[str, Any]]] = {plural: {} for plural in _PLURALS.values()}
+        self.leases: dict[str, dict[str, Any]] = {}
+        self.labels: dict[str, dict[str, str]] = {}
         self.recorded: dict[str, dict[str, Any]] = {}
         for document in documents:
             self.apply(document)
@@ -124,6 +126,37 @@ class FakeGateway:
         """Keep the last event of each name."""
         self._require_up()
         self.recorded[event["metadata"]["name"]] = dict(event)
+
+    def node(self, name: str) -> Mapping[str, Any] | None:
+        """Return a Node that has labels."""
+        self._require_up()
+        return {"metadata": {"name": name, "labels": self.labels[name]}} if name in self.labels else None
+
+    def lease(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """Return a Lease, or None; all are of one namespace."""
+        self._require_up()
+        assert namespace == "kube-system"
+        return copy.deepcopy(self.leases.get(name))
+
+    def create_lease(self, document: Mapping[str, Any]) -> None:
+        """Create a Lease, or raise API_CONFLICT."""
+        self._prepare_write()
+        if document["metadata"]["name"] in self.leases:
+            raise ApiError("expected no such lease", reason=Reason.API_CONFLICT)
+        self._keep(document)
+
+    def replace_lease(self, document: Mapping[str, Any]) -> None:
+        """Replace a Lease, or raise API_CONFLICT."""
+        self._prepare_write()
+        known = self.leases[document["metadata"]["name"]]
+        if known["metadata"]["resourceVersion"] != document["metadata"]["resourceVersion"]:
+            raise ApiError("expected another revision", reason=Reason.API_CONFLICT)
+        self._keep(document)
+
+    def _keep(self, document: Mapping[str, Any]) -> None:
+        kept = copy.deepcopy(dict(document))
+        self._touch(kept)
+        self.leases[kept["metadata"]["name"]] = kept
 
     def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
         """Yield the Nodes that are there, then nothing."""

@@ -37,18 +37,21 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.reattest 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.releaser import Released, Releaser
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller import Teller
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
+    IDENTITIES,
     PROFILES,
     Attempt,
+    JoinTurns,
     LivePolicy,
     NearPolicy,
     StatusWriter,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log, open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom, TokenBuckets
 from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.control_plane import GivenControlPlane
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.policy_site import (
@@ -128,10 +131,11 @@ class Attempts:
 class Bed:
     """A releaser over an API in memory, and one enrolled machine; the near view follows nothing until a test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: Role = Role.WORKER) -> None:
         self.boot = boots.load("deb13-base")
         self.tpm = SoftTpm(self.boot.pcrs)
-        self.identity = identity_of(self.tpm.ek)
+        self.identity = identity_of(self.tpm.ek, role=role)
+        self.asks_control_plane = role is Role.CONTROL_PLANE
         self.gateway = FakeGateway(render_identity(self.identity), render_profile(learned(self.boot)))
         self.clock = StandingClock()
         self.bundle = make_bundle_of_test()
@@ -140,6 +144,7 @@ class Bed:
         weakref.finalize(self, shutil.rmtree, self.directory)
         self.record = record_in(self.directory, MemoryCounter(), cluster_id=self.bundle.cluster_id)
         self.authority = authority_of(self.record, cluster_id=self.bundle.cluster_id)
+        self.control_plane = GivenControlPlane()
         self.sign()
         self.authority.adopt(self.policy)
         self.csr = kubelet_request()
@@ -160,6 +165,8 @@ class Bed:
             random=SystemRandom(),
             near=self.near,
             rate=self.rate,
+            control_plane=self.control_plane,
+            turns=JoinTurns(self.gateway, clock=self.clock, freed=lambda name: None),
         )
         self.attempts = Attempts()
 
@@ -196,8 +203,9 @@ class Bed:
             self.near.caches[plural]._begin(*self.gateway.listing(plural))
 
     def sign(self, **changes: Any) -> None:
-        """Let the site sign the profiles that are there now."""
-        self.policy = self.site.sign(self.gateway.objects(PROFILES), **changes)
+        """Let the site sign the profiles, and the identities of control planes, that are there now."""
+        objects = [*self.gateway.objects(PROFILES), *self.gateway.objects(IDENTITIES)]
+        self.policy = self.site.sign(objects, **changes)
         self.gateway.apply(self.policy)
 
     def channel(self) -> Channel:
@@ -211,7 +219,9 @@ class Bed:
         asked = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public)
         challenge = Challenge.parse(self.releaser.challenge(asked.to_bytes()))
         logs = logs_of(self.boot)
-        message = message_class("join.IssueJoinTicketRequest")(certificate_request=self.csr, event_logs=logs.to_bytes())
+        message = message_class("join.IssueJoinTicketRequest")(
+            certificate_request=self.csr, event_logs=logs.to_bytes(), is_control_plane=self.asks_control_plane
+        )
         request = message.SerializeToString()
         context = BindingContext(
             purpose=Purpose.JOIN,

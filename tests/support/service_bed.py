@@ -200,6 +200,11 @@ class ServiceBed:
         return self.directory / "state"
 
     @property
+    def kubernetes(self) -> Path:
+        """In the place of /etc/kubernetes: what a further control plane gets; nothing until a test writes it."""
+        return self.directory / "kubernetes"
+
+    @property
     def endpoint(self) -> str:
         """Where nodes ask."""
         return f"127.0.0.1:{self.port}"
@@ -260,6 +265,7 @@ class ServiceBed:
             join_user=self.join_user,
             cluster_ca_certificate=str(self.api.directory / "ca.crt"),
             cluster_ca_key=str(self.api.directory / "ca.key"),
+            kubernetes_directory=str(self.kubernetes),
             runtime_directory=str(opened),
             state_directory=str(self.state),
             socket=str(self.socket),

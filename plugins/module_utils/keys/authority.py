@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PolicyError
 from ..kube import Judged
-from ..policy import missing_revocations, verify_policy
+from ..policy import API_VERSION, POLICY_KIND, POLICY_NAME, missing_revocations, verify_policy
 from ..reasons import Reason
 
 if TYPE_CHECKING:
@@ -49,6 +50,24 @@ class PolicyAuthority:
             raise PolicyError("expected AttestationPolicy/cluster in the API, found none", reason=Reason.POLICY_ABSENT)
         policy = self._verified(document)  # 3
         return _judged(policy, self._record.follow(policy))  # 4
+
+    def vouched(self, document: Mapping[str, Any] | None) -> bytes:
+        """Return the API's object as JSON, in the form by which a further control plane's record may begin.
+
+        1. This record is whole: its file and its counter agree now. POLICY_NOT_ADOPTED, POLICY_ROLLED_BACK, TPM_…
+        2. The object is the policy in force. Raises as `judge`.
+        3. It signs every revocation that was seen, so that whoever begins with it knows no less. REVOCATION_UNSIGNED
+        """
+        self._record.require_intact()  # 1
+        judged = self.judge(document)  # 2
+        if judged.missing:  # 3
+            raise PolicyError(
+                f"expected every revocation in the signed policy, {', '.join(sorted(judged.missing))} is not",
+                reason=Reason.REVOCATION_UNSIGNED,
+            )
+        spec = (document or {})["spec"]  # judged, so it is there
+        told = {"apiVersion": API_VERSION, "kind": POLICY_KIND, "metadata": {"name": POLICY_NAME}, "spec": spec}
+        return json.dumps(told, sort_keys=True).encode()
 
     def note_revoked(self, revoked: Iterable[str]) -> None:
         """Record that these endorsement keys were revoked; raises as the record does."""

@@ -127,6 +127,7 @@ class KeyService:
         line.set(
             node=released.node_name,
             profile=released.profile,
+            role=released.role,
             repeated=released.repeated,
             superseded=released.superseded,
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..errors import KeyServiceError
 from ..reasons import Reason
+from .control_plane import KUBERNETES
 from .framing import SOCKET
 from .policy_client import POLICY_SOCKET
 from .record import LOCK_DIRECTORY
@@ -24,6 +25,7 @@ class KeyServiceConfig:
     """The configuration file; paths have their places on a node as defaults.
 
     ``api_server`` is the URL of this control plane's own API, ``api_endpoint`` (host:port) what tickets say.
+    ``kubernetes_directory``: where the files lie that a further control plane gets.
     ``audit_directory``: where each decision is recorded; ``tcti``: the TPM that signs the head of that record, none
     where it is empty. ``tickets_per_second`` and ``ticket_burst`` bound what one proven machine may ask.
     ``ek_roots``: file with roots of TPM makers, or directory with roots and intermediates (`load_ek_store`); with it
@@ -40,6 +42,7 @@ class KeyServiceConfig:
     cluster_ca_certificate: Path = Path("/etc/kubernetes/pki/ca.crt")
     cluster_ca_key: Path = Path("/etc/kubernetes/pki/ca.key")
     state_directory: Path = KeyPaths().rest
+    kubernetes_directory: Path = KUBERNETES
     runtime_directory: Path = KeyPaths().opened
     socket: Path = Path(SOCKET)
     policy_socket: Path = Path(POLICY_SOCKET)

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..sealing import seal
 from .derive import disk_key
 from .kubelet import ClusterCa, sign_kubelet_certificate
 from .release import Held
+from .secret import SecretBytes
 from .ticket import TicketPublic, TicketSecrets, sign_ticket
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from .._deps.crypto import ed25519
     from .bundle import KeyBundle
+    from .control_plane import ControlPlaneMaterial
+    from .derive import DiskId
     from .release import Decision
 
 
@@ -57,8 +60,13 @@ def issue_ticket(
     signing_key: ed25519.Ed25519PrivateKey,
     exchange: Exchange,
     now: datetime,
+    control_plane: ControlPlaneMaterial | None = None,
 ) -> Issued:
-    """Return the ticket of ``decision``, its secrets sealed to ``exchange``, signed under the join CA's key."""
+    """Return the ticket of ``decision``, its secrets sealed to ``exchange``, signed under the join CA's key.
+
+    ``control_plane``: what a control plane gets and no worker; raises TICKET_MALFORMED where it is there for a worker
+    or missing for a control plane.
+    """
     held = decision.repeats or _new_ticket(decision, ca=ca, now=now)
     identity = decision.registration.identity
     public = TicketPublic(
@@ -73,7 +81,10 @@ def issue_ticket(
         expires_unix_seconds=int(held.expires.timestamp()),
         joined_before=decision.joined_before,
     )
-    ticket = public.to_bytes(_sealed(decision, bundle, exchange))
+    secrets = _secrets(decision.disk, bundle, control_plane)
+    secrets.require_role(identity.role)
+    box = seal(secrets.to_bytes(), secret=exchange.secret, binding=exchange.binding, recipient=exchange.recipient)
+    ticket = public.to_bytes(box)
     signature = sign_ticket(signing_key, cluster_id=bundle.cluster_id, binding=exchange.binding, ticket=ticket)
     return Issued(ticket=ticket, signature=signature, held=held)
 
@@ -89,10 +100,17 @@ def _new_ticket(decision: Decision, *, ca: ClusterCa, now: datetime) -> Held:
     )
 
 
-def _sealed(decision: Decision, bundle: KeyBundle, exchange: Exchange) -> bytes:
+def _secrets(disk: DiskId, bundle: KeyBundle, control_plane: ControlPlaneMaterial | None) -> TicketSecrets:
     secrets = TicketSecrets(
-        disk_key=disk_key(bundle.master, decision.disk),
+        disk_key=disk_key(bundle.master, disk),
         measurement_secret=bundle.measurement_secret(),
         measurement_salt=bundle.measurement_salt,
     )
-    return seal(secrets.to_bytes(), secret=exchange.secret, binding=exchange.binding, recipient=exchange.recipient)
+    if control_plane is None:
+        return secrets
+    return replace(
+        secrets,
+        control_plane_files=control_plane.files,
+        key_service_bundle=SecretBytes(bundle.to_bytes()),
+        policy=control_plane.policy,
+    )

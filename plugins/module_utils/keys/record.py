@@ -241,6 +241,15 @@ class PolicyRecord:
             raise PolicyError(self._fault.message, reason=self._fault.reason)
         return self._entry
 
+    def require_intact(self) -> Entry:
+        """Return the latest record as its file and its counter say it at this moment, not as it was remembered.
+
+        Raises as `load` and `current`; a record that is found broken refuses everyone from then on.
+        """
+        with self._lock:
+            self.load()
+            return self.current()
+
     def state(self) -> Seen | None:
         """Return what is known, None where the record cannot be used."""
         return self._entry.seen if self._entry is not None else None

@@ -121,25 +121,24 @@ def decide_release(
 ) -> Decision:
     """Return what the machine gets; raises `Refusal`.
 
-    1. It asks for no more than the registered role. ROLE_NOT_REGISTERED
-    2. The role can be served. CONTROL_PLANE_JOIN_UNSUPPORTED
-    3. The certificate request is for the registered name. CSR_NAME_MISMATCH, CSR_KEY_UNSUPPORTED, CSR_MALFORMED
-    4. The AK is the one pinned at the first ticket, if there was one. AK_NOT_PINNED
-    5. Its TPM counted on since the last ticket; locked only in the boot of that ticket. TPM_ROLLED_BACK,
+    1. It asks as what it is registered as, no more and no less. ROLE_NOT_REGISTERED
+    2. The certificate request is for the registered name. CSR_NAME_MISMATCH, CSR_KEY_UNSUPPORTED, CSR_MALFORMED
+    3. The AK is the one pinned at the first ticket, if there was one. AK_NOT_PINNED
+    4. Its TPM counted on since the last ticket; locked only in the boot of that ticket. TPM_ROLLED_BACK,
        NODELOCK_NO_TICKET
-    6. A machine that is locked renews, and must have kept to its schedule of evidence; one that begins a boot brings
+    5. A machine that is locked renews, and must have kept to its schedule of evidence; one that begins a boot brings
        evidence of that boot, which heals. REATTESTATION_FAILED, REATTESTATION_OVERDUE
-    7. The disk id is empty or the assigned one; where it has none yet, ``inherited_disk``: of the machine that it
+    6. The disk id is empty or the assigned one; where it has none yet, ``inherited_disk``: of the machine that it
        replaces, whose moved disk it may name. DISK_ID_NOT_ASSIGNED
-    8. A live ticket of the same key is repeated within one boot; another key or boot supersedes it.
+    7. A live ticket of the same key is repeated within one boot; another key or boot supersedes it.
 
     The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
     """
     status = registration.identity.status
-    kubelet = _check_request(request, registration.identity)  # 1, 2, 3
-    rebooted = _check_machine(proven, status, now=now, overdue_after=overdue_after)  # 4, 5, 6
-    disk = _choose_disk(request.disk_id, known=status.disk_id or inherited_disk, fresh=fresh_disk)  # 7
-    live, repeats = _live_ticket(held, kubelet, rebooted=rebooted, now=now)  # 8
+    kubelet = _check_request(request, registration.identity)  # 1, 2
+    rebooted = _check_machine(proven, status, now=now, overdue_after=overdue_after)  # 3, 4, 5
+    disk = _choose_disk(request.disk_id, known=status.disk_id or inherited_disk, fresh=fresh_disk)  # 6
+    live, repeats = _live_ticket(held, kubelet, rebooted=rebooted, now=now)  # 7
     return Decision(
         registration=registration,
         request=kubelet,
@@ -174,27 +173,26 @@ def plan_status(decision: Decision, *, proven: Proven, now: datetime) -> StatusC
 
 def _check_request(request: JoinRequest, identity: NodeIdentity) -> KubeletRequest:
     """Return the certificate request of a machine that asks for what it is registered as."""
-    _check_role(identity.role, asks_control_plane=request.is_control_plane)  # 1, 2
-    return check_kubelet_request(request.certificate_request, node_name=identity.node_name)  # 3
+    _check_role(identity.role, asks_control_plane=request.is_control_plane)  # 1
+    return check_kubelet_request(request.certificate_request, node_name=identity.node_name)  # 2
 
 
 def _check_machine(proven: Proven, status: IdentityStatus, *, now: datetime, overdue_after: timedelta) -> bool:
     """Return whether the machine that its identity remembers was rebooted since, if it may go on from there."""
-    _check_pin(status.ak_name, proven.ak_name.hex())  # 4
-    rebooted = check_continuity(status.tpm, proven.tpm, locked=proven.locked)  # 5
+    _check_pin(status.ak_name, proven.ak_name.hex())  # 3
+    rebooted = check_continuity(status.tpm, proven.tpm, locked=proven.locked)  # 4
     if proven.locked:
-        require_good_standing(status, now=now, overdue_after=overdue_after)  # 6
+        require_good_standing(status, now=now, overdue_after=overdue_after)  # 5
     return rebooted
 
 
 def _check_role(role: Role, *, asks_control_plane: bool) -> None:
-    if asks_control_plane and role is not Role.CONTROL_PLANE:
+    asked = Role.CONTROL_PLANE if asks_control_plane else Role.WORKER
+    if asked is not role:
         raise Refusal(
-            f"expected a request for the registered role {role.value}, got one for control-plane",
+            f"expected a request for the registered role {role.value}, got one for {asked.value}",
             reason=Reason.ROLE_NOT_REGISTERED,
         )
-    if role is Role.CONTROL_PLANE:
-        raise Refusal("expected a worker, got a further control plane", reason=Reason.CONTROL_PLANE_JOIN_UNSUPPORTED)
 
 
 def _check_pin(pinned: str, shown: str) -> None:

@@ -7,10 +7,12 @@
 2. The policy is taken, as the watches have brought it (`kube.near`) or read linearizably; one snapshot feeds every
    check of this try. What speaks against a machine is always read anew: memory admits or refuses nobody by itself.
 3. The bound quote is verified against it (`attestation.verify_node`, ten steps).
-4. What the machine gets is decided (`release.decide_release`, eight steps).
-5. The profile is confirmed, the caller still waits, the identity's status is written by compare-and-set, and the watch
-   has come to that write; a change in between begins again at 2.
-6. Only now something is derived, signed and sealed (`issue.issue_ticket`).
+4. What the machine gets is decided (`release.decide_release`, seven steps).
+5. The profile is confirmed, the caller still waits. For a control plane what it gets is read and found whole, and it
+   takes its turn (`kube.turns`), also by compare-and-set.
+6. The identity's status is written by compare-and-set, and the watch has come to that write; a change in between begins
+   again at 2.
+7. Only now something is derived, signed and sealed (`issue.issue_ticket`).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from ..attestation import (
     verify_node,
 )
 from ..errors import ApiError, AttestedError, KeyServiceError, PolicyError, Refusal
-from ..policy import OVERDUE_AFTER, inherited_disk
+from ..policy import OVERDUE_AFTER, Role, inherited_disk
 from ..reasons import Reason
 from .ca import JoinCa, load_signing_key
 from .derive import DiskId
@@ -52,13 +54,14 @@ if TYPE_CHECKING:
     from ..system import Clock, Random, TokenBuckets
     from .bundle import KeyBundle
     from .client import Channel
+    from .control_plane import ControlPlaneMaterial, ControlPlaneSource
     from .issue import ClusterFacts, Issued
     from .kubelet import ClusterCa
     from .release import Decision, Held
 
 _ATTEMPTS = 4
 _STRIPES = 64
-_FINAL = frozenset({Reason.CALL_GONE, Reason.IDENTITY_RATE})
+_FINAL = frozenset({Reason.CALL_GONE, Reason.CONTROL_PLANE_JOIN_BUSY, Reason.IDENTITY_RATE})
 """Refusals that no other reading of the policy changes."""
 _UUID_BYTES = 16
 
@@ -70,6 +73,13 @@ class Note(Protocol):
         """Add ``fields`` to the line."""
 
 
+class Turns(Protocol):
+    """Lets one control plane join at a time."""
+
+    def take(self, identity: str) -> None:
+        """Give the turn to the identity of this name; raises CONTROL_PLANE_JOIN_BUSY and what the API raises."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
     """A ticket that was given out, and what the log says of it."""
@@ -77,6 +87,7 @@ class Released:
     issued: Issued
     node_name: str
     profile: str
+    role: str
     repeated: bool
     superseded: bool
 
@@ -110,12 +121,15 @@ class Releaser:
         random: Random,
         near: NearPolicy,
         rate: TokenBuckets,
+        control_plane: ControlPlaneSource,
+        turns: Turns,
         overdue_after: timedelta = OVERDUE_AFTER,
     ) -> None:
         """Release for the cluster of ``bundle``, with certificates of ``ca``, what ``policy`` allows.
 
         ``near`` is asked first; ``rate`` bounds how often one proven machine gets a ticket, and ``overdue_after`` how
-        old the last evidence of one that renews may be.
+        old the last evidence of one that renews may be. A control plane gets what ``control_plane`` reads, when
+        ``turns`` says that it may join.
         """
         self._overdue_after = overdue_after
         self._bundle = bundle
@@ -127,6 +141,8 @@ class Releaser:
         self._policy = policy
         self._near = near
         self._rate = rate
+        self._control_plane = control_plane
+        self._turns = turns
         self._writer = writer
         self._demands = demands
         self._clock = clock
@@ -235,18 +251,32 @@ class Releaser:
             near.confirm(snapshot, node.verdict.profile)  # 5
         if call.gone():
             raise KeyServiceError("expected a caller that waits for the ticket, it hung up", reason=Reason.CALL_GONE)
-        revision = self._writer.write(decision.registration, plan_status(decision, proven=proven, now=now))
+        material = self._material(decision)
+        revision = self._writer.write(decision.registration, plan_status(decision, proven=proven, now=now))  # 6
         if near is not None:
             near.settle(ek, revision)
-        issued = self._issue(decision, node, now)  # 6
+        issued = self._issue(decision, node, now, material)  # 7
         self._held[ek] = issued.held
         return Released(
             issued=issued,
             node_name=node.identity.node_name,
             profile=node.verdict.profile,
+            role=node.identity.role.value,
             repeated=decision.repeats is not None,
             superseded=decision.supersedes,
         )
+
+    def _material(self, decision: Decision) -> ControlPlaneMaterial | None:
+        """Return what a control plane gets, once it is its turn; None for a worker.
+
+        What is not whole takes no turn away from a machine that another control plane could serve.
+        """
+        identity = decision.registration.identity
+        if identity.role is not Role.CONTROL_PLANE:
+            return None
+        material = self._control_plane.read()
+        self._turns.take(identity.name)
+        return material
 
     def _refuse_pretender(self, call: _Call) -> None:
         """Refuse by its own reason an unknown machine, whose key is proven, that asks to be a known node (S6)."""
@@ -262,7 +292,9 @@ class Releaser:
                 reason=Reason.IDENTITY_NODE_TAKEN,
             )
 
-    def _issue(self, decision: Decision, node: VerifiedNode, now: datetime) -> Issued:
+    def _issue(
+        self, decision: Decision, node: VerifiedNode, now: datetime, material: ControlPlaneMaterial | None
+    ) -> Issued:
         machine = node.machine
         exchange = Exchange(secret=machine.secret, binding=machine.binding, recipient=machine.hpke_public)
         return issue_ticket(
@@ -273,6 +305,7 @@ class Releaser:
             signing_key=self._signing_key,
             exchange=exchange,
             now=now,
+            control_plane=material,
         )
 
     def _stripe(self, record: ChallengeRecord) -> threading.Lock:

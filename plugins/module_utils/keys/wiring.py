@@ -24,6 +24,7 @@ from ..kube import (
     IDENTITIES,
     ApiGateway,
     AttemptWriter,
+    JoinTurns,
     LivePolicy,
     NearPolicy,
     NearReader,
@@ -41,6 +42,7 @@ from .authority import PolicyAuthority
 from .background import Background
 from .calls import KeyService
 from .config import KeyServiceConfig
+from .control_plane import OwnControlPlane
 from .credential import MintedCredential
 from .derive import policy_record_key
 from .figures import key_metrics
@@ -77,7 +79,8 @@ class Parts:
 class _Ground:
     """The keys, the API through this node's credential, and the policy, read now (``policy``) and followed (``near``).
 
-    ``attempts`` and ``waiting`` write what is told of refusals, ``standings`` what follows from them at the Nodes.
+    ``attempts`` and ``waiting`` write what is told of refusals, ``standings`` what follows from them at the Nodes,
+    ``turns`` which control plane joins.
     """
 
     config: KeyServiceConfig
@@ -92,6 +95,7 @@ class _Ground:
     attempts: AttemptWriter
     waiting: WaitingRoom
     standings: StandingWatcher
+    turns: JoinTurns
 
 
 def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
@@ -159,6 +163,7 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
             grace=config.grace,
             marked=lambda name, standing: log.event("marked", node=name, standing=standing),
         ),
+        turns=JoinTurns(gateway, clock=SystemClock(), freed=lambda name: log.event("turn_ended", identity=name)),
     )
 
 
@@ -202,6 +207,8 @@ def _releaser(ground: _Ground) -> Releaser:
             reason=Reason.IDENTITY_RATE,
             what="tickets a second of one machine",
         ),
+        control_plane=OwnControlPlane(ground.gateway, ground.authority, directory=config.kubernetes_directory),
+        turns=ground.turns,
         overdue_after=config.overdue_after,
     )
 
@@ -302,6 +309,7 @@ def _tasks(ground: _Ground, audit: AuditLog) -> Background:
         "audit": _keeper(ground, audit).run_once,
         "queue": ground.waiting.run_once,
         "standings": ground.standings.run_once,
+        "turns": ground.turns.run_once,
         "usage": usage.run_once,
     }
     return Background(tasks, clock=SystemClock(), log=ground.log)

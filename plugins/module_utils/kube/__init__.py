@@ -21,6 +21,17 @@ from .live import Guard, Judged, LivePolicy, Registration, Snapshot, StatusChang
 from .marks import TAINT, TAINT_EFFECT, StandingWatcher, plan_mark
 from .near import NearPolicy, NearReader, ObjectCache
 from .nodes import ADMITTED, JOINED, NodeWatcher, newly_joined
+from .turns import (
+    CONTROL_PLANE_LABEL,
+    LEASE,
+    LEASE_LIFE,
+    LEASE_NAMESPACE,
+    JoinTurns,
+    Turn,
+    TurnApi,
+    has_joined,
+    take_turn,
+)
 from .usage import MAX_NAMED, UsageWatcher, UsageWrite, plan_usage
 from .waiting import CLAIM, Arrival, WaitingPlan, WaitingRoom, plan_waiting, render_waiting
 
@@ -29,8 +40,12 @@ __all__ = [
     "ATTEMPTS",
     "ATTEMPT_KIND",
     "CLAIM",
+    "CONTROL_PLANE_LABEL",
     "IDENTITIES",
     "JOINED",
+    "LEASE",
+    "LEASE_LIFE",
+    "LEASE_NAMESPACE",
     "MAX_NAMED",
     "POLICIES",
     "PROFILES",
@@ -47,6 +62,7 @@ __all__ = [
     "CredentialFiles",
     "Gateway",
     "Guard",
+    "JoinTurns",
     "Judged",
     "LivePolicy",
     "NearPolicy",
@@ -60,10 +76,13 @@ __all__ = [
     "StandingWatcher",
     "StatusChange",
     "StatusWriter",
+    "Turn",
+    "TurnApi",
     "UsageWatcher",
     "UsageWrite",
     "WaitingPlan",
     "WaitingRoom",
+    "has_joined",
     "newly_joined",
     "plan_attempts",
     "plan_mark",
@@ -71,4 +90,5 @@ __all__ = [
     "plan_waiting",
     "render_event",
     "render_waiting",
+    "take_turn",
 ]

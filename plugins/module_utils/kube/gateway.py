@@ -164,6 +164,24 @@ class ApiGateway:
         what = f"write a condition of the node {name}"
         self._http.find(_patch(what, f"{_NODES}/{name}/status", body, content_type=_STRATEGIC_PATCH))
 
+    def node(self, name: str) -> Mapping[str, Any] | None:
+        """Return one Node, read linearizably, or None."""
+        return self._http.find(ApiRequest(what=f"get the node {name}", path=f"{_NODES}/{name}"))
+
+    def lease(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """Return one Lease, read linearizably, or None."""
+        return self._http.find(ApiRequest(what=f"get the lease {name}", path=f"{_leases(namespace)}/{name}"))
+
+    def create_lease(self, document: Mapping[str, Any]) -> None:
+        """Create a Lease; raises API_CONFLICT where one of this name is there."""
+        name, path = document["metadata"]["name"], _leases(document["metadata"]["namespace"])
+        self._http.call(ApiRequest(what=f"create the lease {name}", path=path, method="POST", body=document))
+
+    def replace_lease(self, document: Mapping[str, Any]) -> None:
+        """Replace a Lease that nobody changed since its revision in ``document``; raises as `patch_status`."""
+        name, path = document["metadata"]["name"], _leases(document["metadata"]["namespace"])
+        self._http.call(ApiRequest(what=f"write the lease {name}", path=f"{path}/{name}", method="PUT", body=document))
+
     def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
         """Yield the names of all Nodes, then of each new one; raises API_UNAVAILABLE or API_FORBIDDEN."""
         document = self._http.call(ApiRequest(what="list nodes", path=_NODES))
@@ -184,6 +202,10 @@ class ApiGateway:
             query["continue"] = document["metadata"].get("continue", "")
             if not query["continue"]:
                 return tuple(found), document["metadata"]["resourceVersion"]
+
+
+def _leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
 def _patch(what: str, path: str, body: Mapping[str, Any], *, content_type: str = _MERGE_PATCH) -> ApiRequest:

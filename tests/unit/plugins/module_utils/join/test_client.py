@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import EventLogs
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
     Doors,
@@ -19,9 +21,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
     client,
     pause_before_retry,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.unit.fakes.random import SeededRandom
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 PINS = JoinCaPins.from_pem(make_join_ca("prod", now=datetime(2026, 11, 21, tzinfo=UTC)).certificate)
 
@@ -37,6 +44,17 @@ def machine(**changes: Any) -> Any:
     nothing = SimpleNamespace(release=lambda: None)
     found = {"attester": nothing, "clock": None, "resolver": None, "random": SeededRandom(1), "favourite": Favourite()}
     return SimpleNamespace(**{**found, **changes})
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_a_machine_says_as_what_it_asks(role: Role) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    logs = EventLogs(firmware=b"", userspace=b"", nodelock=b"", command_line=b"")
+    sent = client._request(replace(config(), role=role), logs, SecretBytes(pem))
+    asked = message_class("join.IssueJoinTicketRequest").FromString(sent)
+    assert asked.is_control_plane is (role is Role.CONTROL_PLANE)
+    assert config().role is Role.WORKER
 
 
 @pytest.mark.parametrize(

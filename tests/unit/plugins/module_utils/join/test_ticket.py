@@ -40,12 +40,21 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release i
     Proven,
     decide_release,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import sign_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import (
+    TicketSecrets,
+    parse_ticket,
+    sign_ticket,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import Registration
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import (
+    OneTimeKey,
+    open_sealed,
+    seal,
+)
+from ansible_collections.attested.kubernetes.tests.support.control_plane import GivenControlPlane, shared_files
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -54,6 +63,8 @@ from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.control_plane import ControlPlaneMaterial
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DISK = DiskId("22222222-2222-4222-8222-222222222222")
@@ -97,7 +108,7 @@ class Node:
         self.one_time_key = OneTimeKey.generate()
         self.ca = cluster_ca()
 
-    def request(self) -> JoinRequest:
+    def request(self, role: Role = Role.WORKER) -> JoinRequest:
         subject = x509.Name(
             [
                 x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
@@ -106,12 +117,20 @@ class Node:
         )
         csr = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(self.key, hashes.SHA256())
         der = csr.public_bytes(serialization.Encoding.DER)
-        return JoinRequest(disk_id="", certificate_request=der, is_control_plane=False, event_logs=b"")
+        asks = role is Role.CONTROL_PLANE
+        return JoinRequest(disk_id="", certificate_request=der, is_control_plane=asks, event_logs=b"")
 
-    def issued(self, made_from: KeyBundle | None = None, held: Held | None = None) -> Issued:
-        identity = NodeIdentity(ek_sha256="ab" * 32, node_name="w-1", role=Role.WORKER, admission=Admission.APPROVED)
+    def issued(
+        self,
+        made_from: KeyBundle | None = None,
+        held: Held | None = None,
+        *,
+        role: Role = Role.WORKER,
+        control_plane: ControlPlaneMaterial | None = None,
+    ) -> Issued:
+        identity = NodeIdentity(ek_sha256="ab" * 32, node_name="w-1", role=role, admission=Admission.APPROVED)
         decision = decide_release(
-            self.request(),
+            self.request(role),
             proven=Proven(ak_name=b"ak", clock=1, reset_count=1, restart_count=1, profile="base", posture="boot"),
             registration=Registration(identity=identity, revision="1"),
             held=held,
@@ -128,6 +147,7 @@ class Node:
             signing_key=load_signing_key(join_ca),
             exchange=Exchange(secret=SECRET, binding=BINDING, recipient=self.one_time_key.public),
             now=NOW,
+            control_plane=control_plane,
         )
 
     def answer(self, issued: Issued | None = None) -> bytes:
@@ -171,6 +191,78 @@ def test_the_node_gets_what_it_needs(node: Node) -> None:
     assert material.secrets.measurement_secret == bundle().measurement_secret()
     certificate = x509.load_pem_x509_certificate(material.public.kubelet_certificate)
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(material.public.cluster_ca))
+
+
+CONTROL_PLANE = {"role": Role.CONTROL_PLANE}
+
+
+def test_a_control_plane_gets_what_it_shares_with_the_others(node: Node, store: TicketStore) -> None:
+    given = GivenControlPlane().read()
+    answer = node.answer(node.issued(**CONTROL_PLANE, control_plane=given))
+    material = node.open(answer, CONTROL_PLANE)
+    assert material.public.role is Role.CONTROL_PLANE
+    assert material.secrets.control_plane_files == given.files
+    assert KeyBundle.from_bytes(material.secrets.key_service_bundle.reveal()) == bundle()
+    assert material.secrets.policy == given.policy
+    assert store.load(store.put(material)) == material
+    for secret in (shared_files()["pki/ca.key"].splitlines()[1], CANARY, JOIN_CA.private_key.splitlines()[1]):
+        assert secret not in answer
+        assert secret.decode() not in repr(material)
+
+
+@pytest.mark.parametrize(
+    ("role", "control_plane"),
+    [
+        pytest.param(Role.WORKER, GivenControlPlane().read(), id="a worker gets what is a control plane's"),
+        pytest.param(Role.CONTROL_PLANE, None, id="a control plane gets nothing"),
+    ],
+)
+def test_a_ticket_of_one_role_with_the_secrets_of_another_is_not_made(
+    node: Node, role: Role, control_plane: ControlPlaneMaterial | None
+) -> None:
+    with pytest.raises(AttestedError) as caught:
+        node.issued(role=role, control_plane=control_plane)
+    assert caught.value.code == "TICKET_MALFORMED"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        pytest.param({"policy": SecretBytes(b"")}, "TICKET_MALFORMED", id="without a policy"),
+        pytest.param({"control_plane_files": {}}, "TICKET_MALFORMED", id="without files"),
+        pytest.param(
+            {"key_service_bundle": SecretBytes(bundle(salt=b"n" * 32).to_bytes())},
+            "TICKET_NOT_OURS",
+            id="with the keys of another cluster",
+        ),
+        pytest.param({"key_service_bundle": SecretBytes(b"\xff")}, "MESSAGE_MALFORMED", id="with keys that are none"),
+    ],
+)
+def test_a_control_plane_refuses_secrets_that_make_none(node: Node, change: dict[str, Any], code: str) -> None:
+    """Signed and sealed for this very exchange by a key service that is wrong."""
+    good = node.issued(**CONTROL_PLANE, control_plane=GivenControlPlane().read())
+    public, box = parse_ticket(good.ticket)
+    key = {"secret": SECRET, "binding": BINDING}
+    plain = TicketSecrets.from_bytes(open_sealed(box, **key, one_time_key=node.one_time_key))
+    changed = dataclasses.replace(plain, **change)
+    ticket = public.to_bytes(seal(changed.to_bytes(), **key, recipient=node.one_time_key.public))
+    signing = load_signing_key(JOIN_CA)
+    signature = sign_ticket(signing, cluster_id=bundle().cluster_id, binding=BINDING, ticket=ticket)
+    with pytest.raises(AttestedError) as caught:
+        node.open(node.answer(dataclasses.replace(good, ticket=ticket, signature=signature)), CONTROL_PLANE)
+    assert caught.value.code == code
+
+
+def test_a_worker_refuses_what_is_a_control_planes(node: Node) -> None:
+    """Also where the public part says worker and the box says more."""
+    good = node.issued(**CONTROL_PLANE, control_plane=GivenControlPlane().read())
+    public, box = parse_ticket(good.ticket)
+    ticket = dataclasses.replace(public, role=Role.WORKER).to_bytes(box)
+    signing = load_signing_key(JOIN_CA)
+    signature = sign_ticket(signing, cluster_id=bundle().cluster_id, binding=BINDING, ticket=ticket)
+    with pytest.raises(AttestedError) as caught:
+        node.open(node.answer(dataclasses.replace(good, ticket=ticket, signature=signature)))
+    assert caught.value.code == "TICKET_MALFORMED"
 
 
 def test_the_same_ticket_again_is_the_same_certificate_sealed_anew(node: Node) -> None:

@@ -109,6 +109,12 @@ def test_the_first_ticket_assigns_a_disk_and_pins_the_ak() -> None:
     }
 
 
+def test_a_registered_control_plane_that_asks_as_one_gets_a_ticket() -> None:
+    decision = decide(request(is_control_plane=True), registration=registration(Role.CONTROL_PLANE))
+    assert decision.registration.identity.role is Role.CONTROL_PLANE
+    assert plan_status(decision, proven=PROVEN, now=NOW).phase == "Admitted"
+
+
 @pytest.mark.parametrize("disk_id", [pytest.param("", id="names no disk"), pytest.param(ASSIGNED, id="names its disk")])
 def test_a_known_machine_keeps_its_disk(disk_id: str) -> None:
     decision = decide(request(disk_id), registration=registration(disk_id=ASSIGNED))
@@ -211,15 +217,9 @@ FOREIGN_DISK = "33333333-3333-4333-8333-333333333333"
             request(is_control_plane=True), {}, "ROLE_NOT_REGISTERED", id="worker asks for control-plane files"
         ),
         pytest.param(
-            request(is_control_plane=True),
-            {"registration": registration(Role.CONTROL_PLANE)},
-            "CONTROL_PLANE_JOIN_UNSUPPORTED",
-            id="a further control plane",
-        ),
-        pytest.param(
             request(),
             {"registration": registration(Role.CONTROL_PLANE)},
-            "CONTROL_PLANE_JOIN_UNSUPPORTED",
+            "ROLE_NOT_REGISTERED",
             id="a registered control plane that asks as a worker",
         ),
         pytest.param(request(), {"proven": OTHER_AK, "registration": PINNED}, "AK_NOT_PINNED", id="another AK"),
