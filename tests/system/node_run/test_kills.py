@@ -38,6 +38,7 @@ order.NodeRun._do = do
 client.run_node({
     "state": "joined", "node_config": "/etc/attested/node.yml", "node_ip": address, "ticket": None, "wait_seconds": 60,
     "cri_socket": "unix:///run/containerd/containerd.sock", "ignore_preflight_errors": [], "allow_cgroup_v1": True,
+    "role": "worker",
 }, False)
 """
 
