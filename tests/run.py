@@ -231,6 +231,11 @@ def machines() -> Counts:
     return _pytest("tests/system/lab_machines")
 
 
+def control_planes() -> Counts:
+    """Three control planes in a lab: joined by ticket, rebooted, lost, reset."""
+    return _pytest("tests/system/control_planes")
+
+
 def e2e() -> Counts:
     """One cluster in the lab from nothing to its end: admissions, refusals, kills, reboots, secrets, traces."""
     return _pytest("tests/e2e")
@@ -255,6 +260,7 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "attacks": attacks,
     "bundle": bundle,
     "component": component,
+    "control_planes": control_planes,
     "e2e": e2e,
     "fuzz": fuzz,
     "fuzz_long": fuzz_long,
@@ -285,7 +291,7 @@ TEST = (
 )
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
-    "nightly": (*TEST, "fuzz_long", "model_deep", "mutation", "machines"),
+    "nightly": (*TEST, "fuzz_long", "model_deep", "mutation", "machines", "control_planes"),
     "test": TEST,
 }
 

@@ -392,12 +392,6 @@ class Reason(Enum):
         "It asks again by itself. A turn ends when the other one has joined, at the latest 600 s after its last ticket.",
         "kubectl --namespace=kube-system get lease attested-control-plane-join -o yaml",
     )
-    CONTROL_PLANE_JOIN_UNSUPPORTED = _row(
-        Coarse.REFUSED,
-        "A further control plane cannot join by ticket yet.",
-        "Register the machine as a worker; more control planes come with a later release.",
-        "kubectl get attested",
-    )
     CSR_KEY_UNSUPPORTED = _row(
         Coarse.REFUSED,
         "A certificate request holds a key of a type or size that is not accepted.",

@@ -35,7 +35,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.clie
 done = run_node({
     "state": sys.argv[1], "node_config": "/etc/attested/node.yml", "node_ip": sys.argv[2], "ticket": None,
     "wait_seconds": 60, "cri_socket": "unix:///run/containerd/containerd.sock", "ignore_preflight_errors": [],
-    "allow_cgroup_v1": sys.argv[3] == "v1",
+    "allow_cgroup_v1": sys.argv[3] == "v1", "role": "worker",
 }, False)
 print(json.dumps(done.values["steps"]))
 """

@@ -45,7 +45,6 @@ PERSON_NEEDED = frozenset(
     {
         Reason.CLAIM_MALFORMED,
         Reason.CONFIG_INVALID,
-        Reason.CONTROL_PLANE_JOIN_UNSUPPORTED,
         Reason.NODELOCK_FOREIGN,
         Reason.NODELOCK_OTHER_CLUSTER,
         Reason.NODELOCK_UNCLAIMED,

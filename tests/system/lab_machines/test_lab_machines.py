@@ -93,11 +93,14 @@ def test_everything_missing_is_listed_at_once() -> None:
         assert package in said
 
 
-def test_a_second_control_plane_is_refused_with_a_reason(lab: Lab, before: dict[str, object]) -> None:
-    done = lab.play("lab_machines", lab_control_planes=2)
+@pytest.mark.parametrize("number", [0, 4])
+def test_no_and_a_fourth_control_plane_are_refused_with_a_reason(
+    lab: Lab, before: dict[str, object], number: int
+) -> None:
+    done = lab.play("lab_machines", lab_control_planes=number)
     assert done.returncode != 0
     assert "LAB_OPTION_INVALID" in done.stdout
-    assert "load balancer" in done.stdout
+    assert "1 to 3 control planes" in done.stdout
     assert_as_before(lab, before)
 
 

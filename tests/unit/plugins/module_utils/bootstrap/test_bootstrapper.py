@@ -33,7 +33,7 @@ from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTE
 
 REQUEST = Claim(Contender.INIT, hashlib.sha256(b"request").hexdigest())
 NOBODY = TransportError("nobody there", reason=Reason.PEER_UNREACHABLE)
-REFUSED = Refusal("expected a worker", reason=Reason.CONTROL_PLANE_JOIN_UNSUPPORTED)
+REFUSED = Refusal("expected our ticket", reason=Reason.TICKET_NOT_OURS)
 DONE = Success(kubeconfig=b"kind: Config", cluster_id=CLUSTER)
 
 

@@ -82,7 +82,6 @@ def test_somebody_has_decided_about_every_reason_that_asking_can_raise() -> None
         pytest.param(Reason.NODELOCK_FOREIGN, Outlook.NEVER, id="a register that nobody explains"),
         pytest.param(Reason.NODELOCK_OTHER_CLUSTER, Outlook.NEVER, id="a machine of another cluster"),
         pytest.param(Reason.RACE_LOST, Outlook.NEVER, id="init has won"),
-        pytest.param(Reason.CONTROL_PLANE_JOIN_UNSUPPORTED, Outlook.NEVER, id="a role that cannot be served"),
     ],
 )
 def test_what_may_be_tried_again(reason: Reason, kind: Outlook) -> None:

@@ -1,0 +1,190 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Three control planes and a worker, made by the playbooks over ssh: joined by ticket, rebooted, lost, reset and back.
+
+The tests are in the order of one lab's life and share it. They look with etcdctl, kubectl and sha256sum.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
+from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
+from ansible_collections.attested.kubernetes.tests.support.road import Road, assert_one_lock_event
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow
+
+USED_LAB = "ATTESTED_CONTROL_PLANES_LAB"
+"""Of a developer: NAME:LOOPBACK of such a lab that is up and has been through init and node; it is used and left."""
+
+MEMBERS = {"cp-1": "10.89.7.11", "cp-2": "10.89.7.12", "cp-3": "10.89.7.13"}
+WORKER = "w-1"
+WORDS = ("-e", '{"lab_control_planes": 3, "lab_workers": 1}')
+SHARED = (
+    "pki/ca.crt",
+    "pki/ca.key",
+    "pki/etcd/ca.crt",
+    "pki/etcd/ca.key",
+    "pki/front-proxy-ca.crt",
+    "pki/front-proxy-ca.key",
+    "pki/sa.key",
+    "pki/sa.pub",
+    "attested/encryption.yaml",
+)
+ETCDCTL = (
+    "exec --namespace=kube-system etcd-{node} -- etcdctl --endpoints=https://127.0.0.1:2379"
+    " --cacert=/etc/kubernetes/pki/etcd/ca.crt --cert=/etc/kubernetes/pki/etcd/server.crt"
+    " --key=/etc/kubernetes/pki/etcd/server.key"
+)
+
+
+@pytest.fixture(scope="module")
+def road() -> Iterator[Road]:
+    """The lab with its cluster."""
+    if found := obstacles():
+        pytest.skip(found)
+    used = os.environ.get(USED_LAB)
+    name, _colon, loopback = (used or "attested-control-planes:127.68.0").partition(":")
+    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback=loopback)
+    with ProcessWatch() as watch:
+        road = Road(lab=lab, watch=watch, began=time.time())
+        try:
+            if not used:
+                road.play("lab_machines", *WORDS, where=Path.home())
+                for playbook in ("lab", "init", "node"):
+                    road.play(playbook, *WORDS)
+            yield road
+        finally:
+            if not used:
+                lab.play("lab_down")
+
+
+def kubectl(road: Road, node: str, *words: str, check: bool = True) -> str:
+    """Ask the API server of one control plane, on it and with its own credential."""
+    config = ("--kubeconfig=/etc/kubernetes/admin.conf", f"--server=https://{MEMBERS[node]}:6443")
+    return road.inside(node, "kubectl", *config, "--request-timeout=20s", *words, check=check)
+
+
+def etcd_members(road: Road, node: str = "cp-1") -> dict[str, bool]:
+    """Return whether each member of etcd is a learner, as etcdctl says on one of them."""
+    said = kubectl(road, node, *ETCDCTL.format(node=node).split(), "member", "list", "--write-out=json", check=False)
+    return {one["name"]: one.get("isLearner", False) for one in json.loads(said or '{"members": []}')["members"]}
+
+
+def is_ready(road: Road, node: str, *, asked: str = "cp-1") -> bool:
+    """Whether a Node is ready in the boot that its machine has."""
+    template = "--output=jsonpath={.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Ready')].status}"
+    return kubectl(road, asked, "get", "node", node, template, check=False) == f"{road.boot_id(node)} True"
+
+
+def test_each_is_a_ready_control_plane_and_a_member_of_etcd(road: Road) -> None:
+    """None is left a learner, which would not count."""
+    names = kubectl(road, "cp-1", "get", "nodes", "-l=node-role.kubernetes.io/control-plane", "--output=name")
+    assert names.split() == [f"node/{node}" for node in MEMBERS]
+    for node in (*MEMBERS, WORKER):
+        wait_for(lambda node=node: is_ready(road, node))  # type: ignore[misc]
+        assert_one_lock_event(road, node)
+    assert etcd_members(road) == dict.fromkeys(MEMBERS, False)
+
+
+@pytest.mark.parametrize("node", MEMBERS)
+def test_the_api_server_of_each_serves(road: Road, node: str) -> None:
+    """With the certificate that it made for itself: its own address and the name of the endpoint are in it."""
+    assert len(kubectl(road, node, "get", "nodes", "--output=name").split()) == len(MEMBERS) + 1
+    by_name = ("--server=https://api.lab.test:6443", "get", "--raw=/readyz")
+    assert road.inside(node, "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", *by_name) == "ok"
+
+
+def test_what_they_share_is_the_same_on_all_and_on_no_worker(road: Road) -> None:
+    """Private keys are root's alone, and none of them ever was on the worker."""
+    paths = [f"/etc/kubernetes/{name}" for name in SHARED]
+    assert len({road.inside(node, "sha256sum", *paths) for node in MEMBERS}) == 1
+    private = [path for path in paths if path.endswith((".key", "encryption.yaml"))]
+    for node in MEMBERS:
+        assert set(road.inside(node, "stat", "--format=%a %U", *private).splitlines()) == {"600 root"}
+    assert road.inside(WORKER, "find", "/etc/kubernetes", "/var/lib/attested", "-name", "*.key") == ""
+    assert road.inside(WORKER, "find", "/etc/kubernetes/attested", "/var/lib/attested/key-service", check=False) == ""
+
+
+def test_no_token_no_uploaded_certificates_and_no_kubeconfig_of_masters_exist(road: Road) -> None:
+    """What stock kubeadm needs for a control plane, and this does not."""
+    secrets = kubectl(road, "cp-1", "get", "secrets", "--namespace=kube-system", "--output=name")
+    assert "kubeadm-certs" not in secrets
+    assert "bootstrap-token" not in secrets
+    assert kubectl(road, "cp-1", "get", "csr", "--output=name") == ""
+    for node in MEMBERS:
+        found = road.inside(node, "find", "/etc/kubernetes", "-name", "super-admin.conf", "-o", "-name", "bootstrap-*")
+        assert found == ""
+
+
+@pytest.mark.parametrize("playbook", ["init", "node", "policy"])
+def test_a_second_run_changes_nothing(road: Road, playbook: str) -> None:
+    """What is as it should be is left as it is."""
+    changes = road.play(playbook, *WORDS).changes()
+    assert set(changes.values()) == {0}, changes
+
+
+def test_a_worker_gets_its_ticket_of_another_control_plane(road: Road) -> None:
+    """The join service of the first one is stopped meanwhile."""
+    road.inside("cp-1", "systemctl", "stop", "attested-join-service")
+    try:
+        boot = road.reboot(WORKER)
+        road.play("node", "--limit", WORKER)
+    finally:
+        road.inside("cp-1", "systemctl", "start", "attested-join-service")
+    road.wait_until_ready(WORKER, boot_id=boot)
+    assert_one_lock_event(road, WORKER)
+
+
+def test_a_rebooted_member_comes_back_alone(road: Road) -> None:
+    """Its TPM opens its keys for the same boot, and it locks itself: no ticket, no run."""
+    boot = road.reboot("cp-2")
+    road.wait_until_ready("cp-2", boot_id=boot)
+    assert_one_lock_event(road, "cp-2")
+    wait_for(lambda: kubectl(road, "cp-2", "get", "--raw=/readyz", check=False) == "ok")
+    wait_for(lambda: etcd_members(road) == dict.fromkeys(MEMBERS, False))
+    for unit in ("attested-unlock", "attested-key-service", "attested-join-service"):
+        assert road.inside("cp-2", "systemctl", "is-active", unit).strip() == "active"
+
+
+def test_a_member_that_was_reset_leaves_etcd_and_joins_again(road: Road) -> None:
+    """Its member, its Node and its keys go; the playbook node makes it a control plane once more."""
+    road.play("reset", *WORDS, "-e", "confirm=cp-3")
+    assert sorted(etcd_members(road)) == ["cp-1", "cp-2"]
+    assert "node/cp-3" not in kubectl(road, "cp-1", "get", "nodes", "--output=name")
+    assert (
+        road.inside("cp-3", "find", "/etc/kubernetes", "/var/lib/attested/key-service", "-type", "f", check=False) == ""
+    )
+    road.play("node", *WORDS)
+    wait_for(lambda: is_ready(road, "cp-3"))
+    assert etcd_members(road) == dict.fromkeys(MEMBERS, False)
+
+
+def test_the_loss_of_the_first_one_is_survived(road: Road) -> None:
+    """It is stopped, and what is written meanwhile is there when it comes back."""
+    road.inside("cp-1", "systemctl", "stop", "kubelet", "containerd", "attested-join-service", "attested-key-service")
+    kill = "for p in $(pgrep -f '^(kube-|etcd )'); do kill -9 $p; done"
+    road.inside("cp-1", "sh", "-c", kill)
+    wait_for(lambda: kubectl(road, "cp-2", "create", "configmap", "written", check=False) != "", seconds=300)
+    assert is_ready(road, WORKER, asked="cp-3")
+    boot = road.reboot("cp-1")
+    road.wait_until_ready("cp-1", boot_id=boot)
+    assert kubectl(road, "cp-1", "get", "configmap", "written", "--output=name") == "configmap/written\n"
+    assert etcd_members(road) == dict.fromkeys(MEMBERS, False)
+
+
+def test_status_and_verify_find_nothing_wrong(road: Road) -> None:
+    """After all of that."""
+    for playbook in ("verify", "status"):
+        road.play(playbook)
