@@ -1520,6 +1520,114 @@ class Reason(Enum):
         "Give the vault password (--ask-vault-pass, vault_password_file or ANSIBLE_VAULT_PASSWORD_FILE).",
         "ansible-playbook attested.kubernetes.secrets --ask-vault-pass",
     )
+    SOURCE_BRANCH_ABSENT = _row(
+        Coarse.LOCAL,
+        "The repository of the site answers, but it does not have the branch that node.yml names.",
+        "Compare attested_source_branch with the branches of the repository; push the branch.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_COLLECTION_DIFFERS = _row(
+        Coarse.LOCAL,
+        "The site was written for another release of the collection, or for another bundle, than this machine has installed.",
+        "Run prepare from the machine's bundle, or commit collection and bundle of what is installed to attested-node.yml.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_HISTORY_REWRITTEN = _row(
+        Coarse.LOCAL,
+        "The site's commit does not have the one that this machine took before in its history.",
+        "Do not rewrite the branch; where it was meant, remove /var/lib/attested/source on the machine.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_LINK_OUTSIDE = _row(
+        Coarse.LOCAL,
+        "A symbolic link in the site's repository leads out of it.",
+        "Replace the link that is named by a file.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_LOCKED_BEFORE = _row(
+        Coarse.LOCAL,
+        "The machine was locked to a cluster in this boot before the site's commit could be measured.",
+        "Restart the machine; nothing else may make a node of it where attested_source_url is set.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_MEASURED_OTHER = _row(
+        Coarse.LOCAL,
+        "This boot has measured another commit or configuration than the one that should run now.",
+        "Restart the machine: a boot runs one commit.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_NOT_A_REPOSITORY = _row(
+        Coarse.LOCAL,
+        "What answers at the URL of the site's repository is no git repository: a proxy, a login page, a wrong path.",
+        "Open the URL of attested_source_url from the machine's network and see what it is.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_OBJECT_BROKEN = _row(
+        Coarse.LOCAL,
+        "An object of the site's repository is absent, damaged or refused by git's own checks.",
+        "Run git fsck --strict in the repository; clone it anew from a good copy.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_PIN_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The site's repository has no usable attested-node.yml.",
+        "Commit attested-node.yml with version, collection and bundle, as the README of the role boot_source shows.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_ROLLED_BACK = _row(
+        Coarse.LOCAL,
+        "The site's version is lower than the least one that this machine takes.",
+        "Raise the version in attested-node.yml with every change, and never serve an older commit.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_SIGNATURE = _row(
+        Coarse.LOCAL,
+        "The SSH signature of the site's commit does not fit it, or has a form that is not accepted.",
+        "Sign with git's SSH format and a key of ssh-ed25519 or ecdsa-sha2-nistp256; if you did, somebody changed the commit.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_SIGNER_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "The site's commit is signed by a key that this machine has not pinned.",
+        "Find out whose key it is; a key that is meant belongs to attested_source_signers, then prepare.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_STATE_MALFORMED = _row(
+        Coarse.LOCAL,
+        "What this machine keeps of the site's last version cannot be read.",
+        "Find out what changed /var/lib/attested/source; with it removed, only the least version of node.yml counts.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_SUBMODULE = _row(
+        Coarse.LOCAL,
+        "The site's repository holds a submodule, which its signature does not cover in a way that could be checked.",
+        "Commit the files themselves.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_TOO_LARGE = _row(
+        Coarse.LOCAL,
+        "The site's repository is larger than a site may be.",
+        "Keep bundles and images out of it; a large history can be started anew.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_TREE_HOSTILE = _row(
+        Coarse.LOCAL,
+        "The site's repository holds a name or a kind of file that no plain site has.",
+        "Find out how the entry that is named came into the repository: git itself makes none such.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_UNREACHABLE = _row(
+        Coarse.LOCAL,
+        "The repository of the site could not be reached, or did not answer in time.",
+        "Check network, name and certificate of attested_source_url from the machine.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_UNSIGNED = _row(
+        Coarse.LOCAL,
+        "The site's commit carries no SSH signature.",
+        "Sign it: git -c gpg.format=ssh commit -S; a merge by a web page is signed by that page, or not at all.",
+        "journalctl -u attested-node-boot",
+    )
     STATE_CHANGED = _row(
         Coarse.UNAVAILABLE,
         "This boot is not the one that the keys were sealed to, so the TPM does not open them.",

@@ -31,6 +31,7 @@ LAYERS = (
     "proto",
     "serving",
     "luks",
+    "source",
     "tpm",
     "atls",
     "sealing",

@@ -150,6 +150,11 @@ class MachineLock:
         with self._opened() as lock:
             return lock.acquire(cluster_id)
 
+    def measure(self, text: str) -> bool:
+        """Extend the lock's register by ``text``, before the lock; return whether that was new."""
+        with self._opened() as lock:
+            return lock.measure(text)
+
     @contextmanager
     def _opened(self) -> Iterator[NodeLock]:
         with open_tpm(self._tcti) as tpm:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import SystemFault
 from ..reasons import Reason
+from ..source import SourceConfig, parse_source, source_problems
 from ..system import load_documents, read_bytes
 
 VERSION = 1
@@ -30,6 +31,7 @@ _CERTIFICATE = "-----BEGIN CERTIFICATE-----\n"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
 _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
 _FIELDS = ("version", "name", "cluster_name", "cluster_id", "endpoints", "join_ca", "tcti", "logs")
+_OPTIONAL = ("source",)
 _LOGS = ("firmware", "userspace")
 _COMMAND_LINE = "/proc/cmdline"
 
@@ -52,7 +54,8 @@ class NodeConfig:
 
     ``cluster_id`` is 32 bytes, ``endpoints`` are (host, port) of join services or of balancers before them, in any
     order, ``join_ca`` is the pinned certificate in PEM (two while the CA is being replaced), ``tcti`` says how the TPM
-    is reached.
+    is reached. ``source`` is the repository that the machine boots from, None where an admin's playbook or the
+    bootstrapper makes a node of it.
     """
 
     name: str
@@ -62,6 +65,7 @@ class NodeConfig:
     join_ca: bytes
     tcti: str
     logs: EventLogPaths
+    source: SourceConfig | None = None
 
 
 def load_node_config(path: str | Path = DEFAULT_PATH) -> NodeConfig:
@@ -85,6 +89,7 @@ def parse_node_config(data: bytes, *, where: str = DEFAULT_PATH) -> NodeConfig:
         join_ca=body["join_ca"].encode("ascii"),
         tcti=body["tcti"],
         logs=EventLogPaths(**{name: Path(path) for name, path in body["logs"].items()}),
+        source=parse_source(body["source"]) if "source" in body else None,
     )
 
 
@@ -92,7 +97,7 @@ def _problems(body: Any) -> list[str]:
     if not isinstance(body, dict):
         return ["expected a mapping"]
     return [
-        *(f"unknown field {name}" for name in sorted(set(body) - set(_FIELDS), key=str)),
+        *(f"unknown field {name}" for name in sorted(set(body) - {*_FIELDS, *_OPTIONAL}, key=str)),
         *(f"missing field {name}" for name in _FIELDS if name not in body),
         *(problem for name, check in _CHECKS.items() if name in body for problem in check(name, body[name])),
     ]
@@ -138,6 +143,10 @@ def _check_logs(name: str, value: Any) -> list[str]:
     return [problem for log in value for problem in _check_path(f"{name}.{log}", value[log])]
 
 
+def _check_source(name: str, value: Any) -> list[str]:
+    return [f"{name}.{problem}" for problem in source_problems(value)]
+
+
 _CHECKS = {
     "cluster_id": _check_id,
     "cluster_name": _check_name,
@@ -145,6 +154,7 @@ _CHECKS = {
     "join_ca": _check_certificates,
     "logs": _check_logs,
     "name": _check_name,
+    "source": _check_source,
     "tcti": _check_tcti,
     "version": _check_version,
 }

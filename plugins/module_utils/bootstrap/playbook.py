@@ -47,10 +47,14 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaybookOrder:
-    """What to run where: an absolute path, an inventory file, variables (plain data, no secrets)."""
+    """What to run where: an absolute path, an inventory file, variables (plain data, no secrets).
+
+    ``limit`` is the one host of the inventory that is meant, where it has more.
+    """
 
     playbook: Path
     inventory: Path
+    limit: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -125,6 +129,7 @@ class RunnerPlaybooks:
                 playbook=str(order.playbook),
                 inventory=str(order.inventory),
                 extravars=dict(order.variables),
+                limit=order.limit,
                 envvars=_environment(private),
                 event_handler=story.hear,
                 cancel_callback=self._canceled,

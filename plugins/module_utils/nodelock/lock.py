@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Taking the lock: one TPM event under one file lock, with its record written before it."""
+"""Taking the lock: one TPM event under one file lock, with its record written before it; and what comes before it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..attestation.eventlog import (
 from ..errors import NodeLockError
 from ..reasons import Reason
 from ..system import SystemClock, read_bytes, write_atomic
-from .log import LOG_LIMIT, appended
+from .log import LOG_LIMIT, with_lock, with_source
 from .paths import NodeLockPaths, exclusive
 
 if TYPE_CHECKING:
@@ -111,22 +111,44 @@ class NodeLock:
             require_open_to(reading, cluster_id)
             won = reading.state is LockState.UNLOCKED
             if won:
-                reading = self._extend(cluster_id)
+                reading = self._lock(cluster_id, happened=reading.own)
             self._hooks.before("marker")
             marked = write_atomic(self._paths.marker, cluster_id.hex().encode() + b"\n", mode=0o644)
             return Acquisition(won=won, reading=reading, marker_written=marked)
 
-    def _extend(self, cluster_id: bytes) -> LockReading:
-        self._hooks.before("record")
-        log = appended(_content(self._paths.log), register=self._register, cluster_id=cluster_id)
-        write_atomic(self._paths.log, log)
-        self._hooks.before("extend")
-        self._tpm.pcr_event(self._register, cluster_id)
-        self._hooks.before("read back")
-        reading = self._read()
+    def measure(self, text: str) -> bool:
+        """Extend the register by ``text``, which says what this boot runs, and return whether that was new.
+
+        Once a boot and before the lock, in the same steps. Raises SOURCE_MEASURED_OTHER, SOURCE_LOCKED_BEFORE,
+        NODELOCK_FOREIGN.
+        """
+        with exclusive(self._paths, clock=self._clock):
+            reading = self._read()
+            if reading.state is LockState.FOREIGN:
+                raise _foreign(reading)
+            if reading.source == text:
+                return False
+            _require_unmeasured(reading)
+            log = with_source(_content(self._paths.log), register=self._register, text=text, happened=reading.own)
+            if self._extend(log, text.encode()).source != text:
+                raise _foreign(self._read())
+            return True
+
+    def _lock(self, cluster_id: bytes, *, happened: int) -> LockReading:
+        log = _content(self._paths.log)
+        log = with_lock(log, register=self._register, cluster_id=cluster_id, happened=happened)
+        reading = self._extend(log, cluster_id)
         if reading.state is not LockState.LOCKED:
             raise _foreign(reading)
         return reading
+
+    def _extend(self, log: bytes, data: bytes) -> LockReading:
+        self._hooks.before("record")
+        write_atomic(self._paths.log, log)
+        self._hooks.before("extend")
+        self._tpm.pcr_event(self._register, data)
+        self._hooks.before("read back")
+        return self._read()
 
     def _read(self) -> LockReading:
         value = self._tpm.pcr_read([self._register])[self._register]
@@ -157,6 +179,19 @@ def require_open_to(reading: LockReading, cluster_id: bytes) -> None:
             f"expected a machine that is unlocked or locked to {cluster_id.hex()[:16]}…, "
             f"it is locked to {reading.cluster_id.hex()[:16]}…",
             reason=Reason.NODELOCK_OTHER_CLUSTER,
+        )
+
+
+def _require_unmeasured(reading: LockReading) -> None:
+    if reading.source:
+        raise NodeLockError(
+            f"expected a boot that runs one commit, it has measured {reading.source:.200}",
+            reason=Reason.SOURCE_MEASURED_OTHER,
+        )
+    if reading.state is not LockState.UNLOCKED:
+        raise NodeLockError(
+            "expected a machine that is not locked before its site is measured, it is locked",
+            reason=Reason.SOURCE_LOCKED_BEFORE,
         )
 
 

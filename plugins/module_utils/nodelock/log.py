@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 
-from ..attestation.eventlog import LOCK_KIND
+from ..attestation.eventlog import LOCK_KIND, SOURCE_KIND
 
 LOG_LIMIT = 1 << 20
 _CONTENT_TYPE = "attested"
@@ -18,30 +18,30 @@ _SEPARATOR = b"\x1e"
 _BANKS = ("sha256", "sha384", "sha512")
 
 
-def appended(log: bytes, *, register: int, cluster_id: bytes) -> bytes:
-    """Return ``log`` with the record of a lock to ``cluster_id`` at its end.
-
-    A record of a lock that is there already never happened (the caller has read the register) and is left out.
-    """
-    kept = [part for part in log.split(_SEPARATOR)[1:] if not _is_lock(part)]
-    return b"".join(_SEPARATOR + part for part in (*kept, _record(register, cluster_id)))
+def with_lock(log: bytes, *, register: int, cluster_id: bytes, happened: int = 0) -> bytes:
+    """Return ``log`` with the record of a lock to ``cluster_id`` behind the ``happened`` records that are extended."""
+    content = {"eventType": LOCK_KIND, "version": _VERSION, "clusterId": cluster_id.hex()}
+    return _appended(log, _record(register, cluster_id, content), register=register, happened=happened)
 
 
-def _record(register: int, cluster_id: bytes) -> bytes:
+def with_source(log: bytes, *, register: int, text: str, happened: int = 0) -> bytes:
+    """Return ``log`` with the record of the site's ``text`` behind the ``happened`` records that are extended."""
+    content = {"eventType": SOURCE_KIND, "version": _VERSION, "string": text}
+    return _appended(log, _record(register, text.encode(), content), register=register, happened=happened)
+
+
+def _appended(log: bytes, record: bytes, *, register: int, happened: int) -> bytes:
+    """Leave out what was written for ``register`` and never extended: the caller has read the register."""
+    parts = log.split(_SEPARATOR)[1:]
+    ours = [part for part in parts if json.loads(part).get("pcr") == register]
+    return b"".join(_SEPARATOR + part for part in (*(part for part in parts if part not in ours[happened:]), record))
+
+
+def _record(register: int, hashed: bytes, content: dict[str, object]) -> bytes:
     body = {
         "pcr": register,
-        "digests": [{"hashAlg": bank, "digest": hashlib.new(bank, cluster_id).hexdigest()} for bank in _BANKS],
+        "digests": [{"hashAlg": bank, "digest": hashlib.new(bank, hashed).hexdigest()} for bank in _BANKS],
         "content_type": _CONTENT_TYPE,
-        "content": {
-            "eventType": LOCK_KIND,
-            "version": _VERSION,
-            "clusterId": cluster_id.hex(),
-            "timestamp": time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
-        },
+        "content": {**content, "timestamp": time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000},
     }
     return json.dumps(body, separators=(",", ":")).encode() + b"\n"
-
-
-def _is_lock(part: bytes) -> bool:
-    content = json.loads(part).get("content")
-    return isinstance(content, dict) and content.get("eventType") == LOCK_KIND

@@ -11,6 +11,7 @@ from .facts import boot_facts
 from .nodelock import (
     DEFAULT_REGISTER,
     LOCK_KIND,
+    SOURCE_KIND,
     LockReading,
     LockState,
     read_lock,
@@ -25,6 +26,7 @@ from .userspace import parse_records
 __all__ = [
     "DEFAULT_REGISTER",
     "LOCK_KIND",
+    "SOURCE_KIND",
     "TOPICS",
     "BootLine",
     "FirmwareEvent",

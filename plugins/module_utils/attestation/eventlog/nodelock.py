@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,9 @@ DEFAULT_REGISTER = 15
 LOCK_KIND = "nodelock"
 """The event type of the one record that is the lock; its text is the cluster id in hex."""
 
+SOURCE_KIND = "source"
+"""The event type of the record that says which commit of the site this boot runs; it stands before the lock."""
+
 _MAX_OWN_RECORDS = 2
 _MAX_OTHER_RECORDS = 16
 
@@ -47,11 +50,17 @@ class LockState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockReading:
-    """What the register says: ``cluster_id`` (32 bytes) only when LOCKED, ``why`` only when FOREIGN."""
+    """What the register says: ``cluster_id`` (32 bytes) only when LOCKED, ``why`` only when FOREIGN.
+
+    ``source`` is what was measured of the site before the lock, empty where nothing was; ``own`` counts the records of
+    our log that happened: what stands behind them was written by a machine that died before its extension.
+    """
 
     state: LockState
     cluster_id: bytes = b""
     why: str = ""
+    source: str = ""
+    own: int = field(default=0, compare=False)
 
 
 def require_lock_register(register: int) -> None:
@@ -85,15 +94,18 @@ def read_lock(
     for count in range(len(own), -1, -1):
         # A record is written before its extension, so a machine may have died between the two: the value decides.
         if value in _values(register, [_digest(one) for one in others], [_digest(one) for one in own[:count]]):
-            return _explained([*others, *own[:count]])
+            return _explained(others, own[:count])
     return _foreign(f"the logs do not lead to {value.hex()}")
 
 
-def _explained(records: list[UserspaceRecord]) -> LockReading:
-    locks = [record for record in records if record.kind == LOCK_KIND]
+def _explained(others: list[UserspaceRecord], own: list[UserspaceRecord]) -> LockReading:
+    locks = [record for record in (*others, *own) if record.kind == LOCK_KIND]
+    # only our log says it: systemd measures nothing of the kind, and whoever rules later can but append
+    source = own[0].text if own and own[0].kind == SOURCE_KIND else ""
     if not locks:
-        return LockReading(state=LockState.UNLOCKED)
-    return LockReading(state=LockState.LOCKED, cluster_id=bytes.fromhex(locks[0].text))
+        return LockReading(state=LockState.UNLOCKED, source=source, own=len(own))
+    cluster_id = bytes.fromhex(locks[0].text)
+    return LockReading(state=LockState.LOCKED, cluster_id=cluster_id, source=source, own=len(own))
 
 
 def _unexplained(others: list[UserspaceRecord], own: list[UserspaceRecord]) -> str:

@@ -232,3 +232,64 @@ def test_value_is_the_ancestors(tpm, paths):
     cluster_id = bytes.fromhex("128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6")
     NodeLock(tpm, paths=paths).acquire(cluster_id)
     assert tpm.value.hex() == "23400370357e846478cce7cc0c76cdfe4da077cc57b36dee0f665ede2c8b3f2f"
+
+
+def test_a_measured_site_stands_before_the_lock_and_the_verifier_reads_both(tpm, paths):
+    lock = NodeLock(tpm, paths=paths)
+    assert lock.measure("the site") is True
+    assert (lock.read().state, lock.read().source) == (LockState.UNLOCKED, "the site")
+    assert lock.measure("the site") is False
+    lock.acquire(CLUSTER)
+    reading = lock.read()
+    assert (reading.state, reading.cluster_id, reading.source) == (LockState.LOCKED, CLUSTER, "the site")
+    assert lock.measure("the site") is False
+    assert [record.kind for record in parse_records(paths.log.read_bytes(), "log")] == ["source", "nodelock"]
+    assert tpm.events == 2
+
+
+def test_a_boot_measures_one_site(tpm, paths):
+    lock = NodeLock(tpm, paths=paths)
+    lock.measure("the site")
+    with pytest.raises(NodeLockError) as caught:
+        lock.measure("another")
+    assert (caught.value.code, tpm.events) == ("SOURCE_MEASURED_OTHER", 1)
+
+
+def test_a_locked_machine_measures_no_site_any_more(tpm, paths):
+    lock = NodeLock(tpm, paths=paths)
+    lock.acquire(CLUSTER)
+    with pytest.raises(NodeLockError) as caught:
+        lock.measure("the site")
+    assert (caught.value.code, lock.read().source, tpm.events) == ("SOURCE_LOCKED_BEFORE", "", 1)
+
+
+def test_a_foreign_register_measures_no_site(tpm, paths):
+    tpm.pcr_event(15, b"somebody")
+    with pytest.raises(NodeLockError) as caught:
+        NodeLock(tpm, paths=paths).measure("the site")
+    assert caught.value.code == "NODELOCK_FOREIGN"
+
+
+@pytest.mark.parametrize("step", ["record", "extend", "read back"])
+def test_a_measurement_that_was_killed_is_made_once_by_the_next(tpm, paths, step):
+    def die(reached):
+        if reached == step:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        NodeLock(tpm, paths=paths, hooks=Hooks(before=die)).measure("the site")
+    lock = NodeLock(tpm, paths=paths)
+    lock.measure("the site")
+    assert (lock.read().source, tpm.events) == ("the site", 1)
+
+
+def test_a_site_that_was_written_and_never_measured_does_not_stand_in_the_way_of_the_lock(tpm, paths):
+    def die(reached):
+        if reached == "extend":
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        NodeLock(tpm, paths=paths, hooks=Hooks(before=die)).measure("the site")
+    lock = NodeLock(tpm, paths=paths)
+    lock.acquire(CLUSTER)
+    assert (lock.read().state, lock.read().source) == (LockState.LOCKED, "")
