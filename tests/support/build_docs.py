@@ -51,6 +51,11 @@ def variables() -> str:
         "([role bootstrapper](#bootstrapper), installed by `prepare`), instead of the playbooks `init` and `node` over",
         "ssh. `attested_init_port` is where an admin's `init` then comes in (9000), `attested_wait_seconds` how long",
         "`init` and `node` wait for a machine (300; over ssh 60).",
+        "",
+        "`attested_source_url` makes workers nodes at each boot as that signed repository says",
+        "([role boot_source](#boot_source)), with `attested_source_signers` (public keys of SSH, required),",
+        "`attested_source_branch` (`main`), `attested_source_minimum` (1), `attested_source_transports` (`[https]`).",
+        "Not together with `attested_bootstrapper`.",
     ]
     for path in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
         specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from ..errors import AttestedError, SystemFault
 from ..reasons import Reason
 from ..serving import load_config, open_log
 from ..source import Installed, Machine, Measured, Places, Source, SourceConfig, parse_measured
-from ..system import SystemRunner, read_bytes, release, require_tmpfs
+from ..system import SystemRunner, read_bytes, release, require_tmpfs, write_atomic
 from .client import MachineLock
 from .node_config import DEFAULT_PATH, parse_node_config
 from .playbook import DIRECTORY, PlaybookOrder, RunnerPlaybooks
@@ -41,14 +42,18 @@ _CONFIG_BYTES = 64 << 10
 _EX_CONFIG = 78
 """sysexits.h; the unit does not start again after it."""
 
-_MAY_PASS = frozenset(
+_PERSON_NEEDED = frozenset(
     {
-        Reason.SOURCE_BRANCH_ABSENT,
-        Reason.SOURCE_NOT_A_REPOSITORY,
-        Reason.SOURCE_OBJECT_BROKEN,
-        Reason.SOURCE_UNREACHABLE,
+        Reason.CONFIG_INVALID,
+        Reason.NODELOCK_FOREIGN,
+        Reason.NODELOCK_OTHER_CLUSTER,
+        Reason.NODE_CONFIG_MALFORMED,
+        Reason.SOURCE_LOCKED_BEFORE,
+        Reason.SOURCE_MEASURED_OTHER,
+        Reason.SOURCE_STATE_MALFORMED,
     }
 )
+"""What no later start of the same boot would find better; a repository may be put right at any time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +110,17 @@ class NodeBoot:
         self.log.event("node_made", commit=site.measured.commit, version=site.measured.version)
 
     def _order(self, site: Path) -> PlaybookOrder:
-        """Return the play for this machine alone, whatever connection the site's inventory has for it."""
+        """Return the play for this machine alone, whatever connection the site's inventory has for it.
+
+        A machine that the site does not have is in no group, so that no play matches it, which is an error.
+        """
+        machine = self.places.memory / "machine.yml"
+        write_atomic(machine, json.dumps({"all": {"hosts": {self.node.name: {}}}}).encode())
         return PlaybookOrder(
             playbook=self.playbook,
             inventory=site / INVENTORY,
             limit=self.node.name,
+            machine=machine,
             variables={"ansible_connection": "local", "ansible_python_interpreter": sys.executable},
         )
 
@@ -138,8 +149,7 @@ def boot_of(node_config: str, config: str, *, log: Log) -> NodeBoot:
 
 def exit_code(error: AttestedError) -> int:
     """Return 1 where another start may go further, 78 where nothing but a person helps."""
-    closed = error.code.startswith("SOURCE_") or error.reason in {Reason.CONFIG_INVALID, Reason.NODE_CONFIG_MALFORMED}
-    return _EX_CONFIG if closed and error.reason not in _MAY_PASS else 1
+    return _EX_CONFIG if error.reason in _PERSON_NEEDED else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -49,12 +49,13 @@ class Listener(Protocol):
 class PlaybookOrder:
     """What to run where: an absolute path, an inventory file, variables (plain data, no secrets).
 
-    ``limit`` is the one host of the inventory that is meant, where it has more.
+    ``limit`` is the one host that is meant, where the inventory has more; ``machine`` is a second inventory with it.
     """
 
     playbook: Path
     inventory: Path
     limit: str | None = None
+    machine: Path | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -127,7 +128,7 @@ class RunnerPlaybooks:
             ended = ansible_runner().run(
                 private_data_dir=private,
                 playbook=str(order.playbook),
-                inventory=str(order.inventory),
+                inventory=[str(path) for path in (order.inventory, order.machine) if path],
                 extravars=dict(order.variables),
                 limit=order.limit,
                 envvars=_environment(private),
