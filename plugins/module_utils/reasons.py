@@ -901,7 +901,7 @@ class Reason(Enum):
     LAB_OPTION_INVALID = _row(
         Coarse.LOCAL,
         "The lab was asked for something that it cannot be.",
-        "Give one control plane and at most nine workers: -e lab_workers=2.",
+        "Give one to three control planes and at most nine workers: -e lab_workers=2.",
         "make lab",
     )
     LAB_PREREQUISITES_MISSING = _row(
