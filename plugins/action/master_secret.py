@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..module_utils._deps.crypto import serialization, x509
 from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_spec
-from ..module_utils.site import Site, secrets
-from ..module_utils.system import SystemClock, SystemRandom
+from ..module_utils.keys import SecretBytes, import_master_secret
+from ..module_utils.offline import (
+    ShareOrder,
+    combine_shares,
+    holds_split,
+    read_shares,
+    require_outside,
+    require_passphrase,
+    split_master,
+    write_shares,
+)
+from ..module_utils.site import Origin, Site, parse_salt, secrets
+from ..module_utils.system import SystemClock, SystemRandom, read_bytes
 from ..plugin_utils.action import AttestedAction
 from ..plugin_utils.vault import AnsibleVault
 
@@ -20,32 +31,85 @@ if TYPE_CHECKING:
 
     from ..module_utils.site import ClusterFile, SecretsPlan
 
+_MAX_SECRET_BYTES = 4096
+_MAX_PASSPHRASE_BYTES = 512
+
 
 class ActionModule(AttestedAction):
-    """Make the secrets of a site, all or none."""
+    """Make the secrets of a site, all or none, from nothing or from elsewhere; and split the master secret."""
 
     SPEC = site_spec().merged(
         ArgumentSpec(
             options={
                 "cluster_name": {"type": "str", "required": True},
-            }
+                "import_from": {"type": "path"},
+                "measurement_salt": {"type": "str"},
+                "passphrase_file": {"type": "path", "no_log": False},
+                "shares_from": {"type": "list", "elements": "path"},
+                "shares_to": {"type": "path"},
+                "split": {"type": "str"},
+            },
+            mutually_exclusive=(("import_from", "shares_from"), ("shares_from", "shares_to")),
+            required_together=(("shares_to", "split"),),
         )
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
         """Plan, and without check mode apply."""
         site = Site.at(params["site"])
-        plan = secrets.plan(site)
-        made = tuple(str(path.relative_to(site.root)) for path in plan.missing)
-        diff = Diff(before="", after="".join(f"{name}\n" for name in made), header="files of the site")
+        order = _order_of(params)
+        plan = secrets.plan(site, _origin_of(params))
+        made = [str(path.relative_to(site.root)) for path in plan.missing]
         if check_mode and plan.missing:
-            return Result(changed=True, values={"created": list(made)}, diff=diff)
+            return _result(made, split=order is not None)
         public = _apply(site, plan, str(params["cluster_name"]))
-        return Result(changed=bool(made), values={"created": list(made), **_shown(public)}, diff=diff)
+        split = order is not None and _split(site, params["shares_to"], order, check_mode=check_mode)
+        return _result(made, split=split, **_shown(public))
+
+
+def _result(made: list[str], *, split: bool, **values: str) -> Result:
+    after = [*made, "shares of the master secret"] if split else made
+    diff = Diff(before="", after="".join(f"{name}\n" for name in after), header="files of the site")
+    return Result(changed=bool(after), values={"created": made, "split": split, **values}, diff=diff)
 
 
 def _apply(site: Site, plan: SecretsPlan, name: str) -> ClusterFile:
     return secrets.apply(site, plan, name=name, vault=AnsibleVault(), clock=SystemClock(), random=SystemRandom())
+
+
+def _split(site: Site, folder: str, order: ShareOrder, *, check_mode: bool) -> bool:
+    """Write shares unless the folder holds such ones; return whether there is, or was, something to do."""
+    bundle = secrets.load(site, AnsibleVault())
+    if holds_split(folder, bundle.master, order):
+        return False
+    if not check_mode:
+        texts = split_master(bundle.master, salt=bundle.measurement_salt, order=order, random=SystemRandom())
+        write_shares(folder, texts)
+    return True
+
+
+def _order_of(params: Mapping[str, Any]) -> ShareOrder | None:
+    if not params["shares_to"]:
+        return None
+    require_outside(params["shares_to"])
+    return ShareOrder.parse(params["split"], _passphrase_of(params))
+
+
+def _origin_of(params: Mapping[str, Any]) -> Origin | None:
+    salt = parse_salt(params["measurement_salt"]) if params["measurement_salt"] else b""
+    if params["import_from"]:
+        master = import_master_secret(read_bytes(params["import_from"], limit=_MAX_SECRET_BYTES))
+        return Origin(master=master, measurement_salt=salt)
+    if params["shares_from"]:
+        rebuilt = combine_shares(read_shares(params["shares_from"]), _passphrase_of(params))
+        return Origin(master=rebuilt.master, measurement_salt=salt or bytes.fromhex(rebuilt.facts.measurement_salt))
+    return None
+
+
+def _passphrase_of(params: Mapping[str, Any]) -> SecretBytes:
+    if not params["passphrase_file"]:
+        return SecretBytes(b"")
+    return require_passphrase(read_bytes(params["passphrase_file"], limit=_MAX_PASSPHRASE_BYTES))
 
 
 def _shown(public: ClusterFile) -> dict[str, str]:

@@ -1044,6 +1044,12 @@ class Reason(Enum):
         "Restore the file that secrets made, or import Constellation's constellation-mastersecret.json unchanged.",
         "ansible-playbook attested.kubernetes.secrets",
     )
+    MEASUREMENT_SALT_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The measurement salt is not 64 hexadecimal digits.",
+        "Copy it from cluster.yml, from a share, or from measurementSalt of constellation-state.yaml.",
+        "ansible-playbook attested.kubernetes.secrets",
+    )
     MESSAGE_MALFORMED = _row(
         Coarse.INVALID,
         "A message on the wire cannot be parsed.",

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: master_secret
-short_description: Make the secrets of a site, before any cluster exists
+short_description: Make the secrets of a site, and split its master secret
 version_added: 0.1.0
 description:
   - Makes the master secret, the key of the join CA and the policy key on the admin's machine, all or none,
-    encrypted by Ansible Vault in C(.secrets/) of the site.
+    encrypted by Ansible Vault in C(.secrets/) of the site. The master secret can come from a file or from shares.
   - What may be public (cluster id, measurement salt, join CA certificate, public policy key) is written to
     C(cluster.yml), which is committed.
+  - With O(shares_to) the master secret is also written as shares in words, of which some rebuild it. The folder must be
+    empty, or hold such shares of this secret, and lie outside of every site and repository (C(SHARES_EXIST),
+    C(SHARES_EXPOSED)). This needs the Python package C(shamir-mnemonic).
   - Works on the machine that runs the playbook, whatever the host of the task is; no secret is ever returned.
   - Fails with C(SITE_SECRETS_INCOMPLETE) where only a part of the set exists, and with C(SITE_VAULT) without a
     vault password.
@@ -24,6 +27,37 @@ options:
     description: Name of the cluster; it appears in the subject of the join CA.
     type: str
     required: true
+  import_from:
+    description:
+      - File with a master secret in clear, in Constellation's form (C(constellation-mastersecret.json)) or as
+        C(attested secret combine) wrote it, to take instead of a new one.
+      - Where the site has all its secrets, or all but the master secret, it must be that of the site's cluster
+        (C(CLUSTER_ID_MISMATCH)); a missing one is put back.
+      - Fails with C(MASTER_SECRET_MALFORMED) where the file is something else.
+    type: path
+  shares_from:
+    description:
+      - Files with shares, or folders of them, to rebuild the master secret from; otherwise as O(import_from).
+      - Fails with C(SHARES_TOO_FEW), C(SHARES_OTHER_SPLIT), C(SHARES_OTHER_CLUSTER), C(SHARE_CHECKSUM) and their like.
+    type: list
+    elements: path
+  measurement_salt:
+    description:
+      - The measurement salt of the cluster that the master secret comes from, 64 hexadecimal digits; it is no secret.
+      - The cluster id follows from both. Without it, and without one on the shares, a new one is made.
+      - Fails with C(MEASUREMENT_SALT_MALFORMED) where it is something else.
+    type: str
+  shares_to:
+    description: Folder to write shares to, as C(share-1.txt) and so on with mode 0600.
+    type: path
+  split:
+    description: How many shares rebuild the secret and how many are made, such as V(3/5); at least 2, at most 16.
+    type: str
+  passphrase_file:
+    description:
+      - File with the passphrase of the shares, 12 to 256 printable ASCII characters; it may be C(/dev/fd/N).
+      - With O(shares_from) the one that was set, with O(shares_to) a new one. None if absent.
+    type: path
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.site
@@ -41,6 +75,19 @@ EXAMPLES = r"""
   attested.kubernetes.master_secret:
     site: "{{ inventory_dir }}"
     cluster_name: prod
+
+- name: Split it into five shares of which three rebuild it
+  attested.kubernetes.master_secret:
+    site: "{{ inventory_dir }}"
+    cluster_name: prod
+    shares_to: /run/user/1000/shares
+    split: 3/5
+
+- name: Put a lost master secret back
+  attested.kubernetes.master_secret:
+    site: "{{ inventory_dir }}"
+    cluster_name: prod
+    shares_from: [/run/user/1000/typed]
 
 - name: See which files would be made
   attested.kubernetes.master_secret:
@@ -65,6 +112,11 @@ created:
   type: list
   elements: str
   sample: [.secrets/master-secret.json, .secrets/join-ca-key.pem, .secrets/policy-key.pem, cluster.yml]
+split:
+  description: Whether shares were written, or would be in check mode.
+  returned: success
+  type: bool
+  sample: false
 cluster_id:
   description: The public id of the cluster, 64 hexadecimal digits.
   returned: when the secrets exist

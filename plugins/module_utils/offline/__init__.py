@@ -9,7 +9,15 @@ Utilities of this package are private to the collection. It needs no cluster, no
 from __future__ import annotations
 
 from .passphrase import MIN_PASSPHRASE, require_passphrase
-from .places import MAX_SHARES_BYTES, read_shares, require_empty, require_outside, write_secret, write_shares
+from .places import (
+    MAX_SHARES_BYTES,
+    holds_split,
+    read_shares,
+    require_empty,
+    require_outside,
+    write_secret,
+    write_shares,
+)
 from .shares import (
     Rebuilt,
     Share,
@@ -29,6 +37,7 @@ __all__ = [
     "ShareOrder",
     "SplitFacts",
     "combine_shares",
+    "holds_split",
     "parse_share",
     "read_shares",
     "require_empty",

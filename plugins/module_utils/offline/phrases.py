@@ -60,11 +60,7 @@ def split_secret(
 
     The polynomial's coefficients come from the library, which draws them from the system's generator itself.
     """
-    if not MIN_THRESHOLD <= threshold <= count <= MAX_SHARES:
-        raise KeyServiceError(
-            f"expected {MIN_THRESHOLD} <= needed <= made <= {MAX_SHARES} shares, got {threshold} and {count}",
-            reason=Reason.SHARES_COUNT,
-        )
+    require_counts(threshold, count)
     library = slip39()
     encrypted = library.EncryptedMasterSecret.from_master_secret(
         secret.reveal(),
@@ -75,6 +71,15 @@ def split_secret(
     )
     ((*shares,),) = library.split_ems(1, [(threshold, count)], encrypted)
     return tuple(str(share.mnemonic()) for share in shares)
+
+
+def require_counts(threshold: int, count: int) -> None:
+    """Raise SHARES_COUNT unless so many shares can be made and so few of them may rebuild."""
+    if not MIN_THRESHOLD <= threshold <= count <= MAX_SHARES:
+        raise KeyServiceError(
+            f"expected {MIN_THRESHOLD} <= needed <= made <= {MAX_SHARES} shares, got {threshold} and {count}",
+            reason=Reason.SHARES_COUNT,
+        )
 
 
 def read_phrase(name: str, words: Sequence[str]) -> Phrase:

@@ -8,15 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import SystemFault
+from ..errors import AttestedError, SystemFault
 from ..reasons import Reason
 from ..system import read_bytes, write_atomic
-from .shares import shares_of
+from .shares import combine_shares, shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from .shares import Share
+    from ..keys import MasterSecret
+    from .shares import Share, ShareOrder
 
 MAX_SHARES_BYTES = 1 << 18
 _SIGNS = (".git", ".hg", ".svn", "hosts.yml")
@@ -48,6 +49,26 @@ def require_empty(folder: str | Path) -> Path:
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise SystemFault(f"expected an empty folder or none at {place}", reason=Reason.SHARES_EXIST)
     return place
+
+
+def holds_split(folder: str | Path, master: MasterSecret, order: ShareOrder) -> bool:
+    """Say whether ``folder`` holds all shares of such a split of ``master`` and nothing else.
+
+    Raises SHARES_EXPOSED, and SHARES_EXIST where it holds anything other than that.
+    """
+    place = require_outside(folder)
+    if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+        return False
+    try:
+        shares = read_shares([place])
+        good = combine_shares(shares, order.passphrase).master == master
+    except AttestedError:
+        return require_empty(place).exists()
+    places = [share.phrase.place for share in shares]
+    whole = places == list(range(1, order.count + 1)) and len(list(place.iterdir())) == order.count
+    if not (good and whole and shares[0].phrase.threshold == order.threshold):
+        require_empty(place)
+    return True
 
 
 def write_shares(folder: str | Path, texts: Sequence[str]) -> tuple[Path, ...]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import KeyServiceError
 from ..keys import MasterSecret, SecretBytes, cluster_id, measurement_secret
 from ..reasons import Reason
-from .phrases import Phrase, combine_phrases, read_phrase, split_secret
+from .phrases import Phrase, combine_phrases, read_phrase, require_counts, split_secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +55,16 @@ class ShareOrder:
     threshold: int
     count: int
     passphrase: SecretBytes = field(default_factory=lambda: SecretBytes(b""), repr=False)
+
+    @classmethod
+    def parse(cls, text: str, passphrase: SecretBytes) -> ShareOrder:
+        """Return the order that ``text`` gives as k/n, such as 3/5; raises SHARES_COUNT."""
+        found = re.fullmatch(r"([0-9]{1,3})/([0-9]{1,3})", text)
+        if not found:
+            raise KeyServiceError("expected k/n, such as 3/5, got something else", reason=Reason.SHARES_COUNT)
+        threshold, count = map(int, found.groups())
+        require_counts(threshold, count)
+        return cls(threshold=threshold, count=count, passphrase=passphrase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

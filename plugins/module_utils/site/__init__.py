@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from .cluster_file import ClusterFile, read_cluster_file
+from .cluster_file import ClusterFile, parse_salt, read_cluster_file
 from .layout import Site
-from .secrets import SecretsPlan, Vault
+from .secrets import Origin, SecretsPlan, Vault
 
-__all__ = ["ClusterFile", "SecretsPlan", "Site", "Vault", "read_cluster_file"]
+__all__ = ["ClusterFile", "Origin", "SecretsPlan", "Site", "Vault", "parse_salt", "read_cluster_file"]

@@ -59,6 +59,13 @@ def read_cluster_file(path: str | Path) -> ClusterFile:
     return parse(read_bytes(path))
 
 
+def parse_salt(text: str) -> bytes:
+    """Return the measurement salt that a person gave as 64 hex digits; raises MEASUREMENT_SALT_MALFORMED."""
+    if not _is_id(text):
+        raise SiteError("expected the measurement salt as 64 hex digits", reason=Reason.MEASUREMENT_SALT_MALFORMED)
+    return bytes.fromhex(text)
+
+
 def render(cluster: ClusterFile) -> bytes:
     """Return the file's bytes; equal facts give equal bytes."""
     body: dict[str, Any] = {

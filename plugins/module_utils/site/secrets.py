@@ -9,7 +9,7 @@ break leaves either a complete set or a set that says it is incomplete.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from .._deps.crypto import ed25519, serialization
@@ -25,11 +25,12 @@ from ..keys import (
 from ..keys.ca import make_join_ca
 from ..reasons import Reason
 from ..system import read_bytes, write_atomic
-from .cluster_file import ClusterFile, parse, render
+from .cluster_file import ClusterFile, read_cluster_file, render
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..keys import MasterSecret
     from ..system import Clock, Random
     from .layout import Site
 
@@ -45,35 +46,55 @@ class Vault(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A master secret that comes from elsewhere; an empty ``measurement_salt`` has a new one made."""
+
+    master: MasterSecret = field(repr=False)
+    measurement_salt: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SecretsPlan:
-    """The files that are there and the files that are missing, in writing order."""
+    """The files that are there and the files that are missing, in writing order; ``origin`` is used for the latter."""
 
     present: tuple[Path, ...]
     missing: tuple[Path, ...]
+    origin: Origin | None = field(default=None, repr=False)
 
 
-def plan(site: Site) -> SecretsPlan:
-    """Decide what to make: all or nothing; raises SITE_SECRETS_INCOMPLETE for a partial set."""
+def plan(site: Site, origin: Origin | None = None) -> SecretsPlan:
+    """Decide what to make: all or nothing; raises SITE_SECRETS_INCOMPLETE for a partial set.
+
+    With an ``origin`` the master secret alone may be missing, and is put back. It must be that of the cluster whose
+    public facts are there (CLUSTER_ID_MISMATCH).
+    """
     files = (site.master_secret, site.join_ca_key, site.policy_key, site.cluster_file)
     present = tuple(path for path in files if path.exists())
     missing = tuple(path for path in files if not path.exists())
-    if present and missing:
+    put_back = origin is not None and missing == (site.master_secret,)
+    if present and missing and not put_back:
         raise SiteError(
             f"expected all of the site's secrets or none, missing: {', '.join(path.name for path in missing)}",
             reason=Reason.SITE_SECRETS_INCOMPLETE,
         )
-    return SecretsPlan(present=present, missing=missing)
+    if present and origin is not None:
+        read_cluster_file(site.cluster_file).require_master(origin.master)
+    return SecretsPlan(present=present, missing=missing, origin=origin)
 
 
 def apply(site: Site, wanted: SecretsPlan, *, name: str, vault: Vault, clock: Clock, random: Random) -> ClusterFile:
     """Make what ``wanted`` lists and return the public facts."""
     if not wanted.missing:
-        return parse(read_bytes(site.cluster_file))
+        return read_cluster_file(site.cluster_file)
+    origin = wanted.origin
+    if origin is not None and wanted.present:
+        write_atomic(site.master_secret, vault.encrypt(origin.master.to_json()))
+        return read_cluster_file(site.cluster_file)
     join_ca = make_join_ca(name, now=clock.now())
     policy_private, policy_public = _new_policy_key()
     bundle = make_bundle(
-        master=generate_master_secret(random),
-        measurement_salt=generate_measurement_salt(random),
+        master=origin.master if origin else generate_master_secret(random),
+        measurement_salt=(origin and origin.measurement_salt) or generate_measurement_salt(random),
         join_ca_key=SecretBytes(join_ca.private_key),
         join_ca_certificate=join_ca.certificate,
         policy_key=policy_public,
@@ -90,7 +111,7 @@ def load(site: Site, vault: Vault) -> KeyBundle:
     """Open the secrets and check that they belong to cluster.yml; raises CLUSTER_ID_MISMATCH where they do not."""
     if plan(site).missing:
         raise SiteError(f"expected secrets in {site.secrets}, found none", reason=Reason.SITE_SECRETS_INCOMPLETE)
-    public = parse(read_bytes(site.cluster_file))
+    public = read_cluster_file(site.cluster_file)
     bundle = KeyBundle(
         master=import_master_secret(vault.decrypt(read_bytes(site.master_secret))),
         measurement_salt=public.measurement_salt,

@@ -215,6 +215,19 @@ def test_a_text_that_is_no_share_is_refused(change, code: str) -> None:
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("text", ["", "3", "3/", "/5", "3/5/7", "5/3", "1/3", "2/17", "-2/3", "3 / 5", "0003/5"])
+def test_an_order_is_k_of_n_that_can_be_made(text: str) -> None:
+    with pytest.raises(AttestedError) as caught:
+        ShareOrder.parse(text, NONE)
+    assert caught.value.code == "SHARES_COUNT"
+
+
+def test_an_order_says_how_many_are_needed_first() -> None:
+    order = ShareOrder.parse("3/5", PASSPHRASE)
+    assert (order.threshold, order.count, order.passphrase) == (3, 5, PASSPHRASE)
+    assert "correct" not in repr(order)
+
+
 @pytest.mark.parametrize(
     "passphrase",
     [

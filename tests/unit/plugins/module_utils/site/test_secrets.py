@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import Site, cluster_file, secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import generate_master_secret
+from ansible_collections.attested.kubernetes.plugins.module_utils.site import (
+    Origin,
+    Site,
+    cluster_file,
+    parse_salt,
+    secrets,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
 
 if TYPE_CHECKING:
@@ -46,9 +53,9 @@ def site(tmp_path: Path) -> Site:
     return Site.at(tmp_path)
 
 
-def make(site: Site) -> cluster_file.ClusterFile:
+def make(site: Site, origin: Origin | None = None) -> cluster_file.ClusterFile:
     return secrets.apply(
-        site, secrets.plan(site), name="prod", vault=XorVault(), clock=FixedClock(), random=SystemRandom()
+        site, secrets.plan(site, origin), name="prod", vault=XorVault(), clock=FixedClock(), random=SystemRandom()
     )
 
 
@@ -100,6 +107,69 @@ def test_master_secret_of_another_cluster_is_refused(site: Site, tmp_path: Path)
     with pytest.raises(AttestedError) as refused:
         secrets.load(site, XorVault())
     assert refused.value.code == "CLUSTER_ID_MISMATCH"
+
+
+def origin_of(site: Site) -> Origin:
+    bundle = secrets.load(site, XorVault())
+    return Origin(master=bundle.master, measurement_salt=bundle.measurement_salt)
+
+
+def test_a_new_site_of_a_known_master_secret_has_its_cluster_id_and_its_own_keys(site: Site, tmp_path: Path) -> None:
+    first = make(site)
+    (tmp_path / "new" / ".secrets").mkdir(parents=True)
+    (tmp_path / "new" / "hosts.yml").write_text("---\n", encoding="utf-8")
+    new = Site.at(tmp_path / "new")
+    second = make(new, origin_of(site))
+    assert secrets.load(new, XorVault()).master == secrets.load(site, XorVault()).master
+    assert second.cluster_id == first.cluster_id
+    assert second.join_ca != first.join_ca
+
+
+def test_without_a_salt_a_known_master_secret_makes_another_cluster(site: Site) -> None:
+    master = generate_master_secret(SystemRandom())
+    first = make(site, Origin(master=master))
+    assert secrets.load(site, XorVault()).master == master
+    for path in (site.master_secret, site.join_ca_key, site.policy_key, site.cluster_file):
+        path.unlink()
+    assert make(site, Origin(master=master)).cluster_id != first.cluster_id
+
+
+def test_a_lost_master_secret_is_put_back_and_nothing_else_is_touched(site: Site) -> None:
+    make(site)
+    origin = origin_of(site)
+    site.master_secret.unlink()
+    kept = {path: path.read_bytes() for path in site.root.rglob("*") if path.is_file()}
+    make(site, origin)
+    assert secrets.load(site, XorVault()).master == origin.master
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert site.master_secret.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("lost", [pytest.param(True, id="lost"), pytest.param(False, id="still there")])
+def test_the_master_secret_of_another_cluster_is_not_put_in(site: Site, lost: bool) -> None:
+    make(site)
+    if lost:
+        site.master_secret.unlink()
+    with pytest.raises(AttestedError) as refused:
+        make(site, Origin(master=generate_master_secret(SystemRandom())))
+    assert refused.value.code == "CLUSTER_ID_MISMATCH"
+    assert site.master_secret.exists() is not lost
+
+
+def test_a_master_secret_from_elsewhere_does_not_hide_another_missing_key(site: Site) -> None:
+    make(site)
+    origin = origin_of(site)
+    site.join_ca_key.unlink()
+    with pytest.raises(AttestedError) as refused:
+        make(site, origin)
+    assert refused.value.code == "SITE_SECRETS_INCOMPLETE"
+
+
+@pytest.mark.parametrize("text", ["", "ab", "zz" * 32, "ab" * 33])
+def test_a_salt_is_64_digits(text: str) -> None:
+    with pytest.raises(AttestedError) as refused:
+        parse_salt(text)
+    assert refused.value.code == "MEASUREMENT_SALT_MALFORMED"
 
 
 def test_directory_without_inventory_is_no_site(tmp_path: Path) -> None:
