@@ -892,6 +892,18 @@ class Reason(Enum):
         "The kubelet certificate of a ticket is not for this node and this key.",
         "Run again for a fresh ticket; report it if it comes back.",
     )
+    KUBELET_CREDENTIAL_MISSING = _row(
+        Coarse.LOCAL,
+        "This machine has no kubelet certificate that could be renewed.",
+        "A machine that is no node yet, or lost the file, gets one by the playbook node.",
+        "ansible-playbook attested.kubernetes.node --limit NODE",
+    )
+    KUBELET_CREDENTIAL_REFUSED = _row(
+        Coarse.LOCAL,
+        "The API server does not take the kubelet's certificate.",
+        "A renewal keeps the certificate before it. Compare the clocks, and the CA in /etc/kubernetes/kubelet.conf with that of the API server.",
+        "journalctl -u attested-renew -n 20",
+    )
     KUBELET_NOT_RUNNING = _row(
         Coarse.LOCAL,
         "The kubelet does not run although everything for it is in place.",

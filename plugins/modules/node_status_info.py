@@ -12,6 +12,9 @@ version_added: 0.1.0
 description:
   - Reads the node's journal, the marker of the lock, the kubelet's unit and its certificate. It does not use the TPM.
   - The same is printed on the machine by the command C(attested status).
+  - A renewal of the kubelet's certificate that failed is told by its code, with the time of the next try. It needs a
+    person where something was refused, where this machine or its clock is wrong, and where less than twelve hours are
+    left.
   - A node that runs on after its cluster refused its last push of evidence needs a person, with the code
     V(EVIDENCE_REFUSED). It was revoked, or boots what no profile allows any more; it is not told which.
 author:
@@ -87,6 +90,13 @@ certificate_expires:
   returned: success
   type: str
   sample: "2026-11-24T12:00:00+00:00"
+certificate_renews:
+  description:
+    - From when on the machine renews that certificate by itself; null on the first control plane, whose kubelet has
+      kubeadm's certificate.
+  returned: success
+  type: str
+  sample: "2026-11-23T12:00:00+00:00"
 kubernetes_version:
   description: Version that the last ticket named.
   returned: success

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError
@@ -31,6 +32,7 @@ _GOOD, _WAITING, _BAD, _PLAIN = "\033[32m", "\033[33m", "\033[31m", "\033[0m"
 _WIDTH = 100
 _LABEL_WIDTH = 13
 _USAGE_ERROR = 2
+_RENEWAL_SECONDS = 300
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,6 +61,15 @@ def _status(options: argparse.Namespace) -> int:
     else:
         _say(_table(values, status))
     return 1 if status.needs_person else 0
+
+
+def _renew(options: argparse.Namespace) -> int:
+    """Run the program of the timer, beside this one; it says itself what became of it."""
+    program = str(Path(sys.executable).with_name("attested-renew"))
+    words = [program, f"--config={options.config}", *(["--now"] if options.now else [])]
+    done = SystemRunner().run(words, timeout_seconds=_RENEWAL_SECONDS, check=False)
+    sys.stderr.write(done.stderr.decode("utf-8", "replace"))
+    return done.returncode
 
 
 def _explain(options: argparse.Namespace) -> int:
@@ -101,7 +112,7 @@ def _table(values: dict[str, Any], status: NodeStatus) -> str:
         "locked": "yes" if values["locked"] else "no",
         "evidence": values["evidence"],
         "kubelet": "running" if values["kubelet_active"] else "stopped",
-        "certificate": f"until {values['certificate_expires']}" if values["certificate_expires"] else "none",
+        "certificate": _certificate(values),
         "Kubernetes": values["kubernetes_version"],
         "reason": values["reason"],
         "message": values["message"],
@@ -109,6 +120,14 @@ def _table(values: dict[str, Any], status: NodeStatus) -> str:
         "to do": values["to_do"],
     }
     return "\n".join(_row(label, value) for label, value in shown.items() if value is not None)
+
+
+def _certificate(values: dict[str, Any]) -> str:
+    if not values["certificate_expires"]:
+        return "none"
+    until = f"until {values['certificate_expires']}"
+    renews = values["certificate_renews"]
+    return f"{until}, renewed by itself from {renews} on" if renews else until
 
 
 def _row(label: str, value: str) -> str:
@@ -161,6 +180,14 @@ def _parser() -> argparse.ArgumentParser:
         "--config", default=DEFAULT_PATH, metavar="FILE", help="the node's configuration (default: %(default)s)"
     )
     status.set_defaults(run=_status)
+    renew = commands.add_parser(
+        "renew", parents=[common], help="renew the kubelet's certificate if it is time (a timer does so each hour)"
+    )
+    renew.add_argument("--now", action="store_true", help="renew also where there is time left")
+    renew.add_argument(
+        "--config", default=DEFAULT_PATH, metavar="FILE", help="the node's configuration (default: %(default)s)"
+    )
+    renew.set_defaults(run=_renew)
     explain = commands.add_parser("explain", parents=[common], help="what a reason code means and what to do")
     explain.add_argument("code", metavar="CODE", help="for example PCR_MISMATCH")
     explain.set_defaults(run=_explain)

@@ -9,16 +9,18 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..kubeadm import INIT_PHASES, MEMBER_OPERATION, KubeletUnit, remaining_seconds
+from ..kubeadm import INIT_PHASES, MEMBER_OPERATION, KubeletUnit, validity
 from ..reasons import Reason
 from .journal import NodeJournal, NodePhase
 from .pushed import PATH, PushRecord
+from .renewal_record import DIRECTORY, RenewalRecord
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ..kubeadm import Machine
+    from ..kubeadm import Machine, Validity
     from .journal import NodeState
+    from .renewal_record import FailedRenewal
 
 _NEXT_STEP = {
     NodePhase.FRESH: "Run the playbook node (any machine but the first control plane) or init (that one).",
@@ -29,12 +31,15 @@ _NEXT_STEP = {
 }
 _OVERDUE = timedelta(minutes=10)
 """A round that asks many silent endpoints takes minutes; a try that is further off, either way, will not come."""
+_RENEWAL_MARGIN = timedelta(hours=12)
+"""With less left, a person looks also where renewals fail for what passes by itself."""
 _CLOSED = (
     "Read journalctl -u attested-unlock: a boot that is not the judged one stays closed. Run the playbook that made it "
     "(init or node) after a check."
 )
 _AT_WORK = "Nothing yet: attested-bootstrapper is at work. A first control plane waits for the playbook init."
 _UNIT = "attested-bootstrapper.service"
+_ENDED = "Run attested renew: the kubelet's certificate has ended. Where that is refused, its code says what to do."
 _REBOOTED = "Run the playbook node: after a reboot the machine fetches its ticket again, then it locks itself."
 
 
@@ -42,7 +47,8 @@ _REBOOTED = "Run the playbook node: after a reboot the machine fetches its ticke
 class NodeStatus:
     """One node now; ``needs_person`` says whether anybody has to do something, ``to_do`` what.
 
-    ``bootstrapper_active``: its unit runs, or is about to be started again.
+    ``bootstrapper_active``: its unit runs, or is about to be started again. ``certificate_renews``: from when on the
+    machine renews its kubelet's certificate by itself (None: it does not).
     """
 
     state: NodeState
@@ -50,6 +56,7 @@ class NodeStatus:
     kubelet_active: bool
     bootstrapper_active: bool
     certificate_expires: datetime | None
+    certificate_renews: datetime | None = None
     to_do: str
     needs_person: bool
 
@@ -65,6 +72,7 @@ class NodeStatus:
             "kubelet_active": self.kubelet_active,
             "bootstrapper_active": self.bootstrapper_active,
             "certificate_expires": _stamp(self.certificate_expires),
+            "certificate_renews": _stamp(self.certificate_renews),
             "kubernetes_version": self.state.kubernetes_version,
             "disk_id": self.state.disk_id,
             "to_do": self.to_do,
@@ -74,15 +82,20 @@ class NodeStatus:
 
 def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
     """Look at this machine; changes nothing; raises NODE_JOURNAL_MALFORMED."""
-    state = _with_pushed(_with_init(journal.load(), machine), machine)
+    now = machine.clock.now()
+    certificate = validity(machine.paths)
+    renewal = _failed_renewal(machine)
+    state = _with_renewal(_with_pushed(_with_init(journal.load(), machine), machine), renewal)
     locked = machine.paths.lock_marker.exists()
     active = KubeletUnit(machine.runner, clock=machine.clock).is_active()
     at_work = _bootstrapper_is_active(machine)
-    remaining = remaining_seconds(machine.paths, clock=machine.clock)
-    to_do = _to_do(state, locked=locked, active=active, remaining=remaining)
-    if to_do == _REBOOTED and _is_control_plane(machine):
+    founder = _is_control_plane(machine)
+    to_do = _to_do(state, locked=locked, active=active, ended=certificate is not None and certificate.ends <= now)
+    if to_do == _REBOOTED and founder:
         to_do = _CLOSED
-    needs_person = to_do != _NEXT_STEP[NodePhase.JOINED] and not _goes_on(state, machine.clock.now())
+    needs_person = to_do != _NEXT_STEP[NodePhase.JOINED] and not (
+        _goes_on(state, now) or _renews_later(state, renewal, certificate, now)
+    )
     if at_work and needs_person and state.reason is None:  # what has failed for good fails again, whoever tries
         to_do, needs_person = _AT_WORK, False
     return NodeStatus(
@@ -90,7 +103,8 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
         locked=locked,
         kubelet_active=active,
         bootstrapper_active=at_work,
-        certificate_expires=None if remaining is None else machine.clock.now() + timedelta(seconds=remaining),
+        certificate_expires=None if certificate is None else certificate.ends,
+        certificate_renews=None if certificate is None or founder else certificate.renews,
         to_do=to_do,
         needs_person=needs_person,
     )
@@ -115,6 +129,25 @@ def _with_pushed(state: NodeState, machine: Machine) -> NodeState:
     return replace(state, reason=pushed.reason, message=f"at {_stamp(pushed.at)}: {pushed.message}")
 
 
+def _failed_renewal(machine: Machine) -> FailedRenewal | None:
+    return RenewalRecord(machine.paths.lock_marker.with_name(DIRECTORY.name), clock=machine.clock).load()
+
+
+def _with_renewal(state: NodeState, renewal: FailedRenewal | None) -> NodeState:
+    """Return the state of a node whose certificate could not be renewed: it runs on until that ends."""
+    if state.phase is not NodePhase.JOINED or state.reason is not None or renewal is None:
+        return state
+    message = f"renewal of the kubelet's certificate at {_stamp(renewal.at)}: {renewal.message}"
+    return replace(state, reason=renewal.reason, message=message, next_try=renewal.next_try)
+
+
+def _renews_later(state: NodeState, renewal: FailedRenewal | None, certificate: Validity | None, now: datetime) -> bool:
+    """Whether all that is wrong is a renewal that failed for what passes by itself, with enough time left."""
+    if renewal is None or certificate is None or state.reason != renewal.reason:
+        return False
+    return renewal.passes and now < certificate.ends - _RENEWAL_MARGIN
+
+
 def _bootstrapper_is_active(machine: Machine) -> bool:
     """Say whether the unit runs or waits for its next start; a machine without it has none."""
     shown = machine.runner.run(["systemctl", "is-active", _UNIT], check=False).stdout.strip()
@@ -126,7 +159,7 @@ def _is_control_plane(machine: Machine) -> bool:
     return progress is not None and progress.operation in ("init", MEMBER_OPERATION)
 
 
-def _to_do(state: NodeState, *, locked: bool, active: bool, remaining: float | None) -> str:
+def _to_do(state: NodeState, *, locked: bool, active: bool, ended: bool) -> str:
     if state.reason is not None and state.reason in Reason.__members__:
         return Reason[state.reason].value.hint
     if state.phase is not NodePhase.JOINED:
@@ -135,8 +168,8 @@ def _to_do(state: NodeState, *, locked: bool, active: bool, remaining: float | N
         return _REBOOTED
     if not active:
         return Reason.KUBELET_NOT_RUNNING.value.hint
-    if remaining is not None and remaining <= 0:
-        return "Run the playbook node: the kubelet's certificate has ended."
+    if ended:
+        return _ENDED
     return _NEXT_STEP[NodePhase.JOINED]
 
 

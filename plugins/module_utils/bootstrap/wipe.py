@@ -19,6 +19,7 @@ LEFT = tuple(
         "run/attested/joined",
         "run/attested/key-service",
         "run/attested/pushed.json",
+        "run/attested/renewal",
         "run/attested/tickets",
         "var/lib/attested/key-service",
         "var/lib/attested/node.json",

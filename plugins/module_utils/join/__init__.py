@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .doorkeeper import Attester, OccasionalAttester
 from .endpoints import Doors, Favourite, SystemResolver
-from .outlook import Outlook, first_window, most_telling, outlook, pause_before_retry
+from .outlook import Outlook, first_window, most_telling, outlook, passes_by_itself, pause_before_retry
 from .store import TicketStore
 from .ticket import Expected, TicketMaterial, open_ticket
 
@@ -25,5 +25,6 @@ __all__ = [
     "most_telling",
     "open_ticket",
     "outlook",
+    "passes_by_itself",
     "pause_before_retry",
 ]

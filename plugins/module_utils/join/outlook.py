@@ -114,6 +114,11 @@ def pause_before_retry(error: AttestedError) -> float | None:
     return None if window is None else error.retry_after_seconds or window
 
 
+def passes_by_itself(error: AttestedError) -> bool:
+    """Whether time alone may help: nobody refused anything, no clock is to be set, and this machine is in order."""
+    return outlook(error) in (Outlook.ABSENT, Outlook.UNABLE, Outlook.STRANGER)
+
+
 def most_telling(failures: Sequence[tuple[str, AttestedError]]) -> AttestedError:
     """Return the error that a person should see of those of each endpoint, with the story of every other one.
 

@@ -9,7 +9,7 @@ from .admission import AdmissionPlan, Wish, plan_admission, run_admission
 from .api import KubeconfigNodeReader, NodeReader, NodeView
 from .attempts import list_attempts, run_attempts
 from .cluster import ControlPlane, InitOutcome
-from .credential import KubeletCredential, remaining_seconds
+from .credential import KubeletCredential, Validity, place, remaining_seconds, require_pair, validity, validity_of
 from .encryption import encryption_file
 from .form import node_spec, run_cluster, run_info, run_objects
 from .gateway import KubeletUnit
@@ -50,6 +50,7 @@ __all__ = [
     "Reset",
     "ResetPlan",
     "Step",
+    "Validity",
     "Wish",
     "Worker",
     "encryption_file",
@@ -57,9 +58,11 @@ __all__ = [
     "join_identities",
     "list_attempts",
     "node_spec",
+    "place",
     "plan_admission",
     "read_cluster",
     "remaining_seconds",
+    "require_pair",
     "run_admission",
     "run_attempts",
     "run_cluster",
@@ -67,4 +70,6 @@ __all__ = [
     "run_objects",
     "run_record",
     "run_record_info",
+    "validity",
+    "validity_of",
 ]

@@ -46,7 +46,7 @@ class NodeReader(Protocol):
     """Reads one Node object."""
 
     def node(self, name: str) -> NodeView | None:
-        """Return the object, None when there is none; raises API_UNREACHABLE."""
+        """Return the object, None when there is none; raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED."""
 
 
 class Health(Protocol):
@@ -90,15 +90,24 @@ class _Server:
 class KubeconfigNodeReader:
     """Reads with a kubeconfig whose credential is a file (the kubelet's own)."""
 
-    def __init__(self, kubeconfig: Path) -> None:
-        """Keep the path; it is read at each call, because a renewal replaces the credential."""
+    def __init__(self, kubeconfig: Path, *, credential: Path | None = None) -> None:
+        """Keep the path; it is read at each call, because a renewal replaces the credential.
+
+        ``credential`` is a PEM file with certificate and key that is tried instead of the one that it names.
+        """
         self._path = kubeconfig
+        self._credential = credential
 
     def node(self, name: str) -> NodeView | None:
         """Return Node ``name``."""
         status, body = self._get(f"/api/v1/nodes/{name}")
         if status == http.client.NOT_FOUND:
             return None
+        if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+            raise KubeadmError(
+                f"expected an API server that lets the kubelet's certificate read Node {name}, it said {status}",
+                reason=Reason.KUBELET_CREDENTIAL_REFUSED,
+            )
         if status != http.client.OK:
             raise KubeadmError(f"expected the Node {name}, the API server said {status}", reason=Reason.API_UNREACHABLE)
         return _view(body)
@@ -107,7 +116,7 @@ class KubeconfigNodeReader:
         server = _server(read_bytes(self._path, limit=_LIMIT))
         try:
             context = ssl.create_default_context(cadata=server.ca)
-            context.load_cert_chain(server.certificate, server.key)
+            context.load_cert_chain(self._credential or server.certificate, self._credential or server.key)
             connection = http.client.HTTPSConnection(
                 server.host, server.port, timeout=_TIMEOUT_SECONDS, context=context
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import serialization, x509
@@ -21,11 +22,16 @@ from ..system import Clock, read_bytes, write_atomic
 from .render import documents
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from .spec import KubernetesPaths
 
+RENEW_BELOW = timedelta(hours=24)
+
 _LIMIT = 1 << 20
+_STAMP = "%Y-%m-%d-%H-%M-%S"
+_FILES = "kubelet-client-????-??-??-??-??-??.pem"
 _NODE_GROUP = "system:nodes"
 _MACHINE_GROUP = "attested:"
 
@@ -37,9 +43,27 @@ class KubeletCredential:
     certificate: bytes
     key: bytes
 
+    def to_pem(self) -> bytes:
+        """Return the content of the kubelet's file: certificate, then key."""
+        return self.certificate.strip() + b"\n" + self.key.strip() + b"\n"
+
     def __repr__(self) -> str:
         """Never show the key."""
         return "KubeletCredential(…)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validity:
+    """Which certificate (serial number, hex), from when on and until when it is good."""
+
+    serial: str
+    begins: datetime
+    ends: datetime
+
+    @property
+    def renews(self) -> datetime:
+        """From when on it is to be renewed: a day before its end, later where it lives less than three."""
+        return self.ends - min(RENEW_BELOW, (self.ends - self.begins) / 3)
 
 
 def render_kubeconfig(*, server: str, ca: bytes, cluster_name: str, user: str, credential: Path) -> bytes:
@@ -65,19 +89,20 @@ def render_kubeconfig(*, server: str, ca: bytes, cluster_name: str, user: str, c
 def place(credential: KubeletCredential, paths: KubernetesPaths, *, clock: Clock) -> bool:
     """Write the PEM file and the link ``kubelet-client-current.pem`` to it; return whether anything changed.
 
-    The link is replaced by rename, so a kubelet never reads half a credential; the file before it is removed.
+    The link is replaced by rename, so a kubelet never reads half a credential; files before it are removed, also those
+    of a run that was killed before its rename.
     """
     link = paths.kubelet_credential
-    content = credential.certificate.strip() + b"\n" + credential.key.strip() + b"\n"
+    content = credential.to_pem()
     if link.is_symlink() and link.exists() and read_bytes(link, limit=_LIMIT) == content:
         return False
     link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    before = link.resolve() if link.is_symlink() else None
-    target = link.with_name(f"kubelet-client-{clock.now():%Y-%m-%d-%H-%M-%S}.pem")
+    target = link.with_name(f"kubelet-client-{clock.now():{_STAMP}}.pem")
     write_atomic(target, content)
     _relink(link, target)
-    if before is not None and before != target and before.parent == link.parent:
-        before.unlink(missing_ok=True)
+    for other in link.parent.glob(_FILES):
+        if other != target:
+            other.unlink(missing_ok=True)
     return True
 
 
@@ -117,15 +142,26 @@ def adopt_embedded(paths: KubernetesPaths, *, clock: Clock) -> bool:
 
 def remaining_seconds(paths: KubernetesPaths, *, clock: Clock) -> float | None:
     """Return how long the kubelet's certificate is still valid (negative: it is over), None when there is none."""
+    found = validity(paths)
+    return None if found is None else (found.ends - clock.now()).total_seconds()
+
+
+def validity(paths: KubernetesPaths) -> Validity | None:
+    """Return what the kubelet's certificate says of itself, None when there is none; raises KUBECONFIG_MALFORMED."""
     if not paths.kubelet_credential.exists():
         return None
     try:
-        leaf = x509.load_pem_x509_certificate(read_bytes(paths.kubelet_credential, limit=_LIMIT))
+        return validity_of(read_bytes(paths.kubelet_credential, limit=_LIMIT))
     except ValueError as error:
         raise KubeadmError(
             f"expected a certificate in {paths.kubelet_credential}", reason=Reason.KUBECONFIG_MALFORMED
         ) from error
-    return (leaf.not_valid_after_utc - clock.now()).total_seconds()
+
+
+def validity_of(certificate: bytes) -> Validity:
+    """Return what the first certificate of a PEM says of itself; raises `ValueError`."""
+    leaf = x509.load_pem_x509_certificate(certificate)
+    return Validity(serial=f"{leaf.serial_number:x}", begins=leaf.not_valid_before_utc, ends=leaf.not_valid_after_utc)
 
 
 def require_pair(credential: KubeletCredential, *, name: str) -> None:

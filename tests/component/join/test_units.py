@@ -29,6 +29,7 @@ VALUES = {
     "key_service_firmware_log": "/a",
     "key_service_userspace_log": "/b",
     "verification_service_listen_port": 9091,
+    "verification_service_renew_seconds": 3600,
     "verification_service_tcti": "device:/dev/tpmrm0",
     "verification_service_user": "nobody",
     "verification_service_venv": "/usr",
@@ -78,6 +79,7 @@ def analyze() -> str:
         ),
         pytest.param("verification_service", "attested-witness.service", 3.0, id="the witness, which has the TPM"),
         pytest.param("verification_service", "attested-reattest.service", 3.0, id="the push of fresh evidence"),
+        pytest.param("verification_service", "attested-renew.service", 3.0, id="the renewal of the certificate"),
     ],
 )
 def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: float) -> None:
@@ -100,6 +102,8 @@ def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: flo
         pytest.param("verification_service", "attested-verification-service.service", id="verification service"),
         pytest.param("verification_service", "attested-witness.service", id="witness"),
         pytest.param("verification_service", "attested-reattest.service", id="push of fresh evidence"),
+        pytest.param("verification_service", "attested-renew.service", id="renewal of the certificate"),
+        pytest.param("verification_service", "attested-renew.timer", id="timer of the renewal"),
     ],
 )
 def test_systemd_understands_every_line(analyze: str, tmp_path: Path, role: str, unit: str) -> None:

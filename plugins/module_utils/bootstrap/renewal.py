@@ -1,0 +1,153 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kubelet's client certificate, renewed by its own machine with fresh evidence (ADR 0024).
+
+    is it time? → ticket for a new key → check → ask the API with the new pair → only then put it in place
+
+Until the last step the kubelet has what it had: whatever fails or is killed before costs a try and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import KubeadmError
+from ..kubeadm import KubeconfigNodeReader, place, require_pair, validity, validity_of
+from ..reasons import Reason
+from ..system import remove, write_atomic
+from .retry import ask_again
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ..errors import AttestedError
+    from ..kubeadm import KubeletCredential, Machine, NodeReader, Validity
+    from .journal import NodeJournal
+    from .order import TicketSource
+
+ASK_SECONDS = 120.0
+CONFIRM_SECONDS = 30.0
+_CONFIRM_PAUSE_SECONDS = 2.0
+_CANDIDATE = "candidate.pem"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """What the kubelet has now, and whether this run gave it that."""
+
+    validity: Validity
+    changed: bool
+
+
+class Renewal:
+    """One machine's renewal; the caller lets one run at a time. `node`, which may run beside it, has its own store."""
+
+    def __init__(
+        self,
+        name: str,
+        machine: Machine,
+        *,
+        tickets: TicketSource,
+        journal: NodeJournal,
+        directory: Path,
+        reader: Callable[[Path], NodeReader] | None = None,
+    ) -> None:
+        """Renew for node ``name``; ``directory`` is root's own on tmpfs, and no other run's.
+
+        ``reader`` reads Nodes with a PEM file (None: as the kubelet does, with that file in the place of its own).
+        """
+        self._name = name
+        self._machine = machine
+        self._tickets = tickets
+        self._journal = journal
+        self._directory = directory
+        self._reader = reader or (
+            lambda credential: KubeconfigNodeReader(machine.paths.kubelet_config, credential=credential)
+        )
+
+    def run(self, *, at_once: bool = False) -> Renewed:
+        """Renew where it is time, or ``at_once``.
+
+        1. The machine is locked, so what it asks for is a renewal and never a first ticket. NODELOCK_NOT_HELD
+        2. The kubelet has a certificate. KUBELET_CREDENTIAL_MISSING, KUBECONFIG_MALFORMED
+        3. It is time; otherwise nothing is asked.
+        4. A ticket for a key that is new. What the services, the channel or this machine refuse.
+        5. It is for this node and that key, and ends no earlier. KUBELET_CREDENTIAL_INVALID
+        6. The API takes it. KUBELET_CREDENTIAL_REFUSED, API_UNREACHABLE
+        7. Certificate and key take the place of those before, by one rename. FILE_UNUSABLE
+        """
+        self._require_lock()  # 1
+        current = self._current()  # 2
+        self._forget()  # of a run that was killed
+        if not at_once and self._machine.clock.now() < current.renews:  # 3
+            return Renewed(validity=current, changed=False)
+        try:
+            fresh = self._fetch()  # 4
+            ends = self._check(fresh, current)  # 5
+            self._confirm(fresh)  # 6
+            place(fresh, self._machine.paths, clock=self._machine.clock)  # 7
+        finally:
+            self._forget()
+        return Renewed(validity=ends, changed=True)
+
+    def _require_lock(self) -> None:
+        if not self._machine.paths.lock_marker.exists():
+            raise KubeadmError(
+                "expected a machine that is locked to its cluster, it is not", reason=Reason.NODELOCK_NOT_HELD
+            )
+
+    def _current(self) -> Validity:
+        found = validity(self._machine.paths)
+        if found is None:
+            raise KubeadmError(
+                f"expected the kubelet's certificate in {self._machine.paths.kubelet_credential}, found none",
+                reason=Reason.KUBELET_CREDENTIAL_MISSING,
+            )
+        return found
+
+    def _fetch(self) -> KubeletCredential:
+        disk = self._journal.load().disk_id
+        ticket = ask_again(
+            lambda: self._tickets.fetch(disk_id=disk),
+            pause=self._tickets.pause,
+            clock=self._machine.clock,
+            wait_seconds=ASK_SECONDS,
+        )
+        return ticket.credential
+
+    def _check(self, fresh: KubeletCredential, current: Validity) -> Validity:
+        require_pair(fresh, name=self._name)
+        found = validity_of(fresh.certificate)
+        if found.ends < current.ends:
+            raise KubeadmError(
+                f"expected a certificate that is good until {current.ends:%Y-%m-%dT%H:%M:%SZ} or longer, got one until "
+                f"{found.ends:%Y-%m-%dT%H:%M:%SZ}",
+                reason=Reason.KUBELET_CREDENTIAL_INVALID,
+            )
+        return found
+
+    def _confirm(self, fresh: KubeletCredential) -> None:
+        """Read the own Node with the new credential; that there is none is an answer too, and nobody's refusal."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomic(self._candidate, fresh.to_pem())
+        ask_again(
+            lambda: self._reader(self._candidate).node(self._name),
+            pause=_pause_of_api,
+            clock=self._machine.clock,
+            wait_seconds=CONFIRM_SECONDS,
+        )
+
+    @property
+    def _candidate(self) -> Path:
+        return self._directory / _CANDIDATE
+
+    def _forget(self) -> None:
+        self._tickets.discard()
+        remove(self._candidate)
+
+
+def _pause_of_api(error: AttestedError) -> float | None:
+    return _CONFIRM_PAUSE_SECONDS if error.reason is Reason.API_UNREACHABLE else None

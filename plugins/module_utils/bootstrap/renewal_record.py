@@ -1,0 +1,82 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why the kubelet's certificate was not renewed, and when it is tried again; on tmpfs, until a renewal succeeds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..system import read_bytes, remove, write_atomic
+
+if TYPE_CHECKING:
+    from ..errors import AttestedError
+    from ..system import Clock
+
+DIRECTORY = Path("/run/attested/renewal")
+"""Root's own: the record, and during a renewal the new key."""
+
+_NAME = "failed.json"
+_VERSION = 1
+_LIMIT = 1 << 14
+_MAX_MESSAGE = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRenewal:
+    """A renewal that failed: when, why, when the next is; ``passes`` where time alone may help."""
+
+    at: datetime
+    reason: str
+    message: str
+    next_try: datetime
+    passes: bool
+
+
+class RenewalRecord:
+    """The file of the last renewal, if it failed; `attested-renew` writes it, who asks for the status reads it."""
+
+    def __init__(self, directory: Path = DIRECTORY, *, clock: Clock) -> None:
+        """Keep directory and clock."""
+        self._path = directory / _NAME
+        self._clock = clock
+
+    def forget(self) -> None:
+        """Note that nothing is wrong any more; raises FILE_UNUSABLE."""
+        remove(self._path)
+
+    def failed(self, error: AttestedError, *, next_seconds: float, passes: bool) -> None:
+        """Note why there was no renewal, and after how many seconds the next is tried; raises FILE_UNUSABLE."""
+        now = self._clock.now()
+        body = {
+            "version": _VERSION,
+            "at": now.isoformat(timespec="seconds"),
+            "reason": error.code,
+            "message": error.message[:_MAX_MESSAGE],
+            "next_try": (now + timedelta(seconds=next_seconds)).isoformat(timespec="seconds"),
+            "passes": passes,
+        }
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomic(self._path, json.dumps(body, indent=2).encode() + b"\n")
+
+    def load(self) -> FailedRenewal | None:
+        """Return the failure; None where there was none in this boot, or the file is not one of ours."""
+        if not self._path.exists():
+            return None
+        try:
+            found = json.loads(read_bytes(self._path, limit=_LIMIT))
+            if found["version"] != _VERSION:
+                return None
+            return FailedRenewal(
+                at=datetime.fromisoformat(found["at"]),
+                reason=str(found["reason"]),
+                message=str(found["message"]),
+                next_try=datetime.fromisoformat(found["next_try"]),
+                passes=found["passes"] is True,
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
