@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,6 +48,17 @@ while time.monotonic() < deadline:
             break
     time.sleep(0.001)
 """
+
+READER = """
+import hashlib, json, pathlib
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+leaf = x509.load_pem_x509_certificate(pathlib.Path("/var/lib/kubelet/pki/kubelet-client-current.pem").read_bytes())
+spki = leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+digest = hashlib.sha256(leaf.public_bytes(Encoding.DER)).hexdigest()
+print(json.dumps({"serial": f"{leaf.serial_number:x}", "key": hashlib.sha256(spki).hexdigest(), "sha256": digest}))
+"""
+KUBELET_READS_SECONDS = 420
 
 
 def test_the_tour_shows_admissions_and_refusals(road: Road) -> None:
@@ -97,6 +110,37 @@ def test_fresh_evidence_of_every_node_reads_locked_to_this_cluster(road: Road) -
         assert_one_lock_event(road, node)
 
 
+def test_a_worker_renews_its_certificate_by_its_unit(road: Road) -> None:
+    """By the very unit of the timer, told to do it now: a new key, nothing pending, and the same kubelet, ready."""
+    before, kubelet = credential(road, "w-1"), main_pid(road, "w-1", "kubelet.service")
+    drop_in = "/run/systemd/system/attested-renew.service.d/now.conf"
+    now = "[Service]\nExecStart=\nExecStart=/opt/attested/venv/bin/attested-renew --now\n"
+    road.inside("w-1", "mkdir", "-p", str(PurePosixPath(drop_in).parent))
+    road.inside("w-1", "tee", drop_in, given=now.encode())
+    try:
+        road.inside("w-1", "systemctl", "daemon-reload")
+        road.inside("w-1", "systemctl", "start", "attested-renew.service")
+    finally:
+        road.inside("w-1", "rm", "-r", str(PurePosixPath(drop_in).parent))
+        road.inside("w-1", "systemctl", "daemon-reload")
+    after = credential(road, "w-1")
+    assert {name: after[name] != before[name] for name in after} == {"serial": True, "key": True, "sha256": True}
+    said = json.loads(road.inside("w-1", "/opt/attested/venv/bin/attested", "status", "--json"))
+    assert (said["reason"], said["to_do"]) == (None, "Nothing.")
+    assert road.inside("w-1", "sh", "-c", "ls /var/lib/kubelet/pki/kubelet-client-*.pem | wc -l").strip() == "2"
+    assert road.inside("w-1", "find", "/run/attested/renewal", "-name", "*.pem") == ""
+    assert road.kubectl("get", "csr", "--output=name") == ""
+    assert main_pid(road, "w-1", "kubelet.service") == kubelet
+    road.wait_until_ready("w-1", boot_id=road.boot_id("w-1"))
+
+
+def test_before_its_time_a_renewal_asks_nobody(road: Road) -> None:
+    """What the timer does at most times, as an operator runs it."""
+    before = credential(road, "w-2")
+    road.inside("w-2", "/opt/attested/venv/bin/attested", "renew")
+    assert credential(road, "w-2") == before
+
+
 def test_a_node_killed_at_each_stage_ends_joined(road: Road) -> None:
     """Must show 5: kill -9 before the lock, after it and during kubeadm, and of both services meanwhile."""
     road.play("reset", "-e", "confirm=w-2")
@@ -107,6 +151,17 @@ def test_a_node_killed_at_each_stage_ends_joined(road: Road) -> None:
     road.play("node")
     road.wait_until_ready("w-2", boot_id=road.boot_id("w-2"))
     assert_one_lock_event(road, "w-2")
+
+
+def test_the_kubelet_speaks_with_the_certificate_that_was_renewed(road: Road) -> None:
+    """The audit log of the API names each caller's certificate. The kubelet looks for a new one every five minutes."""
+    wanted = f"X509SHA256={credential(road, 'w-1')['sha256']}"
+    script = f"""grep -h {wanted} /var/log/kubernetes/audit/*.log | grep -c '"userAgent":"kubelet/' || true"""
+    deadline = time.monotonic() + KUBELET_READS_SECONDS
+    while not (seen := int(road.inside("cp-1", "sh", "-c", script))) and time.monotonic() < deadline:
+        time.sleep(5)
+    assert seen
+    road.wait_until_ready("w-1", boot_id=road.boot_id("w-1"))
 
 
 def test_a_rebooted_worker_joins_again_by_node(road: Road) -> None:
@@ -147,6 +202,17 @@ def test_the_network_that_a_site_chose_is_applied_once(road: Road, tmp_path: Pat
     assert road.play("node", *words).changes()["cp-1"] == 1
     assert road.kubectl("get", "configmap", "chosen-network", "--namespace=kube-system", "--output=name").strip()
     assert set(road.play("node", *words).changes().values()) == {0}
+
+
+def credential(road: Road, node: str) -> dict[str, str]:
+    """Return what is to be known of the certificate that a kubelet has, read by nothing of ours."""
+    said = road.inside(node, "/opt/attested/venv/bin/python", "-c", READER)
+    return dict(json.loads(said))
+
+
+def main_pid(road: Road, node: str, unit: str) -> str:
+    """Return the process of a unit."""
+    return road.inside(node, "systemctl", "show", "--property=MainPID", "--value", unit).strip()
 
 
 def cluster_id(road: Road) -> str:
