@@ -18,7 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.service import WitnessService
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import appended
+from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import with_lock
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Health, Log, Notifier
@@ -86,7 +86,7 @@ class SoftNode:
 
 def lock_log(cluster_id: bytes) -> bytes:
     """Return the node lock's log after a lock."""
-    return appended(b"", register=15, cluster_id=cluster_id)
+    return with_lock(b"", register=15, cluster_id=cluster_id)
 
 
 def question(policy: SitePolicy, **changes: Any) -> Question:

@@ -21,7 +21,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.answers import AnswerStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import appended
+from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import with_lock
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     MeasurementProfile,
     Posture,
@@ -92,7 +92,7 @@ class Machine:
         return Said(binding=self.answered.bound.to_bytes(), event_logs=sent.to_bytes(), handle="h")
 
     def lock(self) -> None:
-        self.nodelock = appended(b"", register=15, cluster_id=CLUSTER_ID)
+        self.nodelock = with_lock(b"", register=15, cluster_id=CLUSTER_ID)
         self.tpm.pcr_event(15, CLUSTER_ID)
 
 
