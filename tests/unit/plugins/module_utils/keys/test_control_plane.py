@@ -20,6 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket im
     ENCRYPTION_FILE,
     MAX_FILE_BYTES,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
 from ansible_collections.attested.kubernetes.tests.support.control_plane import ENCRYPTION, shared_files, write_files
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.policy_site import (
@@ -57,6 +58,11 @@ def test_whole_files_are_read_as_secrets(tmp_path: Path) -> None:
 def test_what_encrypts_at_rest_is_brought_where_it_is(tmp_path: Path) -> None:
     write_files(tmp_path, {**shared_files(), ENCRYPTION_FILE: ENCRYPTION})
     assert check_files(read_files(tmp_path))[ENCRYPTION_FILE].reveal() == ENCRYPTION
+
+
+def test_what_init_makes_to_encrypt_at_rest_is_good() -> None:
+    made = {**shared_files(), ENCRYPTION_FILE: render_encryption(b"k" * 32)}
+    assert set(check_files(made)) == {*CONTROL_PLANE_FILES, ENCRYPTION_FILE}
 
 
 @pytest.mark.parametrize("name", CONTROL_PLANE_FILES)
