@@ -654,6 +654,12 @@ class Reason(Enum):
         "Give the image as it lies on the EFI system partition, for example EFI/Linux/*.efi.",
         "ansible-doc attested.kubernetes.measurement_profile",
     )
+    IMAGE_PINS_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The list of images that this machine was prepared with cannot be read.",
+        "Prepare the machine again; the list comes from the bundle.",
+        "ansible-playbook attested.kubernetes.prepare --limit NODE",
+    )
     INIT_BROKEN_OFF = _row(
         Coarse.LOCAL,
         "The connection to the machine ended before its answer; what it does goes on.",

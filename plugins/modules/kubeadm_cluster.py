@@ -19,6 +19,8 @@ description:
   - Secrets are encrypted in etcd with a key that is made once, in C(/etc/kubernetes/attested/encryption.yaml), and
     never overwritten. A file there that would not encrypt is refused with V(ENCRYPTION_MALFORMED); one that is gone
     while etcd has data fails with V(ENCRYPTION_KEY_LOST).
+  - Static pods name their images by the digests of the bundle that the machine was prepared with. A list of them that
+    cannot be read fails with V(IMAGE_PINS_MALFORMED).
   - Of a cluster that is complete nothing is changed; other options than those it was made with give a warning, and so
     does one whose Secrets lie in clear because it was made before they were encrypted.
 author:

@@ -14,6 +14,7 @@ from .encryption import make_encryption, observe_encryption, plan_encryption
 from .files import write_api_server_files
 from .operation import Machine, Operation, Step
 from .phases import INIT_PHASES
+from .pins import pinned, write_patches
 from .render import ignored_checks, render_init
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ControlPlane:
         health: Health | None = None,
         random: Random | None = None,
     ) -> None:
-        """Render the configuration; raises KUBEADM_OPTION_INVALID."""
+        """Render the configuration; raises KUBEADM_OPTION_INVALID and IMAGE_PINS_MALFORMED."""
         self._machine = machine
         self._random = random or SystemRandom()
         self._health = health or LocalHealth(ca=machine.paths.ca, address=node.node_ip)
@@ -50,7 +51,7 @@ class ControlPlane:
             machine,
             name="init",
             table=INIT_PHASES,
-            config=render_init(cluster, node, paths=machine.paths),
+            config=render_init(cluster, pinned(node, machine.paths), paths=machine.paths),
             ignored=ignored_checks(node),
             wait_ready=self.wait_ready,
         )
@@ -70,6 +71,7 @@ class ControlPlane:
         if todo.phases:
             self._operation.require_lock()
             write_api_server_files(self._machine.paths)
+            write_patches(self._machine.paths)
             make_encryption(self._machine.paths, random=self._random)
         steps = self._operation.apply(todo, until=until)
         left = self._operation.plan()

@@ -17,6 +17,7 @@ from .files import place_shared_files, require_shared_files, write_api_server_fi
 from .node import JoinMaterial, kubelet_kubeconfig, place_credential, see_node
 from .operation import Machine, Operation, Step
 from .phases import MEMBER_PHASES
+from .pins import pinned, write_patches
 from .render import ignored_checks, render_join
 from .spec import API_PORT
 
@@ -39,7 +40,7 @@ class ControlPlaneMember:
     def __init__(
         self, node: NodeSpec, machine: Machine, *, reader: NodeReader | None = None, health: Health | None = None
     ) -> None:
-        """Render the configuration; raises KUBEADM_OPTION_INVALID."""
+        """Render the configuration; raises KUBEADM_OPTION_INVALID and IMAGE_PINS_MALFORMED."""
         self._node = node
         self._machine = machine
         self._reader = reader or KubeconfigNodeReader(machine.paths.kubelet_config)
@@ -49,7 +50,7 @@ class ControlPlaneMember:
             name=MEMBER_OPERATION,
             verb="join",
             table=MEMBER_PHASES,
-            config=render_join(node, paths=machine.paths, control_plane=True),
+            config=render_join(pinned(node, machine.paths), paths=machine.paths, control_plane=True),
             ignored=(*ignored_checks(node), *_OWN_FILES),
             wait_ready=self._wait_ready,
         )
@@ -81,6 +82,7 @@ class ControlPlaneMember:
         if todo.phases:
             self._operation.require_lock()
             write_api_server_files(self._machine.paths)
+            write_patches(self._machine.paths)
         steps = self._operation.apply(todo)
         if todo:
             self._wait_ready()

@@ -57,7 +57,7 @@ def render_join(node: NodeSpec, *, paths: KubernetesPaths, control_plane: bool =
         "timeouts": {"discovery": "30s", "tlsBootstrap": "1m0s", "kubeletHealthCheck": "2m0s"},
     }
     if control_plane:
-        document["controlPlane"] = {"localAPIEndpoint": _local_endpoint(node)}
+        document |= {"controlPlane": {"localAPIEndpoint": _local_endpoint(node)}, **_patches(node)}
     return documents(document)
 
 
@@ -117,6 +117,7 @@ def _init_configuration(node: NodeSpec) -> dict[str, Any]:
         "localAPIEndpoint": _local_endpoint(node),
         "nodeRegistration": _registration(node),
         "skipPhases": list(SKIPPED_INIT_PHASES),
+        **_patches(node),
     }
 
 
@@ -189,6 +190,10 @@ def _registration(node: NodeSpec) -> dict[str, Any]:
         "ignorePreflightErrors": list(ignored_checks(node)),
         "kubeletExtraArgs": _arguments({"node-ip": node.node_ip}),
     }
+
+
+def _patches(node: NodeSpec) -> dict[str, Any]:
+    return {"patches": {"directory": node.patches}} if node.patches else {}
 
 
 def _local_endpoint(node: NodeSpec) -> dict[str, Any]:

@@ -47,7 +47,8 @@ class ClusterSpec:
 class NodeSpec:
     """The choices of one node: registered ``name``, ``node_ip``, and the preflight checks that the admin ignores.
 
-    ``allow_cgroup_v1`` is for machines whose kernel leaves no other way (the lab).
+    ``allow_cgroup_v1`` is for machines whose kernel leaves no other way (the lab). ``patches`` is the directory of
+    kubeadm's patches, empty for none.
     """
 
     name: str
@@ -55,6 +56,7 @@ class NodeSpec:
     cri_socket: str = "unix:///run/containerd/containerd.sock"
     ignore_preflight_errors: tuple[str, ...] = ()
     allow_cgroup_v1: bool = False
+    patches: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,11 @@ class KubernetesPaths:
     def kubernetes(self) -> Path:
         """Where kubeadm keeps PKI, kubeconfigs and manifests."""
         return self.root / "etc/kubernetes"
+
+    @property
+    def image_pins(self) -> Path:
+        """The images of the bundle that this machine was prepared with, with their digests."""
+        return self.root / "etc/attested/images.json"
 
     @property
     def kubelet(self) -> Path:
