@@ -66,7 +66,6 @@ OPEN: tuple[Row, ...] = ()
 
 OWNED: tuple[Row, ...] = (
     Row(id="S10", title="Extend after the quote", owner=6, why="the second quote comes with the state disk"),
-    Row(id="S16", title="Node object deleted and made anew", owner=5, why="labels come with the bootstrapper"),
     Row(id="S20", title="Disk cloned, UUID reused", owner=6, why="state disk"),
     Row(id="S21", title="LUKS2 header rewritten", owner=6, why="state disk"),
     Row(id="S22", title="Disk tampering", owner=6, why="state disk"),
