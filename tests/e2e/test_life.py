@@ -60,6 +60,16 @@ print(json.dumps({"serial": f"{leaf.serial_number:x}", "key": hashlib.sha256(spk
 """
 KUBELET_READS_SECONDS = 420
 
+# Asks an address without any credential and prints the status of the answer.
+ASKER = """
+import ssl, sys, urllib.error, urllib.request
+context = ssl.create_default_context(cafile="/etc/kubernetes/pki/ca.crt")
+try:
+    print(urllib.request.urlopen(sys.argv[1], context=context, timeout=30).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
 
 def test_the_tour_shows_admissions_and_refusals(road: Road) -> None:
     """Must show 1: nodes, a Pod on each behind a Service, three refusals, and what must not exist."""
@@ -76,6 +86,48 @@ def test_nothing_is_pending_and_no_token_exists(road: Road) -> None:
     bindings = json.loads(road.kubectl("get", "clusterrolebindings", "--output=json"))["items"]
     names = {one["metadata"]["name"] for one in bindings}
     assert not [name for name in names if "autoapprove" in name or "kubelet-bootstrap" in name]
+
+
+def test_nothing_is_left_for_a_stranger(road: Road) -> None:
+    """No cluster-info, no role that would show it, no answer without a certificate; and no kubeconfig of init's."""
+    for kind in ("configmaps", "roles", "rolebindings"):
+        found = road.kubectl("get", kind, "--namespace=kube-public", "--output=name").split()
+        assert not [name for name in found if "cluster-info" in name]
+    server = road.kubectl("config", "view", "--output=jsonpath={.clusters[0].cluster.server}").strip()
+    for path, code in (("/livez", "200"), ("/api/v1/namespaces/kube-public/configmaps/cluster-info", "401")):
+        answer = road.inside("cp-1", "python3", "-c", ASKER, f"{server}{path}")
+        assert answer.strip() == code
+    left = road.inside("cp-1", "ls", "/etc/kubernetes").split()
+    assert "admin.conf" in left
+    assert "super-admin.conf" not in left
+
+
+def test_a_node_does_not_make_its_object_anew(road: Road) -> None:
+    """With the kubelet's own credential, on the real API server; nothing is meant, and nothing is allowed."""
+    config = "--kubeconfig=/etc/kubernetes/kubelet.conf"
+    label = "node-role.kubernetes.io/control-plane-"
+    assert road.inside("cp-1", "kubectl", config, "get", "node", "cp-1", "--output=name").strip() == "node/cp-1"
+    for words in (("delete", "node", "cp-1"), ("delete", "node", "w-1"), ("label", "node", "cp-1", label)):
+        road.inside("cp-1", "sh", "-c", '! kubectl "$@" 2>/tmp/said', "sh", config, *words, "--dry-run=server")
+        assert "orbidden" in road.inside("cp-1", "cat", "/tmp/said")
+    road.inside("cp-1", "rm", "/tmp/said")
+
+
+def test_static_pods_are_named_by_digest(road: Road) -> None:
+    """What the kubelet reads, what it runs, and what the bundle has are the same."""
+    known = json.loads(road.inside("cp-1", "cat", "/etc/attested/images.json"))
+    wanted = {one["component"]: f"{one['reference'].rpartition(':')[0]}@{one['digest']}" for one in known}
+    pods = json.loads(road.kubectl("get", "pods", "--namespace=kube-system", "--output=json"))["items"]
+    static = [one for one in pods if one["metadata"]["ownerReferences"][0]["kind"] == "Node"]
+    for pod in static:
+        (container,), (status,) = pod["spec"]["containers"], pod["status"]["containerStatuses"]
+        assert container["image"] == status["imageID"] == wanted[container["name"]]
+    assert {one["spec"]["containers"][0]["name"] for one in static} == {
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+    }
 
 
 def test_secrets_are_closed_in_etcd(road: Road) -> None:
