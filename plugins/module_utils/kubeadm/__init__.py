@@ -10,7 +10,6 @@ from .api import KubeconfigNodeReader, NodeReader, NodeView
 from .attempts import list_attempts, run_attempts
 from .cluster import ControlPlane, InitOutcome
 from .credential import KubeletCredential, Validity, place, remaining_seconds, require_pair, validity, validity_of
-from .encryption import encryption_file
 from .form import node_spec, run_cluster, run_info, run_objects
 from .gateway import KubeletUnit
 from .inventory import ClusterView, join_identities, read_cluster
@@ -53,7 +52,6 @@ __all__ = [
     "Validity",
     "Wish",
     "Worker",
-    "encryption_file",
     "is_node_name",
     "join_identities",
     "list_attempts",

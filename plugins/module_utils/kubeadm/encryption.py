@@ -59,18 +59,6 @@ class EncryptionState:
         return self.told is False
 
 
-def encryption_file(content: bytes, *, paths: KubernetesPaths) -> bool:
-    """Write the file that a ticket brought, 0600; return whether anything changed; raises ENCRYPTION_MALFORMED.
-
-    For a further control plane, before its API server starts. What lies there is of an earlier time and gives way:
-    the ticket says with which keys the cluster reads and writes now.
-    """
-    require_encryption(content)
-    target = encryption_path(paths)
-    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    return write_atomic(target, content)
-
-
 def observe_encryption(paths: KubernetesPaths) -> EncryptionState:
     """Look at the machine; a file that is there must be usable (ENCRYPTION_MALFORMED)."""
     place = encryption_path(paths)
@@ -102,7 +90,9 @@ def make_encryption(paths: KubernetesPaths, *, random: Random) -> bool:
     """Make key and file where there is none; return whether it was made; raises what looking and planning raise."""
     if plan_encryption(observe_encryption(paths)) is Deed.KEEP:
         return False
-    return encryption_file(render_encryption(random.token(KEY_BYTES)), paths=paths)
+    target = encryption_path(paths)
+    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return write_atomic(target, render_encryption(random.token(KEY_BYTES)))
 
 
 def render_encryption(key: bytes) -> bytes:

@@ -15,7 +15,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
     ControlPlane,
     NodeSpec,
     Reset,
-    encryption_file,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import (
     Deed,
@@ -187,11 +186,10 @@ SECRET = base64.b64encode(KEY).decode()
         pytest.param(keyed(("a", base64.b64encode(KEY[:31]).decode())), id="a key that is too short"),
     ],
 )
-def test_what_does_not_encrypt_secrets_is_refused(content, place, locked):
+def test_what_does_not_encrypt_secrets_is_refused(content):
     with pytest.raises(KubeadmError) as caught:
-        encryption_file(content, paths=locked.paths)
+        require_encryption(content)
     assert caught.value.code == "ENCRYPTION_MALFORMED"
-    assert not place.exists()
 
 
 def test_a_refusal_shows_no_key():
@@ -204,18 +202,6 @@ def test_a_refusal_shows_no_key():
 def test_a_second_key_and_more_resources_are_fine():
     entry = json.loads(keyed(("new", SECRET), ("key-1", base64.b64encode(KEY[::-1]).decode())))["resources"][0]
     require_encryption(json.dumps({**GOOD, "resources": [{**entry, "resources": ["configmaps", "secrets"]}]}).encode())
-
-
-def test_a_member_writes_the_file_of_its_ticket_once(locked, place):
-    content = render_encryption(KEY)
-    assert [encryption_file(content, paths=locked.paths) for _again in range(2)] == [True, False]
-    assert (place.read_bytes(), place.stat().st_mode & 0o777) == (content, 0o600)
-
-
-def test_a_ticket_replaces_what_an_earlier_membership_left(locked, place):
-    put(place, render_encryption(KEY[::-1]))
-    assert encryption_file(render_encryption(KEY), paths=locked.paths)
-    assert key_in(place) == KEY
 
 
 def test_reset_removes_it(control_plane, place, locked):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
     ClusterSpec,
     ControlPlane,
+    ControlPlaneMember,
     NodeSpec,
     Reset,
 )
@@ -82,6 +84,13 @@ def test_a_further_control_plane_is_patched_too_and_a_worker_is_not(prepared):
     found = [yaml.safe_load(render_join(node, paths=prepared.paths, control_plane=plane)) for plane in (True, False)]
     assert found[0]["patches"] == {"directory": str(prepared.paths.state / "patches")}
     assert "patches" not in found[1]
+
+
+def test_a_further_control_plane_has_the_same_patches(prepared):
+    member = ControlPlaneMember(NODE, prepared, health=Healthy())
+    member.apply(member.plan())
+    patches = configuration(prepared, "join-control-plane")["JoinConfiguration"]["patches"]
+    assert len([*Path(patches["directory"]).iterdir()]) == len(STATIC_PODS)
 
 
 def test_reset_forgets_the_patches_and_keeps_what_prepare_wrote(prepared):
