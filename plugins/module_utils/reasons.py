@@ -1580,6 +1580,12 @@ class Reason(Enum):
         "Restart the machine: a boot runs one commit.",
         "journalctl -u attested-node-boot",
     )
+    SOURCE_NOT_ACCEPTED = _row(
+        Coarse.REFUSED,
+        "The machine measured no site in front of its lock, or one that nobody signed whom the profile names.",
+        "Boot it from the signed site (attested_source_url), or add the fingerprint to sourceSigners of the profile on purpose.",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
+    )
     SOURCE_NOT_A_REPOSITORY = _row(
         Coarse.LOCAL,
         "What answers at the URL of the site's repository is no git repository: a proxy, a login page, a wrong path.",
@@ -1633,6 +1639,12 @@ class Reason(Enum):
         "The site's repository is larger than a site may be.",
         "Keep bundles and images out of it; a large history can be started anew.",
         "journalctl -u attested-node-boot",
+    )
+    SOURCE_TOO_OLD = _row(
+        Coarse.REFUSED,
+        "The machine measured an older version of its site in front of its lock than the profile demands, or none.",
+        "Restart the machine so that it takes the newest version, or lower sourceMinimum of the profile on purpose.",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     SOURCE_TREE_HOSTILE = _row(
         Coarse.LOCAL,

@@ -77,7 +77,12 @@ class VerifiedMachine:
     @property
     def facts(self) -> BootFacts:
         """What the logs prove, of the quoted registers alone."""
-        return boot_facts(self.boot.firmware, quoted=self.quote.pcrs.keys(), command_line=self.boot.command_line)
+        return boot_facts(
+            self.boot.firmware,
+            quoted=self.quote.pcrs.keys(),
+            command_line=self.boot.command_line,
+            source=self.lock.source,
+        )
 
     def seal(self, plaintext: bytes, *, random: Random | None = None) -> bytes:
         """Return ``plaintext`` sealed to this machine, in the state that was judged, for this exchange."""

@@ -43,6 +43,8 @@ class Assertions:
     ``boot_options``: the only options that a command line may have, each as it is or as ``name=*``; None: any.
     ``firmware_minimum``: the least firmware version, number by number. ``kernels``: the accepted releases
     (``uname -r``). ``sbat_minimum``: component to the least generation of shim's revocation level.
+    ``source_signers``, ``source_minimum``: fingerprints of who may have signed the site that the machine measured in
+    front of its lock, and the least version of it; the lock's register is quoted always.
     """
 
     secure_boot: bool = False
@@ -51,6 +53,8 @@ class Assertions:
     firmware_minimum: str = ""
     kernels: tuple[str, ...] = ()
     sbat_minimum: Mapping[str, int] = field(default_factory=dict)
+    source_signers: tuple[str, ...] = ()
+    source_minimum: int = 0
 
     @property
     def registers(self) -> tuple[int, ...]:
@@ -82,7 +86,7 @@ class FailedAssertion:
 
 def failed_assertions(assertions: Assertions, facts: BootFacts) -> tuple[FailedAssertion, ...]:
     """Return every assertion that does not hold, in a fixed order; none means that all hold."""
-    checks = (_secure_boot, _lockdown, _boot_options, _firmware, _kernel, _sbat)
+    checks = (_secure_boot, _lockdown, _boot_options, _firmware, _kernel, _sbat, _signer, _version)
     return tuple(failed for check in checks for failed in check(assertions, facts))
 
 
@@ -153,3 +157,18 @@ def _sbat(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]
             yield FailedAssertion(
                 Reason.SBAT_TOO_OLD, f"SBAT level {component} {least} or later", str(got or "none that the log proves")
             )
+
+
+def _signer(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+    accepted = assertions.source_signers
+    if accepted and facts.source_signer not in accepted:
+        got = facts.source_signer or "no site in front of the lock"
+        yield FailedAssertion(Reason.SOURCE_NOT_ACCEPTED, f"a site signed by {' or '.join(accepted)}", got)
+
+
+def _version(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+    least, got = assertions.source_minimum, facts.source_version
+    if got < least:
+        yield FailedAssertion(
+            Reason.SOURCE_TOO_OLD, f"version {least} of the site or later", str(got or "none in front of the lock")
+        )

@@ -19,6 +19,8 @@ class BootFacts:
     ``secure_boot``: None where the log does not prove it. ``command_lines``: every kernel command line that was
     measured, none where one of them is not known as text. ``kernel``: SHA-256 of the release in the kernel image's
     section .uname, 32 bytes or none. ``sbat_level``: component to generation, as shim enforced it.
+    ``source_signer`` and ``source_version``: fingerprint and version of the site that was measured in front of the
+    node lock, empty and 0 where none was.
     """
 
     secure_boot: bool | None = None
@@ -26,6 +28,8 @@ class BootFacts:
     firmware_version: str = ""
     kernel: bytes = b""
     sbat_level: Mapping[str, int] = field(default_factory=dict)
+    source_signer: str = ""
+    source_version: int = 0
 
 
 def boot_options(command_line: str) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ MAX_KNOWN_BY = 256
 MAX_BOOT_OPTIONS = 128
 MAX_KERNELS = 64
 MAX_COMPONENTS = 16
+MAX_SIGNERS = 16
 MAX_WORD = 256
 MAX_GENERATION = 1 << 40
 
@@ -199,6 +200,8 @@ def _assertions(told: Fields) -> Assertions:
         else "",
         kernels=told.texts("kernels", limit=MAX_KERNELS, each=MAX_WORD) or (),
         sbat_minimum=_sbat_minimum(told),
+        source_signers=told.texts("sourceSigners", limit=MAX_SIGNERS, each=MAX_WORD) or (),
+        source_minimum=told.number("sourceMinimum", below=MAX_GENERATION) if told.has("sourceMinimum") else 0,
     )
     told.finish()
     return found
@@ -250,6 +253,8 @@ def _rendered_assertions(assertions: Assertions) -> dict[str, Any]:
         "sbatMinimum": [
             {"component": name, "generation": least} for name, least in sorted(assertions.sbat_minimum.items())
         ],
+        "sourceSigners": list(assertions.source_signers),
+        "sourceMinimum": assertions.source_minimum,
     }
     kept = {name: value for name, value in told.items() if value}
     if assertions.boot_options is not None:

@@ -104,4 +104,8 @@ def _common(every: Sequence[Assertions]) -> Assertions:
         if all(part.kernels for part in every)
         else (),
         sbat_minimum={name: min(one.sbat_minimum[name] for one in every) for name in sorted(components)},
+        source_signers=tuple(dict.fromkeys(one for part in every for one in part.source_signers))
+        if all(part.source_signers for part in every)
+        else (),
+        source_minimum=min(one.source_minimum for one in every),
     )

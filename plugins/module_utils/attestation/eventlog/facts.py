@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from ...errors import SystemFault
 from ...policy import (
     FIRMWARE_REGISTER,
     GRUB_REGISTER,
@@ -22,6 +23,7 @@ from ...policy import (
     SECURE_BOOT_REGISTER,
     BootFacts,
 )
+from ...source import Measured, parse_measured
 from ...tpm import ALG_SHA256
 from . import kinds
 from .describe import load_options
@@ -38,11 +40,15 @@ _MAX_LEVEL = 4096
 _MIN_COLUMNS = 2
 
 
-def boot_facts(firmware: FirmwareLog, *, quoted: Collection[int], command_line: bytes = b"") -> BootFacts:
+def boot_facts(
+    firmware: FirmwareLog, *, quoted: Collection[int], command_line: bytes = b"", source: str = ""
+) -> BootFacts:
     """Return what ``firmware`` proves of the registers ``quoted``, whose values the caller has replayed from it.
 
-    ``command_line`` (/proc/cmdline) is a hint that is believed by its hash only.
+    ``command_line`` (/proc/cmdline) is a hint that is believed by its hash only; ``source`` is `LockReading.source`,
+    which follows from the lock's register.
     """
+    site = _site(source)
     by_register: dict[int, list[FirmwareEvent]] = {pcr: [] for pcr in quoted}
     for event in firmware.events:
         if event.pcr in by_register:
@@ -54,7 +60,17 @@ def boot_facts(firmware: FirmwareLog, *, quoted: Collection[int], command_line: 
         firmware_version=_firmware_version(by_register.get(FIRMWARE_REGISTER, [])),
         kernel=_section_digest(by_register.get(IMAGE_REGISTER, []), ".uname"),
         sbat_level=_sbat_level(keys),
+        source_signer=site.signer if site else "",
+        source_version=site.version if site else 0,
     )
+
+
+def _site(source: str) -> Measured | None:
+    """Return what was measured of the site; a text of another form says nothing."""
+    try:
+        return parse_measured(source) if source else None
+    except SystemFault:
+        return None
 
 
 def is_proven(event: FirmwareEvent) -> bool:

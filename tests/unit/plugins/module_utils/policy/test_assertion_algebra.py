@@ -37,6 +37,7 @@ MACHINES = tuple(f"{number:064x}" for number in range(3))
 OPTIONS = ["ro", "rw", "quiet", "init=/bin/sh", "root=/dev/a", "lockdown=none", "lockdown=integrity"]
 VERSIONS = ["1.2", "1.10", "1.10-3", "2"]
 RELEASES = ["6.1.0", "6.12.117", "6.12.118"]
+SIGNERS = ["SHA256:a", "SHA256:b"]
 GENERATIONS = st.dictionaries(st.sampled_from(["sbat", "shim", "grub"]), st.integers(0, 4), max_size=3)
 
 ASSERTIONS = st.builds(
@@ -47,6 +48,8 @@ ASSERTIONS = st.builds(
     firmware_minimum=st.sampled_from(["", *VERSIONS]),
     kernels=st.lists(st.sampled_from(RELEASES), max_size=2).map(tuple),
     sbat_minimum=GENERATIONS,
+    source_signers=st.lists(st.sampled_from(SIGNERS), max_size=2).map(tuple),
+    source_minimum=st.integers(0, 3),
 )
 FACTS = st.builds(
     BootFacts,
@@ -55,6 +58,8 @@ FACTS = st.builds(
     firmware_version=st.sampled_from(["", *VERSIONS]),
     kernel=st.sampled_from([b"", *(hashlib.sha256(one.encode()).digest() for one in RELEASES)]),
     sbat_level=GENERATIONS,
+    source_signer=st.sampled_from(["", "SHA256:c", *SIGNERS]),
+    source_version=st.integers(0, 3),
 )
 TIMES = st.integers(-2, 2).map(lambda hours: NOW + timedelta(hours=hours))
 
@@ -96,6 +101,7 @@ def test_a_lower_minimum_never_refuses_more(assertions, facts, data):
             st.sampled_from(["", *VERSIONS[: [*VERSIONS, ""].index(assertions.firmware_minimum)]])
         ),
         sbat_minimum={name: data.draw(st.integers(0, least)) for name, least in assertions.sbat_minimum.items()},
+        source_minimum=data.draw(st.integers(0, assertions.source_minimum)),
     )
     assert holds(lower, facts) >= holds(assertions, facts)
 

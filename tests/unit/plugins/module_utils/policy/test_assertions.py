@@ -36,6 +36,8 @@ FACTS = BootFacts(
     firmware_version="2025.02-8+deb13u1",
     kernel=hashlib.sha256(b"6.12.117").digest(),
     sbat_level={"sbat": 2025021800, "shim": 4},
+    source_signer="SHA256:admin",
+    source_version=7,
 )
 EVERYTHING = Assertions(
     secure_boot=True,
@@ -44,6 +46,8 @@ EVERYTHING = Assertions(
     firmware_minimum="2025.02-8",
     kernels=("6.1.0", "6.12.117"),
     sbat_minimum={"sbat": 2025021800, "shim": 4},
+    source_signers=("SHA256:other", "SHA256:admin"),
+    source_minimum=7,
 )
 
 
@@ -103,6 +107,14 @@ def test_a_boot_that_keeps_every_assertion_is_accepted() -> None:
             {"sbat_level": {"sbat": 2025021800, "shim": 3}}, "SBAT_TOO_OLD", "shim 4 or later, got 3", id="old"
         ),
         pytest.param({"sbat_level": {}}, "SBAT_TOO_OLD", "got none that the log proves", id="no level"),
+        pytest.param(
+            {"source_signer": "SHA256:stranger"}, "SOURCE_NOT_ACCEPTED", "got SHA256:stranger", id="a stranger's site"
+        ),
+        pytest.param(
+            {"source_signer": ""}, "SOURCE_NOT_ACCEPTED", "got no site in front of the lock", id="nobody's site"
+        ),
+        pytest.param({"source_version": 6}, "SOURCE_TOO_OLD", "or later, got 6", id="an older site"),
+        pytest.param({"source_version": 0}, "SOURCE_TOO_OLD", "got none in front of the lock", id="no site"),
     ],
 )
 def test_an_assertion_that_does_not_hold_is_refused_by_its_own_code(
@@ -124,6 +136,8 @@ def test_without_facts_nothing_holds() -> None:
         "KERNEL_NOT_ACCEPTED",
         "SBAT_TOO_OLD",
         "SBAT_TOO_OLD",
+        "SOURCE_NOT_ACCEPTED",
+        "SOURCE_TOO_OLD",
     ]
 
 
@@ -176,6 +190,7 @@ def test_components_that_are_too_old_are_told_in_order() -> None:
         pytest.param({"boot_options": ()}, (8, 9, 11), id="no boot option at all"),
         pytest.param({"firmware_minimum": "1"}, (0,), id="a firmware version"),
         pytest.param({"kernels": ("6.1.0",)}, (11,), id="a kernel"),
+        pytest.param({"source_signers": ("SHA256:x",), "source_minimum": 7}, (), id="a site, in the lock's register"),
         pytest.param({"secure_boot": True, "boot_options": ()}, (7, 8, 9, 11), id="two of them, ascending"),
     ],
 )
@@ -189,7 +204,7 @@ def test_all_failures_are_told_at_once_and_the_register_gives_the_code() -> None
     with pytest.raises(MeasurementMismatch) as caught:
         decide([profile()], {7: b"w" * 32}, (), facts=BootFacts())
     assert caught.value.code == "PCR_MISMATCH"
-    assert caught.value.message.count("assertion: expected") == 7
+    assert caught.value.message.count("assertion: expected") == 9
 
 
 def test_a_fitting_profile_is_taken_before_one_whose_assertions_fail() -> None:

@@ -118,6 +118,8 @@ def test_assertions_expiry_and_retirement_are_written_and_read_back() -> None:
             firmware_minimum="2025.02",
             kernels=("6.12.117+deb13-cloud-amd64",),
             sbat_minimum={"sbat": 2025021800, "shim": 4},
+            source_signers=("SHA256:admin",),
+            source_minimum=7,
         ),
         expires=datetime(2027, 1, 31, 12, tzinfo=UTC),
         retired=True,

@@ -69,14 +69,26 @@ def test_a_merged_profile_demands_only_what_all_demand() -> None:
         boot_options=("a",),
         kernels=("1",),
         sbat_minimum={"shim": 4},
+        source_signers=("SHA256:a",),
+        source_minimum=7,
     )
     weak = Assertions(
-        lockdown=Lockdown.INTEGRITY, boot_options=("b",), kernels=("2",), sbat_minimum={"shim": 3, "other": 1}
+        lockdown=Lockdown.INTEGRITY,
+        boot_options=("b",),
+        kernels=("2",),
+        sbat_minimum={"shim": 3, "other": 1},
+        source_signers=("SHA256:b", "SHA256:a"),
+        source_minimum=6,
     )
     base, soon = learned("deb13-base", Preset.IMAGE), datetime(2027, 1, 1, tzinfo=UTC)
     parts = [dataclasses.replace(base, assertions=strong, expires=soon), dataclasses.replace(base, assertions=weak)]
     merged = merge_profiles("fleet", parts)
     assert merged.assertions == Assertions(
-        lockdown=Lockdown.INTEGRITY, boot_options=("a", "b"), kernels=("1", "2"), sbat_minimum={"shim": 3}
+        lockdown=Lockdown.INTEGRITY,
+        boot_options=("a", "b"),
+        kernels=("1", "2"),
+        sbat_minimum={"shim": 3},
+        source_signers=("SHA256:a", "SHA256:b"),
+        source_minimum=6,
     )
     assert merged.expires == soon

@@ -24,6 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ev
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import BootFacts
+from ansible_collections.attested.kubernetes.plugins.module_utils.source import Measured
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots
 
@@ -225,3 +226,15 @@ def test_what_was_really_extended_later_is_shown_and_is_no_fact() -> None:
     firmware = with_events("deb13-base", fake)
     verify_replay(quoted, firmware, parse_records(boot.userspace, "userspace log"))
     assert facts_of("deb13-base", firmware) == facts_of("deb13-base")
+
+
+def test_the_site_that_was_measured_in_front_of_the_lock_is_proven() -> None:
+    site = Measured(commit="cd" * 20, version=7, signer="SHA256:x", collection="0.1.0", bundle="ab", node_config="ef")
+    facts = facts_of("deb13-base", source=site.to_text())
+    assert (facts.source_signer, facts.source_version) == ("SHA256:x", 7)
+
+
+@pytest.mark.parametrize("text", ["", "the site", '{"attested.source":2,"version":7}', "[]"])
+def test_a_text_of_another_form_proves_no_site(text: str) -> None:
+    facts = facts_of("deb13-base", source=text)
+    assert (facts.source_signer, facts.source_version) == ("", 0)
