@@ -111,7 +111,7 @@ def test_words_that_are_not_in_the_list_are_named_by_place_and_not_shown() -> No
     assert "kubernetes" not in str(caught.value)
 
 
-def test_no_error_shows_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_error_shows_a_word() -> None:
     """The library's own texts quote the share; ours must not carry them, nor their cause."""
     for phrases in (WRONG_CHECKSUM, WRONG_PADDING, WRONG_DIGEST, OTHER_THRESHOLDS, SAME_INDEX):
         with pytest.raises(AttestedError) as caught:
