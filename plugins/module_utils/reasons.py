@@ -1670,6 +1670,12 @@ class Reason(Enum):
         "If the change was wanted (firmware, kernel, command line), add a profile for it and supply the secret again; else find out who changed the boot.",
         "ansible-playbook attested.kubernetes.init",
     )
+    SUPPORT_MATERIAL_MALFORMED = _row(
+        Coarse.LOCAL,
+        "What a machine gathered for a support bundle is not what our program writes.",
+        "Prepare that machine with this release and run support_bundle again; the bundle has everything else.",
+        "ansible-playbook attested.kubernetes.support_bundle",
+    )
     SWAP_ACTIVE = _row(
         Coarse.LOCAL,
         "Swap is on: a secret in memory could reach a disk.",

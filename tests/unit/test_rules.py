@@ -51,6 +51,7 @@ LAYERS = (
     "init",
     "rescue",
     "bootstrap",
+    "support",
     "adapter",
 )
 SPLIT = {"atls", "keys"}  # their files are imported one by one: not every user needs TLS, or ships every key

@@ -8,6 +8,7 @@ from __future__ import annotations
 from .form import run_status
 from .journal import NodeJournal, NodePhase, NodeState
 from .node_config import EventLogPaths, NodeConfig, load_node_config, parse_node_config
+from .status import read_status
 
 __all__ = [
     "EventLogPaths",
@@ -17,5 +18,6 @@ __all__ = [
     "NodeState",
     "load_node_config",
     "parse_node_config",
+    "read_status",
     "run_status",
 ]

@@ -13,7 +13,6 @@ from .admin import AdminKey, make_admin_key, prove_admin, verify_admin
 from .desk import Begin, Desk, Doors, Founder
 from .job import Job, Jobs, Teller
 from .messages import ADMIN_METADATA, INIT, InitOrder, Progress, Success, digest_of
-from .redact import redact
 from .secret import SourceDelays, hash_init_secret, verify_init_secret
 from .socket import INIT_SOCKET, DeskService
 
@@ -38,7 +37,6 @@ __all__ = [
     "hash_init_secret",
     "make_admin_key",
     "prove_admin",
-    "redact",
     "verify_admin",
     "verify_init_secret",
 ]

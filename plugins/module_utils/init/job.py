@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import AttestedError, Refusal, SystemFault
 from ..reasons import Reason
+from ..system import MAX_LINES, redact
 from .messages import Failure, Progress
-from .redact import MAX_LINES, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,10 +11,14 @@ from .documents import load_documents, require_shallow, unique_members
 from .files import read_bytes, remove, write_atomic
 from .random import Random, SystemRandom, shuffled, uniform
 from .rate import TokenBuckets
+from .redaction import HIDDEN, MAX_LINE, MAX_LINES, hide, redact
 from .tmpfs import mount_kind, require_no_swap, require_tmpfs
 from .version import release
 
 __all__ = [
+    "HIDDEN",
+    "MAX_LINE",
+    "MAX_LINES",
     "Clock",
     "CommandResult",
     "Random",
@@ -23,9 +27,11 @@ __all__ = [
     "SystemRandom",
     "SystemRunner",
     "TokenBuckets",
+    "hide",
     "load_documents",
     "mount_kind",
     "read_bytes",
+    "redact",
     "release",
     "remove",
     "require_no_swap",

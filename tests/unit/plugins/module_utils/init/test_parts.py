@@ -17,7 +17,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.init import (
     Success,
     digest_of,
     hash_init_secret,
-    redact,
     verify_init_secret,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.init.job import MAX_PROGRESS
@@ -26,9 +25,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.init.messages 
     Failure,
     parse_response,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.redact import MAX_LINE, MAX_LINES
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import (
+    MAX_LINE,
+    MAX_LINES,
+    SystemRandom,
+    redact,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

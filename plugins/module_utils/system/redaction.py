@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lines of a failing step as they may leave the machine: the last ones, without what looks like a secret. Pure."""
+"""Text as it may leave the machine: without known secrets and what looks like one. Pure."""
 
 from __future__ import annotations
 
@@ -36,14 +36,18 @@ def redact(lines: Sequence[str], *, secrets: Iterable[bytes] = ()) -> str:
 
     What is shorter than six bytes is no secret: hiding it would only show where it stood.
     """
-    text = "\n".join(lines)
-    for spelling in sorted({one for secret in secrets for one in _spellings(secret)}, key=len, reverse=True):
+    kept = hide("\n".join(lines), secrets=secrets).splitlines()[-MAX_LINES:]
+    return "\n".join(line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…" for line in kept)
+
+
+def hide(text: str, *, secrets: Iterable[bytes] = (), words: Iterable[str] = ()) -> str:
+    """Return the whole ``text`` without ``secrets`` in any usual spelling, ``words``, and what looks like a secret."""
+    spelt = {one for secret in secrets for one in _spellings(secret)} | {word for word in words if word}
+    for spelling in sorted(spelt, key=len, reverse=True):
         text = text.replace(spelling, HIDDEN)
     for pattern in _PATTERNS:
         text = pattern.sub(HIDDEN, text)
-    text = _NAMED.sub(lambda found: found[1] + HIDDEN, text)
-    kept = text.splitlines()[-MAX_LINES:]
-    return "\n".join(line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…" for line in kept)
+    return _NAMED.sub(lambda found: found[1] + HIDDEN, text)
 
 
 def _spellings(secret: bytes) -> Iterable[str]:

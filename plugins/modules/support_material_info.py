@@ -1,0 +1,92 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: support_material_info
+short_description: Gather what may leave this machine when somebody has to help
+version_added: 0.2.0
+description:
+  - Reads a fixed list of files, directories, commands and kinds of objects (C(module_utils/support/catalogue.py)). What
+    is not on it is not read, and of configurations and objects only the listed fields are kept.
+  - What remains is redacted. The private keys and opened secrets of this machine are looked for in every usual
+    spelling, and so is what looks like a password, a token or a key.
+  - Of a journal at most 2000 lines and half a megabyte are kept, of everything at most 8 MiB.
+  - A source that fails is named in RV(left_out) and does not fail the task. On a machine without the virtual
+    environment fewer sources can be read.
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+options:
+  firmware_log:
+    description: The firmware's event log, of which size and digest are taken.
+    type: path
+    default: /sys/kernel/security/tpm0/binary_bios_measurements
+  userspace_log:
+    description: The log of what systemd measured, of which size and digest are taken.
+    type: path
+    default: /run/log/systemd/tpm2-measure.log
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+  - attested.kubernetes.tpm
+"""
+
+EXAMPLES = r"""
+- name: Gather on each node
+  attested.kubernetes.support_material_info:
+  register: gathered
+
+- name: Show what could not be read
+  ansible.builtin.debug:
+    var: gathered.left_out
+
+- name: Gather on a machine with a software TPM
+  attested.kubernetes.support_material_info:
+    tcti: swtpm:path=/srv/tpm/tpm
+    firmware_log: /srv/boot/eventlog.bin
+"""
+
+RETURN = r"""
+material:
+  description: For M(attested.kubernetes.support_bundle), base64 of what was gathered.
+  returned: success
+  type: str
+  sample: H4sIAAAAAAAC
+collected:
+  description: How many pieces there are.
+  returned: success
+  type: int
+  sample: 48
+hidden:
+  description: How often something was hidden in them.
+  returned: success
+  type: int
+  sample: 0
+left_out:
+  description: What could not be read, and why.
+  returned: success
+  type: list
+  elements: str
+  sample: ["objects/nodes: this machine holds no kubeconfig of an admin"]
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module, tpm_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.support import run_material
+
+SPEC = ArgumentSpec(
+    options={
+        "firmware_log": {"type": "path", "default": "/sys/kernel/security/tpm0/binary_bios_measurements"},
+        "userspace_log": {"type": "path", "default": "/run/log/systemd/tpm2-measure.log"},
+    }
+).merged(tpm_spec())
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_material)
+
+
+if __name__ == "__main__":
+    main()
