@@ -91,9 +91,7 @@ certificate_expires:
   type: str
   sample: "2026-11-24T12:00:00+00:00"
 certificate_renews:
-  description:
-    - From when on the machine renews that certificate by itself; null on the first control plane, whose kubelet has
-      kubeadm's certificate.
+  description: From when on the machine renews that certificate by itself.
   returned: success
   type: str
   sample: "2026-11-23T12:00:00+00:00"

@@ -172,13 +172,17 @@ class JoinTickets:
         store: TicketStore,
         handle: str | None,
         role: Role = Role.WORKER,
+        itself: bool = False,
         opened: Callable[[], AbstractContextManager[Tpm]] | None = None,
     ) -> None:
         """Keep the configuration, and as what to ask; ``handle`` is a ticket of this boot that is used first.
 
+        ``itself``: a control plane asks its own join service too, last.
+
         ``opened`` opens the TPM of the machine (None: the one that the configuration names).
         """
         self.role = role
+        self._itself = itself
         self._config = config
         self._own = frozenset({config.name} | ({spec.node_ip} if spec else set()))
         self._store = store
@@ -224,7 +228,7 @@ class JoinTickets:
             clock=SystemClock(),
             favourite=self._favourite,
         )
-        return fetch_ticket(join, machine)
+        return fetch_ticket(join, machine, itself=self._itself)
 
     def _look_at_tpm(self) -> None:
         """Find both keys once before anybody is asked: a machine without them need not wait to be told so."""

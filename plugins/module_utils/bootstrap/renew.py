@@ -39,7 +39,7 @@ def renew(path: str | Path, *, at_once: bool) -> Renewed:
     renewal = Renewal(
         config.name,
         machine,
-        tickets=JoinTickets(config, None, store=TicketStore(DIRECTORY), handle=None),
+        tickets=JoinTickets(config, None, store=TicketStore(DIRECTORY), handle=None, itself=True),
         journal=NodeJournal(clock=machine.clock),
         directory=DIRECTORY,
     )

@@ -48,7 +48,7 @@ class NodeStatus:
     """One node now; ``needs_person`` says whether anybody has to do something, ``to_do`` what.
 
     ``bootstrapper_active``: its unit runs, or is about to be started again. ``certificate_renews``: from when on the
-    machine renews its kubelet's certificate by itself (None: it does not).
+    machine renews its kubelet's certificate by itself (None: it has none).
     """
 
     state: NodeState
@@ -89,9 +89,8 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
     locked = machine.paths.lock_marker.exists()
     active = KubeletUnit(machine.runner, clock=machine.clock).is_active()
     at_work = _bootstrapper_is_active(machine)
-    founder = _is_control_plane(machine)
     to_do = _to_do(state, locked=locked, active=active, ended=certificate is not None and certificate.ends <= now)
-    if to_do == _REBOOTED and founder:
+    if to_do == _REBOOTED and _is_control_plane(machine):
         to_do = _CLOSED
     needs_person = to_do != _NEXT_STEP[NodePhase.JOINED] and not (
         _goes_on(state, now) or _renews_later(state, renewal, certificate, now)
@@ -104,7 +103,7 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
         kubelet_active=active,
         bootstrapper_active=at_work,
         certificate_expires=None if certificate is None else certificate.ends,
-        certificate_renews=None if certificate is None or founder else certificate.renews,
+        certificate_renews=None if certificate is None else certificate.renews,
         to_do=to_do,
         needs_person=needs_person,
     )

@@ -101,8 +101,12 @@ class JoinMachine:
     favourite: Favourite = field(default_factory=Favourite)
 
 
-def fetch_ticket(config: JoinConfig, machine: JoinMachine, *, tried: Tried | None = None) -> TicketMaterial:
+def fetch_ticket(
+    config: JoinConfig, machine: JoinMachine, *, itself: bool = False, tried: Tried | None = None
+) -> TicketMaterial:
     """Return a ticket from the first door that gives one; ``tried`` hears of each door and its error.
+
+    ``itself``: also from the own service, last, as a control plane does that renews.
 
     Raises JOIN_SERVICES_UNKNOWN where there is nobody but ourselves, a fault of this machine at once, and otherwise
     the most telling error of all doors (`most_telling`), with the story of every other one.
@@ -111,6 +115,7 @@ def fetch_ticket(config: JoinConfig, machine: JoinMachine, *, tried: Tried | Non
         doors(config, machine),
         lambda door: ask(door, config, machine),
         release=machine.attester.release,
+        itself=itself,
         tried=tried,
     )
     return material

@@ -72,7 +72,7 @@ def issue_ticket(
     public = TicketPublic(
         cluster_id=bundle.cluster_id,
         node_name=identity.node_name,
-        role=identity.role,
+        role=decision.role,
         disk_id=decision.disk.uuid,
         kubernetes_version=facts.kubernetes_version,
         api_endpoint=facts.api_endpoint,
@@ -82,7 +82,7 @@ def issue_ticket(
         joined_before=decision.joined_before,
     )
     secrets = _secrets(decision.disk, bundle, control_plane)
-    secrets.require_role(identity.role)
+    secrets.require_role(decision.role)
     box = seal(secrets.to_bytes(), secret=exchange.secret, binding=exchange.binding, recipient=exchange.recipient)
     ticket = public.to_bytes(box)
     signature = sign_ticket(signing_key, cluster_id=bundle.cluster_id, binding=exchange.binding, ticket=ticket)

@@ -90,11 +90,14 @@ class Held:
 class Decision:
     """A release that may happen.
 
-    ``repeats`` is the ticket whose answer is given again, ``supersedes`` says that a new key takes the place of one
-    that still held a ticket, ``assigns`` that the disk id is new and must be written before anything is given out.
+    ``role`` is as what the machine is served: the registered one, but a control plane that renews its kubelet's
+    certificate gets what a worker gets. ``repeats`` is the ticket whose answer is given again, ``supersedes`` says that
+    a new key takes the place of one that still held a ticket, ``assigns`` that the disk id is new and must be written
+    before anything is given out.
     """
 
     registration: Registration
+    role: Role
     request: KubeletRequest
     disk: DiskId
     expires: datetime
@@ -121,7 +124,8 @@ def decide_release(
 ) -> Decision:
     """Return what the machine gets; raises `Refusal`.
 
-    1. It asks as what it is registered as, no more and no less. ROLE_NOT_REGISTERED
+    1. It asks as what it is registered as, no more and no less; a control plane that is locked and joined may ask as a
+       worker, and then renews its kubelet's certificate and gets no file. ROLE_NOT_REGISTERED
     2. The certificate request is for the registered name. CSR_NAME_MISMATCH, CSR_KEY_UNSUPPORTED, CSR_MALFORMED
     3. The AK is the one pinned at the first ticket, if there was one. AK_NOT_PINNED
     4. Its TPM counted on since the last ticket; locked only in the boot of that ticket. TPM_ROLLED_BACK,
@@ -135,12 +139,14 @@ def decide_release(
     The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
     """
     status = registration.identity.status
-    kubelet = _check_request(request, registration.identity)  # 1, 2
+    role = _check_role(request, registration.identity, locked=proven.locked)  # 1
+    kubelet = check_kubelet_request(request.certificate_request, node_name=registration.identity.node_name)  # 2
     rebooted = _check_machine(proven, status, now=now, overdue_after=overdue_after)  # 3, 4, 5
     disk = _choose_disk(request.disk_id, known=status.disk_id or inherited_disk, fresh=fresh_disk)  # 6
     live, repeats = _live_ticket(held, kubelet, rebooted=rebooted, now=now)  # 7
     return Decision(
         registration=registration,
+        role=role,
         request=kubelet,
         disk=disk,
         expires=repeats.expires if repeats else now + TICKET_LIFE,
@@ -171,12 +177,6 @@ def plan_status(decision: Decision, *, proven: Proven, now: datetime) -> StatusC
     )
 
 
-def _check_request(request: JoinRequest, identity: NodeIdentity) -> KubeletRequest:
-    """Return the certificate request of a machine that asks for what it is registered as."""
-    _check_role(identity.role, asks_control_plane=request.is_control_plane)  # 1
-    return check_kubelet_request(request.certificate_request, node_name=identity.node_name)  # 2
-
-
 def _check_machine(proven: Proven, status: IdentityStatus, *, now: datetime, overdue_after: timedelta) -> bool:
     """Return whether the machine that its identity remembers was rebooted since, if it may go on from there."""
     _check_pin(status.ak_name, proven.ak_name.hex())  # 3
@@ -186,13 +186,16 @@ def _check_machine(proven: Proven, status: IdentityStatus, *, now: datetime, ove
     return rebooted
 
 
-def _check_role(role: Role, *, asks_control_plane: bool) -> None:
-    asked = Role.CONTROL_PLANE if asks_control_plane else Role.WORKER
-    if asked is not role:
+def _check_role(request: JoinRequest, identity: NodeIdentity, *, locked: bool) -> Role:
+    """Return as what the machine is served."""
+    asked = Role.CONTROL_PLANE if request.is_control_plane else Role.WORKER
+    renews = asked is Role.WORKER and locked and identity.status.phase == JOINED
+    if asked is not identity.role and not renews:
         raise Refusal(
-            f"expected a request for the registered role {role.value}, got one for {asked.value}",
+            f"expected a request for the registered role {identity.role.value}, got one for {asked.value}",
             reason=Reason.ROLE_NOT_REGISTERED,
         )
+    return asked
 
 
 def _check_pin(pinned: str, shown: str) -> None:

@@ -261,21 +261,20 @@ class Releaser:
             issued=issued,
             node_name=node.identity.node_name,
             profile=node.verdict.profile,
-            role=node.identity.role.value,
+            role=decision.role.value,
             repeated=decision.repeats is not None,
             superseded=decision.supersedes,
         )
 
     def _material(self, decision: Decision) -> ControlPlaneMaterial | None:
-        """Return what a control plane gets, once it is its turn; None for a worker.
+        """Return what a control plane gets, once it is its turn; None for who is served as a worker.
 
         What is not whole takes no turn away from a machine that another control plane could serve.
         """
-        identity = decision.registration.identity
-        if identity.role is not Role.CONTROL_PLANE:
+        if decision.role is not Role.CONTROL_PLANE:
             return None
         material = self._control_plane.read()
-        self._turns.take(identity.name)
+        self._turns.take(decision.registration.identity.name)
         return material
 
     def _refuse_pretender(self, call: _Call) -> None:

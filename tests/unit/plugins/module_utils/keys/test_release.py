@@ -115,6 +115,26 @@ def test_a_registered_control_plane_that_asks_as_one_gets_a_ticket() -> None:
     assert plan_status(decision, proven=PROVEN, now=NOW).phase == "Admitted"
 
 
+def test_a_control_plane_that_is_a_locked_member_renews_as_a_worker() -> None:
+    known = registration(Role.CONTROL_PLANE, phase="Joined", disk_id=ASSIGNED, tpm=LAST, attested_at=NOW)
+    assert decide(proven=LOCKED, registration=known).role is Role.WORKER
+    assert decide(request(is_control_plane=True), proven=LOCKED, registration=known).role is Role.CONTROL_PLANE
+
+
+@pytest.mark.parametrize(
+    ("proven", "status"),
+    [
+        pytest.param("PROVEN", {"phase": "Joined"}, id="a member that is not locked"),
+        pytest.param("LOCKED", {"phase": "Admitted"}, id="a locked machine that is no member yet"),
+    ],
+)
+def test_no_other_control_plane_asks_as_a_worker(proven: str, status: dict[str, Any]) -> None:
+    known = registration(Role.CONTROL_PLANE, disk_id=ASSIGNED, tpm=LAST, attested_at=NOW, **status)
+    with pytest.raises(AttestedError) as caught:
+        decide(proven={"PROVEN": PROVEN, "LOCKED": LOCKED}[proven], registration=known)
+    assert caught.value.code == "ROLE_NOT_REGISTERED"
+
+
 @pytest.mark.parametrize("disk_id", [pytest.param("", id="names no disk"), pytest.param(ASSIGNED, id="names its disk")])
 def test_a_known_machine_keeps_its_disk(disk_id: str) -> None:
     decision = decide(request(disk_id), registration=registration(disk_id=ASSIGNED))
