@@ -236,6 +236,16 @@ def control_planes() -> Counts:
     return _pytest("tests/system/control_planes")
 
 
+def race() -> Counts:
+    """Init and join client on a real machine, 20 times: one winner, one lock event, no trace of the loser."""
+    return _pytest("tests/system/race")
+
+
+def matrix() -> Counts:
+    """A fault before each step of a join and of an init, then the next try; leaves docs/records/DATE-matrix.json."""
+    return _pytest("tests/system/matrix")
+
+
 def e2e() -> Counts:
     """One cluster in the lab from nothing to its end: admissions, refusals, kills, reboots, secrets, traces."""
     return _pytest("tests/e2e")
@@ -266,11 +276,13 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "fuzz_long": fuzz_long,
     "lint": lint,
     "machines": machines,
+    "matrix": matrix,
     "model": model,
     "model_deep": model_deep,
     "molecule": molecule,
     "mutation": mutation,
     "mutation_slice": mutation_slice,
+    "race": race,
     "sanity": sanity,
     "sanity_quick": sanity_quick,
     "unit": unit,
@@ -291,7 +303,7 @@ TEST = (
 )
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
-    "nightly": (*TEST, "fuzz_long", "model_deep", "mutation", "machines", "control_planes"),
+    "nightly": (*TEST, "fuzz_long", "model_deep", "mutation", "machines", "control_planes", "race", "matrix"),
     "test": TEST,
 }
 

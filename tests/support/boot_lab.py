@@ -1,0 +1,92 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A lab of a control plane and a worker that become nodes by themselves, for tests that make them so many times."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
+from ansible_collections.attested.kubernetes.tests.support.lab import Lab
+from ansible_collections.attested.kubernetes.tests.support.road import Road
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+USED_LAB = "ATTESTED_BOOT_LAB"
+"""Of a developer: NAME:LOOPBACK of a lab that is up and has a cluster, to be used and left instead of a fresh one."""
+
+CONTROL_PLANE, WORKER = "cp-1", "w-1"
+UNIT = "attested-bootstrapper.service"
+DOOR = "attested-init-service.service"
+PYTHON = "/opt/attested/venv/bin/python"
+WORDS = ("-e", '{"lab_bootstrapper": true, "lab_workers": 1}')
+
+# what the playbook reset runs on the machine, without the playbook
+_ABSENT = """
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import client
+client.run_node({
+    "state": "absent", "node_config": "/etc/attested/node.yml", "cri_socket": "unix:///run/containerd/containerd.sock",
+}, False)
+"""
+
+
+@contextmanager
+def boot_lab(name: str, loopback: str) -> Iterator[Road]:
+    """Make the lab and its cluster, over the wire, and remove it again."""
+    used = os.environ.get(USED_LAB)
+    if used:
+        name, _colon, loopback = used.partition(":")
+    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback=loopback)
+    road = Road(lab=lab, watch=ProcessWatch(), began=time.time())
+    try:
+        if not used:
+            road.play("lab_machines", *WORDS, where=Path.home())
+            for playbook in ("lab", "init"):
+                road.play(playbook, *WORDS)
+            wait_for(lambda: is_joined(road, WORKER), seconds=300)
+        yield road
+    finally:
+        if not used:
+            lab.play("lab_down")
+
+
+def state_of(road: Road, machine: str, unit: str) -> str:
+    """Return what systemd says of a unit."""
+    return road.inside(machine, "systemctl", "is-active", unit, check=False).strip()
+
+
+def address_of(road: Road, machine: str) -> str:
+    """Return the address by which the nodes reach a machine."""
+    found = road.inside(machine, "sh", "-c", "ip -4 -o addr show dev eth0 | sed 's/.*inet //; s,/.*,,'")
+    return found.split()[0]
+
+
+def existing(road: Road, machine: str, *patterns: str) -> list[str]:
+    """Return the files of a machine that match one of the shell patterns."""
+    return road.inside(machine, "sh", "-c", f"ls -d {' '.join(patterns)} 2>/dev/null || true").split()
+
+
+def make_absent(road: Road, machine: str) -> None:
+    """Make a machine nobody's once it boots: what the playbook `reset` does, up to its reboot."""
+    road.inside(machine, "systemctl", "stop", UNIT, check=False)
+    road.inside(machine, PYTHON, "-c", _ABSENT)
+    if machine != CONTROL_PLANE:
+        road.kubectl("delete", "node", machine, "--ignore-not-found", "--wait=false")
+
+
+def make_fresh(road: Road, machine: str) -> None:
+    """Make a machine what `prepare` left: nobody's and unlocked; it begins as at any boot."""
+    make_absent(road, machine)
+    road.reboot(machine)
+
+
+def is_joined(road: Road, machine: str) -> bool:
+    """Whether the Node of this boot was seen by a worker's own run, and its bootstrapper has ended."""
+    return bool(existing(road, machine, "/run/attested/joined")) and state_of(road, machine, UNIT) == "inactive"
