@@ -26,21 +26,22 @@ from ..init import INIT_SOCKET, Desk, DeskService, Doors
 from ..join import TicketStore
 from ..keys.listener import SocketServer
 from ..keys.wrap import KeyStore
-from ..kubeadm import KubernetesPaths, Machine, NodeSpec, Worker
+from ..kubeadm import KubernetesPaths, Machine, NodeSpec
+from ..policy import Role
 from ..reasons import Reason
 from ..serving import Notifier, load_config, open_log, wait_for_stop
 from ..system import SystemClock, SystemRandom, SystemRunner, release
 from ..tpm import open_tpm
 from .bootstrapper import PERSON_NEEDED, Bootstrapper
 from .claim import ClaimFile
-from .client import JoinTickets, MachineLock
+from .client import JoinTickets, MachineLock, make_parts
 from .founder import Ground, MachineFounder, TpmKeeping
 from .journal import NodeJournal
 from .node_config import DEFAULT_PATH, load_node_config
-from .order import Parts
 from .playbook import RunnerPlaybooks
 from .race import Race
 from .service import attester_of, facts_of
+from .services import MemberServices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -50,10 +51,11 @@ if TYPE_CHECKING:
     from ..system import Runner
     from .journal import NodePhase, NodeState
     from .node_config import NodeConfig
+    from .order import Parts
 
 CONFIG = "/etc/attested/bootstrapper.yml"
 INIT_UNIT = "attested-init-service.service"
-PLAYBOOK = Path(__file__).parents[3] / "playbooks" / "machine_init.yml"
+_PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 
 _TPM_SECONDS = 60.0
 _EX_CONFIG = 78
@@ -64,11 +66,13 @@ _EX_CONFIG = 78
 class BootstrapperConfig:
     """The configuration file, written by the role `bootstrapper`.
 
-    ``serve_init``: an admin may make a cluster on this machine; ``init_user`` is who asks from the network side;
-    ``inventory`` is what the playbook is run with; ``init_secret_hash`` lets in who has no certificate.
+    ``role`` is what the machine asks to be (the key service knows what it is registered as); ``serve_init``: an admin
+    may make a cluster on it; ``init_user`` is who asks from the network side; ``inventory`` is what playbooks are run
+    with; ``init_secret_hash`` lets in who has no certificate.
     """
 
     node_ip: str
+    role: Role = Role.WORKER
     ignore_preflight_errors: tuple[str, ...] = ()
     allow_cgroup_v1: bool = False
     serve_init: bool = False
@@ -97,6 +101,21 @@ class ToldJournal(NodeJournal):
         wait = {} if next_try_seconds is None else {"next_try_seconds": round(next_try_seconds, 1)}
         self._log.event("waiting" if wait else "failed", reason=error.code, message=error.message, **wait)
         return super().fail(error, next_try_seconds=next_try_seconds)
+
+
+class TaskLog:
+    """Hears a playbook that nobody watches: a line of the log for each task, nothing of what tasks print."""
+
+    def __init__(self, log: Log) -> None:
+        """Write to ``log``."""
+        self._log = log
+
+    def step(self, stage: str, task: str) -> None:
+        """Hear that a task begins."""
+        self._log.event("task", stage=stage, task=task)
+
+    def line(self, text: str) -> None:
+        """Hear a line of output, which is not kept."""
 
 
 class SocketDoor:
@@ -164,19 +183,21 @@ class Boot:
 
     def bootstrapper(self) -> Bootstrapper:
         """Return the bootstrapper of this machine."""
-        claims, lock = ClaimFile(), MachineLock(self.node)
-        race = Race(lock, cluster_id=self.node.cluster_id, claims=claims)
+        claims = ClaimFile()
+        race = Race(MachineLock(self.node), cluster_id=self.node.cluster_id, claims=claims)
+        parts = self._parts()
         return Bootstrapper(
-            self._parts(lock),
+            parts,
             race=race,
             claims=claims,
             founder=partial(self._founder, race),
             door=SocketDoor(self.node, self.config, node_config=self.node_config, log=self.log),
             serve_init=self.config.serve_init,
             story=self.log,
+            services=self._services(parts) if self.config.role is Role.CONTROL_PLANE else None,
         )
 
-    def _parts(self, lock: MachineLock) -> Parts:
+    def _parts(self) -> Parts:
         machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
         spec = NodeSpec(
             name=self.node.name,
@@ -184,18 +205,29 @@ class Boot:
             ignore_preflight_errors=self.config.ignore_preflight_errors,
             allow_cgroup_v1=self.config.allow_cgroup_v1,
         )
-        return Parts(
-            config=self.node,
-            machine=machine,
-            joiner=Worker(spec, machine),
-            lock=lock,
-            tickets=JoinTickets(self.node, spec, store=TicketStore(), handle=None),
+        return make_parts(
+            self.node,
+            spec,
+            machine,
+            tickets=JoinTickets(self.node, spec, store=TicketStore(), handle=None, role=self.config.role),
             journal=ToldJournal(clock=SystemClock(), log=self.log),
+        )
+
+    def _ground(self, playbook: str) -> Ground:
+        return Ground(playbook=_PLAYBOOKS / playbook, inventory=self.config.inventory, node_name=self.node.name)
+
+    def _services(self, parts: Parts) -> MemberServices:
+        return MemberServices(
+            self._ground("machine_member.yml"),
+            machine=parts.machine,
+            journal=parts.journal,
+            playbooks=RunnerPlaybooks(canceled=self.stopping.is_set),
+            listener=TaskLog(self.log),
         )
 
     def _founder(self, race: Race, stop_others: Callable[[], None]) -> Founder:
         return MachineFounder(
-            Ground(playbook=PLAYBOOK, inventory=self.config.inventory, node_name=self.node.name),
+            self._ground("machine_init.yml"),
             race=race,
             keeping=TpmKeeping(
                 KeyStore(), open_machine=partial(open_tpm, self.node.tcti, timeout_seconds=_TPM_SECONDS)

@@ -10,6 +10,7 @@
     look --INIT, KEYS-----------> door open until an admin's init ends well -> over
     look --RACE-----------------> door open (where it may) and join client,
                                   whichever takes the lock goes on --------> over
+    over: who has joined as a control plane installs its services first, if it has not yet
 
 Whatever fails is kept in the node's journal and raised; systemd starts it again, and it looks anew.
 """
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .claim import ClaimFile
     from .order import Parts
     from .race import Race
+    from .services import Services
 
 LINGER_SECONDS = 30.0
 """After an init that ended well the door stays open: an admin whose connection broke finds the same job."""
@@ -85,11 +87,13 @@ class Bootstrapper:
         door: Door,
         serve_init: bool,
         story: Story,
+        services: Services | None = None,
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
         """Run the node of ``parts``; ``serve_init``: a machine that nobody has taken may be initialised.
 
-        ``founder`` makes the founder out of what ends the join client once init has taken the lock.
+        ``founder`` makes the founder out of what ends the join client once init has taken the lock. ``services`` are
+        those of a control plane.
         """
         self._parts = parts
         self._claims = claims
@@ -97,6 +101,7 @@ class Bootstrapper:
         self._door = door
         self._serve_init = serve_init
         self._story = story
+        self._services = services
         self._linger_seconds = linger_seconds
         self._contender = JoinContender(parts, race)
         self._settled = JoinContender(parts, None)
@@ -118,8 +123,12 @@ class Bootstrapper:
             one.stop()
 
     async def go(self, course: Course) -> None:
-        """Go ``course`` until this machine is a node; raises what the last step raised."""
+        """Go ``course`` until this machine is a node and serves as it should; raises what the last step raised."""
         self._story.event("course", course=course.name, text=course.value)
+        await self._become_node(course)
+        await asyncio.to_thread(self._serve)
+
+    async def _become_node(self, course: Course) -> None:
         if course is Course.KUBELET:
             await asyncio.to_thread(self._parts.machine.kubelet.start)
             return
@@ -128,6 +137,11 @@ class Bootstrapper:
             return
         async with self._door.opened(self._founder):
             await self._first(course)
+
+    def _serve(self) -> None:
+        if self._services is not None and self._services.missing():
+            self._services.install()
+            self._story.event("serves", text="This control plane admits machines")
 
     async def _first(self, course: Course) -> None:
         """Return when init has ended well, or the join client beside it."""

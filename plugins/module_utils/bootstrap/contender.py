@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..nodelock import Acquisition, LockReading
     from ..system import Clock
-    from .order import Lock, Outcome, Parts
+    from .order import ControlPlaneTicket, KeyTaker, Lock, Outcome, Parts
     from .race import Race
 
 UNTIL_STOPPED_SECONDS = 10.0 * 365 * 24 * 3600
@@ -54,13 +54,33 @@ class StoppableClock:
             raise Refusal("expected to go on asking, the other contender has won", reason=Reason.RACE_LOST)
 
 
+class TurnKeys:
+    """Holds what a control plane's ticket brings until it is this contender's turn, so who loses has kept nothing."""
+
+    def __init__(self, keys: KeyTaker) -> None:
+        """Let ``keys`` keep it in the turn."""
+        self._keys = keys
+        self._brought: ControlPlaneTicket | None = None
+
+    def take(self, brought: ControlPlaneTicket) -> bool:
+        """Hold it in memory."""
+        self._brought = brought
+        return True
+
+    def keep(self) -> None:
+        """Keep it; raises as `KeyTaker.take`. What a turn that fails leaves is sealed, and the next one replaces it."""
+        if self._brought is not None:
+            self._keys.take(self._brought)
+
+
 class RacingLock:
     """The node's lock, reached through the race."""
 
-    def __init__(self, lock: Lock, race: Race) -> None:
-        """Read ``lock`` and take it by ``race``."""
+    def __init__(self, lock: Lock, race: Race, *, keys: TurnKeys | None = None) -> None:
+        """Read ``lock`` and take it by ``race``; ``keys`` are kept in the turn, before the event."""
         self._lock = lock
         self._race = race
+        self._keys = keys
 
     def read(self) -> LockReading:
         """Return the reading now."""
@@ -69,6 +89,8 @@ class RacingLock:
     def acquire(self, _cluster_id: bytes) -> Acquisition:
         """Take the lock for the join; the race knows the cluster. Raises RACE_LOST."""
         with self._race.turn(_JOIN) as turn:
+            if self._keys is not None and not turn.again:
+                self._keys.keep()
             return turn.take()
 
 
@@ -82,9 +104,8 @@ class JoinContender:
         """
         self._clock = StoppableClock(parts.machine.clock)
         self._racing = race is not None
-        machine = replace(parts.machine, clock=self._clock)
-        lock = parts.lock if race is None else RacingLock(parts.lock, race)
-        self._parts = replace(parts, machine=machine, lock=lock)
+        parts = replace(parts, machine=replace(parts.machine, clock=self._clock))
+        self._parts = parts if race is None else _racing(parts, race)
 
     def stop(self) -> None:
         """Give up, from any thread: the other contender has won."""
@@ -106,3 +127,9 @@ class JoinContender:
                     self._parts.tickets.discard()
                 journal.put_back(before)
             raise
+
+
+def _racing(parts: Parts, race: Race) -> Parts:
+    """Return the parts of a node that keeps its keys, if it gets any, and takes its lock in a turn of ``race``."""
+    keys = None if parts.keys is None else TurnKeys(parts.keys)
+    return replace(parts, keys=keys, lock=RacingLock(parts.lock, race, keys=keys))

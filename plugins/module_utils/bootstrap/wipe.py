@@ -23,6 +23,7 @@ LEFT = tuple(
         "run/attested/tickets",
         "var/lib/attested/key-service",
         "var/lib/attested/node.json",
+        "var/lib/attested/services",
     )
 )
 

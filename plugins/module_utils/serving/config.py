@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +25,8 @@ Config = TypeVar("Config")
 def load_config(kind: type[Config], path: str | Path) -> Config:
     """Return ``path`` as an instance of the dataclass ``kind``; raises `SiteError` CONFIG_INVALID, FILE_UNUSABLE.
 
-    Fields may be str, int, float, bool, Path, ``tuple[str, ...]``, or one of these ``| None``; a field without
-    default is required, an unknown entry is a mistake.
+    Fields may be str, int, float, bool, Path, an enumeration of strings, ``tuple[str, ...]``, or one of these ``|
+    None``; a field without default is required, an unknown entry is a mistake.
     """
     entries = _mapping(path)
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -61,18 +62,27 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 def _converted(value: object, hint: Any) -> Any:
     if isinstance(hint, types.UnionType):
-        if value is None and types.NoneType in hint.__args__:
-            return None
-        return _converted(value, next(kind for kind in hint.__args__ if kind is not types.NoneType))
+        some = next(kind for kind in hint.__args__ if kind is not types.NoneType)
+        return None if value is None and types.NoneType in hint.__args__ else _converted(value, some)
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise TypeError(f"expected a list of strings, got {_shown(value)}")
         return tuple(value)
     if hint is Path:
         return Path(_exactly(value, str))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _chosen(value, hint)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return _exactly(value, hint)
+
+
+def _chosen(value: object, kind: type[Enum]) -> Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        words = ", ".join(str(one.value) for one in kind)
+        raise TypeError(f"expected one of {words}, got {_shown(value)}") from None
 
 
 def _exactly(value: object, kind: type[Any]) -> Any:

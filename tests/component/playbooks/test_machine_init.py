@@ -103,8 +103,9 @@ class Machine:
             self._role(name)
         self.made(**MADE)
         (root / "node.yml").write_text(f"cluster_id: {'ab' * 32}\n", encoding="utf-8")
-        book = self.collection / "playbooks" / "machine_init.yml"
-        book.write_text(book.read_text(encoding="utf-8").replace("/etc/attested/node.yml", str(root / "node.yml")))
+        for name in ("machine_init.yml", "machine_member.yml"):
+            book = self.collection / "playbooks" / name
+            book.write_text(book.read_text(encoding="utf-8").replace("/etc/attested/node.yml", str(root / "node.yml")))
         (root / "hosts.yml").write_text(yaml.safe_dump({"control_planes": {"hosts": {"cp-1": SITE}}}))
         monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(root))
 
@@ -121,14 +122,18 @@ class Machine:
         """Let the control plane be made with this result."""
         self._role("control_plane", {"ansible.builtin.set_fact": {"control_plane_result": result}})
 
-    def init(self, **changes: Any) -> str:
-        """Run the playbook by the real runner, for an order; return the kubeconfig."""
+    def run(self, playbook: str, variables: dict[str, Any]) -> dict[str, Any]:
+        """Run a playbook by the real runner; return what it tells."""
         order = PlaybookOrder(
-            playbook=self.collection / "playbooks" / "machine_init.yml",
+            playbook=self.collection / "playbooks" / playbook,
             inventory=self.root / "hosts.yml",
-            variables={**ORDER, **changes},
+            variables=variables,
         )
-        answer = RunnerPlaybooks(self.root / "run", require_memory=lambda _path: None).run(order, Silent())
+        return dict(RunnerPlaybooks(self.root / "run", require_memory=lambda _path: None).run(order, Silent()))
+
+    def init(self, **changes: Any) -> str:
+        """Run the playbook of an init, for an order; return the kubeconfig."""
+        answer = self.run("machine_init.yml", {**ORDER, **changes})
         assert list(answer) == ["kubeconfig"]
         return str(answer["kubeconfig"])
 
@@ -186,3 +191,13 @@ def test_who_asked_for_no_certificate_gets_none(machine: Machine) -> None:
     machine.made(**{key: value for key, value in MADE.items() if key != "admin_certificate"})
     (user,) = yaml.safe_load(machine.init(attested_admin_request=""))["users"]
     assert user == {"name": "attested:admin", "user": {}}
+
+
+def test_a_further_control_plane_installs_what_admits_machines(machine: Machine) -> None:
+    machine.run("machine_member.yml", {"attested_node_name": "cp-1", "attested_kubernetes_version": "1.35.4"})
+    keys = machine.given("key_service")
+    assert (keys["key_service_cluster_id"], keys["key_service_kubernetes_version"]) == ("ab" * 32, "1.35.4")
+    assert keys["key_service_api_server"] == "https://10.0.0.11:6443"
+    assert machine.given("verification_service")["verification_service_tcti"] == "swtpm:path=/srv/tpm"
+    assert machine.given("join_service") == {}
+    assert not (machine.root / "control_plane.json").exists()

@@ -130,8 +130,11 @@ class FakeKeys:
         self.lock = lock
         self.kept = []
         self.locked = []
+        self.failures = []
 
     def take(self, brought):
+        if self.failures:
+            raise self.failures.pop(0)
         self.kept.append(brought)
         self.locked.append(self.lock.reading.state is LockState.LOCKED)
         return True

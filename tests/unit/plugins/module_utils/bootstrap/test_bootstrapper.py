@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import threading
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
@@ -17,7 +18,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.bootstrapper import Bootstrapper
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.claim import Claim, ClaimFile, Contender
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.course import Course
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.founder import Ground
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.race import Race
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.services import MemberServices
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
     AttestedError,
     Refusal,
@@ -104,6 +107,7 @@ class Bed:
         self.story = Told()
         self.door = FakeDoor()
         self.founder = None
+        self.services = None
 
     def make(self, *, serve_init=True):
         def founder(stop_others):
@@ -118,6 +122,7 @@ class Bed:
             door=self.door,
             serve_init=serve_init,
             story=self.story,
+            services=self.services,
             linger_seconds=0.0,
         )
 
@@ -130,6 +135,43 @@ class Bed:
 @pytest.fixture
 def bed(parts, tmp_path):
     return Bed(parts, tmp_path)
+
+
+class FakePlaybooks:
+    """Runs nothing, remembers what; fails as often as it is told."""
+
+    def __init__(self):
+        self.ran = []
+        self.failures = []
+
+    def run(self, order, listener):
+        listener.step("stage", "task")
+        self.ran.append((order.playbook.name, dict(order.variables)))
+        if self.failures:
+            raise self.failures.pop(0)
+        return {}
+
+
+class Deaf:
+    """Hears nothing."""
+
+    def step(self, stage, task):
+        """Hear of a task."""
+
+
+@pytest.fixture
+def member(member_parts, tmp_path):
+    bed = Bed(member_parts, tmp_path)
+    bed.playbooks = FakePlaybooks()
+    bed.services = MemberServices(
+        Ground(playbook=Path("machine_member.yml"), inventory=Path("i"), node_name="cp-2"),
+        machine=member_parts.machine,
+        journal=member_parts.journal,
+        playbooks=bed.playbooks,
+        listener=Deaf(),
+        marker=tmp_path / "services",
+    )
+    return bed
 
 
 def lock_it(bed):
@@ -242,6 +284,51 @@ async def test_a_member_after_a_reset_asks_again_and_is_not_initialised(bed, par
     parts.marker.unlink()
     await bed.start()
     assert (parts.lock.taken, len(parts.tickets.asked), bed.door.times) == (2, 2, 1)
+
+
+SERVES = ("machine_member.yml", {"attested_node_name": "cp-2", "attested_kubernetes_version": "1.35.4"})
+
+
+async def test_a_control_plane_joins_keeps_its_keys_in_its_turn_and_serves(member):
+    await member.start()
+    assert member.parts.journal.load().phase is NodePhase.JOINED
+    assert (member.parts.keys.locked, member.parts.lock.taken) == ([False], 1)
+    assert member.playbooks.ran == [SERVES]
+    assert (member.door.times, member.story.names()[-1]) == (1, "serves")
+
+
+async def test_a_control_plane_that_serves_only_gets_its_kubelet(member, programs):
+    await member.start()
+    programs.active = False
+    await member.start()
+    assert (programs.active, len(member.playbooks.ran)) == (True, 1)
+
+
+async def test_services_that_failed_are_made_complete_by_the_next_start(member):
+    member.playbooks.failures = [SystemFault("no API", reason=Reason.PLAYBOOK_FAILED)]
+    with pytest.raises(SystemFault) as failed:
+        await member.start()
+    assert exit_code(failed.value) == 1
+    await member.start()
+    assert member.playbooks.ran == [SERVES, SERVES]
+    assert (len(member.parts.tickets.asked), member.parts.lock.taken) == (1, 1)
+
+
+async def test_a_control_plane_that_loses_to_an_init_has_kept_nothing(member):
+    member.parts.tickets.errors = [NOBODY] * 100
+    going = asyncio.create_task(member.start())
+    assert await member.door.init() == DONE
+    await going
+    assert (member.parts.keys.kept, member.playbooks.ran) == ([], [])
+
+
+async def test_keys_that_cannot_be_kept_leave_the_race_open(member):
+    member.parts.keys.failures = [SystemFault("disk full", reason=Reason.FILE_UNUSABLE)]
+    going = asyncio.create_task(member.start())
+    assert await asyncio.to_thread(member.story.join_failed.wait, 30)
+    assert (member.parts.lock.taken, member.claims.load()) == (0, None)
+    assert await member.door.init() == DONE
+    await going
 
 
 async def test_a_lock_that_nobody_explains_is_refused(bed):

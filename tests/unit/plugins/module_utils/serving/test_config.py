@@ -6,11 +6,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
+
+
+class Size(Enum):
+    """What may be chosen."""
+
+    SMALL = "small"
+    LARGE = "large"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +31,7 @@ class Example:
     floor_seconds: float = 0.5
     socket: Path | None = None
     verbose: bool = False
+    size: Size = Size.SMALL
 
 
 def loaded(tmp_path: Path, text: str) -> Example:
@@ -41,6 +50,7 @@ def loaded(tmp_path: Path, text: str) -> Example:
             Example(host="a", port=1, endpoints=("b", "c"), floor_seconds=2.0, socket=Path("/run/x"), verbose=True),
             id="all",
         ),
+        pytest.param("{host: a, port: 1, size: large}", Example(host="a", port=1, size=Size.LARGE), id="a choice"),
         pytest.param("{host: a, port: 1, socket: null}", Example(host="a", port=1), id="null where it may be"),
     ],
 )
@@ -60,6 +70,10 @@ def test_good_files(tmp_path: Path, text: str, expected: Example) -> None:
         pytest.param("{host: a, port: 1, verbose: null}", "'verbose': expected bool", id="null where it may not be"),
         pytest.param("{host: a, port: 1, endpoints: b}", "expected a list of strings", id="text for a list"),
         pytest.param("{host: a, port: 1, endpoints: [1]}", "expected a list of strings", id="a number in a list"),
+        pytest.param("{host: a, port: 1, size: big}", "expected one of small, large, got str", id="no such choice"),
+        pytest.param(
+            "{host: a, port: 1, size: [small]}", "expected one of small, large, got list", id="a list to choose"
+        ),
         pytest.param("[host]", "expected a mapping", id="a list"),
         pytest.param("", "expected a mapping", id="nothing"),
         pytest.param("{1: a}", "expected a mapping", id="a number as name"),
