@@ -109,7 +109,8 @@ def test_a_share_says_of_which_cluster_it_is_and_shows_no_secret() -> None:
         for secret in (MASTER.key, MASTER.salt, measurement_secret(MASTER)):
             assert not [needle for needle in spellings(secret.reveal()) if needle in text.encode()]
     assert "words=" not in repr(read(shares))
-    assert not set(words_of(shares[0])) & set(re.findall(r"[a-z]+", repr(read(shares)[0]))) - {"share", "member"}
+    values = re.sub(r"\w+[=(]", "", repr(read(shares)[0]))  # without names of fields: "salt" may be a word of a share
+    assert not set(words_of(shares[0])) & set(re.findall(r"[a-z]+", values)) - {"share"}
 
 
 def test_what_is_rebuilt_knows_its_cluster() -> None:
