@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 CONFIG = "/etc/attested/bootstrapper.yml"
 INIT_UNIT = "attested-init-service.service"
-_PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
+PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 
 _TPM_SECONDS = 60.0
 _EX_CONFIG = 78
@@ -214,7 +214,7 @@ class Boot:
         )
 
     def _ground(self, playbook: str) -> Ground:
-        return Ground(playbook=_PLAYBOOKS / playbook, inventory=self.config.inventory, node_name=self.node.name)
+        return Ground(playbook=PLAYBOOKS / playbook, inventory=self.config.inventory, node_name=self.node.name)
 
     def _services(self, parts: Parts) -> MemberServices:
         return MemberServices(

@@ -62,7 +62,9 @@ class FakeReader:
         return self
 
     def node(self, name):
-        answer = self.answers.pop(0) if self.answers else NodeView(name=name, boot_id="b", ready=True)
+        if not self.answers:
+            return NodeView(name=name, boot_id="b", ready=True)
+        answer = self.answers.pop(0)
         if isinstance(answer, KubeadmError):
             raise answer
         return answer
