@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import os
 import socket
 import threading
@@ -172,6 +173,7 @@ def test_another_user_is_not_heard_by_the_key_service(own: ServiceBed) -> None:
     own.socket.chmod(0o666)
     child = os.fork()
     if child == 0:
+        gc.disable()  # it would wait for threads of gRPC, which a fork does not have
         os.setgid(1)
         os.setuid(1)
         try:

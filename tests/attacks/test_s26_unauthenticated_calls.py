@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import os
 import socket
 import time
@@ -177,6 +178,7 @@ def test_every_call_of_the_key_service_by_another_user(bed: ServiceBed, kind: st
     bed.socket.chmod(0o666)
     child = os.fork()
     if child == 0:
+        gc.disable()  # it would end gRPC's threads of earlier tests, which a fork does not have, and wait for ever
         os.setgid(1)
         os.setuid(1)
         os._exit(7 if code_of(lambda: spoken(bed, message.SerializeToString())) == "KEY_SERVICE_CALLER_UNKNOWN" else 8)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ def change_and_die(swtpm: Swtpm, root: Path, step: str) -> None:
     """Follow to the next generation in a process of its own that is killed at ``step``."""
     child = os.fork()
     if child == 0:
+        gc.disable()  # it would wait for threads of gRPC, which a fork does not have
         record = record_of(swtpm, root)
         record.load()
         files, counter = record._files, record._counter
