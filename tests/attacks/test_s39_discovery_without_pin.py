@@ -63,7 +63,8 @@ def test_no_word_of_it_is_shipped() -> None:
 @pytest.mark.parametrize("control_plane", [False, True], ids=["worker", "control plane"])
 def test_a_join_finds_its_api_in_a_file(*, control_plane: bool) -> None:
     document = yaml.safe_load(render_join(NODE, paths=PATHS, control_plane=control_plane))
-    assert document["discovery"] == {"file": {"kubeConfigPath": str(PATHS.kubelet_config)}}
+    written = PATHS.discovery_config if control_plane else PATHS.kubelet_config
+    assert document["discovery"] == {"file": {"kubeConfigPath": str(written)}}
     assert not SKIPPING.search(render_init(CLUSTER, NODE, paths=PATHS).decode())
 
 
