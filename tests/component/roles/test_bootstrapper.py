@@ -16,6 +16,7 @@ import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import BootstrapperConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.init.service import InitServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
 
@@ -80,7 +81,8 @@ def test_the_bootstrapper_reads_its_configuration_and_only_a_control_plane_serve
     worker = load_config(BootstrapperConfig, written / "w-1-bootstrapper.yml")
     assert worker == BootstrapperConfig(node_ip="10.0.0.21", ignore_preflight_errors=checks)
     control_plane = load_config(BootstrapperConfig, written / "cp-1.prod-bootstrapper.yml")
-    assert control_plane == BootstrapperConfig(node_ip="10.0.0.11", ignore_preflight_errors=checks, serve_init=True)
+    expected = {"role": Role.CONTROL_PLANE, "serve_init": True}
+    assert control_plane == BootstrapperConfig(node_ip="10.0.0.11", ignore_preflight_errors=checks, **expected)
 
 
 def test_the_init_service_reads_its_configuration(written: Path) -> None:
