@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import Refusal, SystemFault
+from ..keys.ticket import CONTROL_PLANE_FILES, ENCRYPTION_FILE
 from ..reasons import Reason
 from ..system import write_atomic
 from .encryption import require_encryption
@@ -21,19 +22,9 @@ if TYPE_CHECKING:
 
 _PUBLIC, _PRIVATE = 0o644, 0o600
 
-SHARED_FILES = {
-    "pki/ca.crt": _PUBLIC,
-    "pki/ca.key": _PRIVATE,
-    "pki/etcd/ca.crt": _PUBLIC,
-    "pki/etcd/ca.key": _PRIVATE,
-    "pki/front-proxy-ca.crt": _PUBLIC,
-    "pki/front-proxy-ca.key": _PRIVATE,
-    "pki/sa.key": _PRIVATE,
-    "pki/sa.pub": _PUBLIC,
-}
+SHARED_FILES = {name: _PRIVATE if name.endswith(".key") else _PUBLIC for name in CONTROL_PLANE_FILES}
 """What all control planes of a cluster share, with its mode: init makes each once, a ticket brings every one."""
 
-ENCRYPTION_FILE = "attested/encryption.yaml"
 OPTIONAL_FILES = {ENCRYPTION_FILE: _PRIVATE}
 """What they share where the first one has it."""
 
