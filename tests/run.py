@@ -3,14 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run named stages of the tests, print each one's time, and close with one summary line.
 
-Usage: python tests/run.py check|test|nightly|STAGE ...      (`make check`, `make test`, `make nightly`)
+Usage: python tests/run.py check|test|nightly|STAGE ... [--lanes N]      (`make check`, `make test`, `make nightly`)
 
-Nothing fails because it took long. A pytest stage counts its tests; any other stage counts as one test.
+Two stages run at once, each line behind its stage's name; one alone, or `--lanes 1`, prints as it is. Nothing fails
+because it took long. A pytest stage counts its tests; any other stage counts as one test.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -19,10 +21,12 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
+
+from ansible_collections.attested.kubernetes.tests.support.lanes import Order, run_in_lanes, run_named, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -288,24 +292,59 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "unit": unit,
 }
 TEST = (
+    "bundle",
     "lint",
+    "e2e",
     "unit",
     "sanity",
-    "model",
-    "mutation_slice",
     "component",
-    "bundle",
     "api_bed",
     "attacks",
-    "fuzz",
     "molecule",
-    "e2e",
+    "mutation_slice",
+    "model",
+    "fuzz",
 )
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
     "nightly": (*TEST, "fuzz_long", "model_deep", "mutation", "machines", "control_planes", "race", "matrix"),
     "test": TEST,
 }
+_MACHINES = frozenset({"control_planes", "e2e", "machines", "matrix", "molecule", "race"})
+_OF_KUBERNETES = _MACHINES | {"api_bed", "attacks", "component", "mutation", "mutation_slice"}
+ORDER = Order(needs=dict.fromkeys(_OF_KUBERNETES, frozenset({"bundle"})), apart=(_MACHINES,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What a stage counted, and how long it took."""
+
+    name: str
+    seconds: float
+    counts: Counts
+
+    def __str__(self) -> str:
+        """Return the line of the closing table."""
+        return f"{self.name:<14} {self.seconds:7.1f} s   {self.counts}"
+
+
+def here(name: str) -> Ended:
+    """Run a stage in this process."""
+    say(f"=== {name}: {(STAGES[name].__doc__ or '').splitlines()[0]}")
+    began = time.monotonic()
+    counts = STAGES[name]()
+    ended = Ended(name=name, seconds=time.monotonic() - began, counts=counts)
+    say(f"=== {ended}")
+    return ended
+
+
+def in_own_process(name: str) -> Ended:
+    """Run a stage beside others: its lines bear its name, its counts come by a file."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report, began = Path(scratch) / "counts.json", time.monotonic()
+        run_named(name, (sys.executable, str(Path(__file__).resolve()), name, "--report", str(report)))
+        counts = Counts(**json.loads(report.read_text())) if report.exists() else Counts(failed=1)
+    return Ended(name=name, seconds=time.monotonic() - began, counts=counts)
 
 
 def _named(words: list[str]) -> list[str]:
@@ -315,25 +354,29 @@ def _named(words: list[str]) -> list[str]:
     return names
 
 
-def main() -> int:
-    """Run what the command line names; return 1 if anything failed."""
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="+", choices=sorted({*STAGES, *SUITES}))
-    what = parser.parse_args().what
-    names = _named(what)
+    parser.add_argument("--lanes", type=int, default=2, choices=range(1, 9), help="stages at once (default: 2)")
+    parser.add_argument("--report", type=Path, help="write the counts of all as JSON, and no closing table")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run what the command line names; return 1 if anything failed."""
+    arguments = _arguments()
+    names = _named(arguments.what)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    if "nightly" in what:
+    if "nightly" in arguments.what:
         os.environ["ATTESTED_RANDOM_EXAMPLES"] = "1"  # read by tests/conftest.py
-    total, lines = Counts(), []
-    for name in names:
-        print(f"\n=== {name}: {(STAGES[name].__doc__ or '').splitlines()[0]}", flush=True)
-        began = time.monotonic()
-        counts = STAGES[name]()
-        total += counts
-        lines.append(f"{name:<12} {time.monotonic() - began:7.1f} s   {counts}")
-        print(f"=== {lines[-1]}", flush=True)
-    print("\n" + "\n".join(lines))
-    print(total, flush=True)
+    beside = len(names) > 1 and arguments.lanes > 1
+    ended = run_in_lanes(names, in_own_process if beside else here, lanes=arguments.lanes, order=ORDER)
+    total = sum((one.counts for one in ended.values()), Counts())
+    if arguments.report:
+        arguments.report.write_text(json.dumps(asdict(total)))
+    else:
+        print("\n" + "\n".join(map(str, ended.values())))
+        print(total, flush=True)
     return int(total.failed > 0)
 
 
