@@ -28,6 +28,7 @@ CLOSED_ISSUES = frozenset({3})
 BEDS = {
     "api": "real etcd and kube-apiserver, both services as processes",
     "bytes": "our own code, bytes in",
+    "git": "real git repositories, signed by real keys",
     "sockets": "TLS over loopback, real peers",
     "swtpm": "real TPMs (swtpm) with recorded boots",
     "tree": "the files that we ship, and what they render",
@@ -70,10 +71,8 @@ OWNED: tuple[Row, ...] = (
     Row(id="S21", title="LUKS2 header rewritten", owner=6, why="state disk"),
     Row(id="S22", title="Disk tampering", owner=6, why="state disk"),
     Row(id="S23", title="Disk rollback", owner=6, why="state disk"),
-    Row(id="S34", title="ansible-pull repository tampering", owner=5, why="bootstrapper"),
     Row(id="S37", title="Memory disclosure", owner=6, why="holder of the disk key, state disk"),
-    Row(id="S38", title="ssh host key not checked", owner=5, why="bootstrapper"),
-    Row(id="S42", title="Configuration not measured", owner=5, why="bootstrapper"),
+    Row(id="S38", title="ssh host key not checked", owner=5, why="host keys pinned from attestation"),
 )
 """Attacks that other issues try; nothing stands in for them."""
 
