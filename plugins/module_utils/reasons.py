@@ -1670,6 +1670,67 @@ class Reason(Enum):
         "If the change was wanted (firmware, kernel, command line), add a profile for it and supply the secret again; else find out who changed the boot.",
         "ansible-playbook attested.kubernetes.init",
     )
+    STATE_DISK_BUSY = _row(
+        Coarse.LOCAL,
+        "Somebody uses the disk that is to be a node's state disk.",
+        "Unmount it, or take it out of what holds it (lsblk shows what); then try again.",
+        "lsblk",
+    )
+    STATE_DISK_COUNTER_LOST = _row(
+        Coarse.LOCAL,
+        "The TPM's counter is gone, or behind the record in a state disk.",
+        "The TPM was cleared or is another one, or the disk is another machine's: reset the node, or replace the machine.",
+        "ansible-playbook attested.kubernetes.reset",
+    )
+    STATE_DISK_FOREIGN = _row(
+        Coarse.LOCAL,
+        "A disk is a state disk, and not the one that was assigned to this node.",
+        "Check which disk is in the machine; if its data may go, name the disk in the option erase.",
+    )
+    STATE_DISK_HEADER_CHANGED = _row(
+        Coarse.LOCAL,
+        "A state disk's header is not the one that it had at the last unlock.",
+        "Somebody put back or edited the header: find out who, and put back the copy of it that was made last.",
+    )
+    STATE_DISK_MISSING = _row(
+        Coarse.LOCAL,
+        "There is no disk at the path of the state disk.",
+        "Look below /dev/disk/by-id which disks the machine has, and correct attested_state_disk.",
+        "ls -l /dev/disk/by-id",
+    )
+    STATE_DISK_NAME = _row(
+        Coarse.LOCAL,
+        "The disk that may be erased is not the one at the path of the state disk.",
+        "Write into erase the last part of the by-id path, or leave it out.",
+    )
+    STATE_DISK_OCCUPIED = _row(
+        Coarse.LOCAL,
+        "Something is on the disk that is to be a node's state disk.",
+        "Save what is on it, or choose another disk; if its data may go, name the disk in the option erase.",
+        "wipefs --no-act DISK",
+    )
+    STATE_DISK_PATH = _row(
+        Coarse.LOCAL,
+        "A state disk is not named by its id.",
+        "Give its path below /dev/disk/by-id: names such as /dev/sdb change from boot to boot.",
+        "ls -l /dev/disk/by-id",
+    )
+    STATE_DISK_RECORD = _row(
+        Coarse.LOCAL,
+        "A state disk holds no record of its unlocks, or one that cannot be read.",
+        "The volume was exchanged, or its file system is damaged: do not use it before you know which.",
+    )
+    STATE_DISK_ROLLED_BACK = _row(
+        Coarse.LOCAL,
+        "A state disk is in an older state than at its last unlock.",
+        "Somebody put back the disk or its record: do not trust what is on it. Reset the node, which joins anew.",
+        "ansible-playbook attested.kubernetes.reset",
+    )
+    STATE_DISK_TOO_SMALL = _row(
+        Coarse.LOCAL,
+        "A disk is too small to be a node's state disk.",
+        "Choose a larger disk; etcd alone writes files of 64 MiB, and images need more.",
+    )
     SUPPORT_MATERIAL_MALFORMED = _row(
         Coarse.LOCAL,
         "What a machine gathered for a support bundle is not what our program writes.",

@@ -42,6 +42,7 @@ LAYERS = (
     "kube",
     "keys",
     "offline",
+    "statedisk",
     "components",
     "kubeadm",
     "preflight",

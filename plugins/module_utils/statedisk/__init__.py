@@ -1,0 +1,30 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state disk of a node: what is on a disk, what may be done with it, and doing it. Private to the collection."""
+
+from __future__ import annotations
+
+from .facts import DiskFacts, Signature
+from .generation import Counter, Record, parse_record, render_record, verify_record
+from .plan import Observed, Plan, Standing, Step, Target, Wanted, exchange_of, plan, require_by_id, standing_of
+
+__all__ = [
+    "Counter",
+    "DiskFacts",
+    "Observed",
+    "Plan",
+    "Record",
+    "Signature",
+    "Standing",
+    "Step",
+    "Target",
+    "Wanted",
+    "exchange_of",
+    "parse_record",
+    "plan",
+    "render_record",
+    "require_by_id",
+    "standing_of",
+    "verify_record",
+]

@@ -1,0 +1,102 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Was the disk put back to an older state? A record inside the volume has to agree with a counter of the TPM. Pure.
+
+Each unlock writes the next number into the volume and then lets the counter follow; whoever puts back a whole disk, or
+that file, brings a number below the counter's. Between the two writes the record may be one ahead, and is taken.
+
+Not to be seen so: a disk that is put back within one boot, to a state after its unlock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..errors import AttestedError, DiskError
+from ..reasons import Reason
+from ..system import unique_members
+
+RECORD_VERSION = 1
+MAX_RECORD_BYTES = 1024
+_SHA256 = re.compile(r"(?:[0-9a-f]{64})?")
+_NUMBERS = range(1, 1 << 63)
+
+
+class Counter(Protocol):
+    """A number that only rises and that whoever holds the disk cannot set back: `tpm.NvCounter`."""
+
+    def define(self) -> int:
+        """Return the value; the counter is made where there is none."""
+
+    def read(self) -> int | None:
+        """Return the value, None where there is no counter."""
+
+    def increment(self) -> int:
+        """Add one and return the new value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What lies inside the volume: the number of its last unlock, and SHA-256 (hex) of the header that it had then.
+
+    ``header`` is "" from the first mount up to the first counted unlock, which follows at once.
+    """
+
+    generation: int
+    header: str
+
+
+def render_record(record: Record) -> bytes:
+    """Return the file's bytes."""
+    members = {"version": RECORD_VERSION, "generation": record.generation, "header": record.header}
+    return json.dumps(members, indent=2).encode("ascii") + b"\n"
+
+
+def parse_record(data: bytes) -> Record:
+    """Return the record in ``data``; raises STATE_DISK_RECORD."""
+    try:
+        members = json.loads(data[: MAX_RECORD_BYTES + 1], object_pairs_hook=unique_members)
+    except ValueError as error:
+        raise _malformed(f"not JSON ({error})") from error
+    if len(data) > MAX_RECORD_BYTES or not isinstance(members, dict):
+        raise _malformed("something else")
+    if set(members) != {"version", "generation", "header"} or members["version"] != RECORD_VERSION:
+        raise _malformed("other members or another version")
+    generation, header = members["generation"], members["header"]
+    if type(generation) is not int or generation not in _NUMBERS:
+        raise _malformed(f"the generation {str(generation)[:40]}")
+    if not isinstance(header, str) or not _SHA256.fullmatch(header):
+        raise _malformed("a header that is no SHA-256")
+    return Record(generation=generation, header=header)
+
+
+def verify_record(record: Record | None, *, counter: int | None, header: str) -> Record:
+    """Return the record of a disk that was not put back; ``header`` is SHA-256 (hex) of the header that it has now.
+
+    1. The counter is there (STATE_DISK_COUNTER_LOST). 2. The record is there (STATE_DISK_RECORD). 3. It is not behind
+    the counter (STATE_DISK_ROLLED_BACK). 4. It is not more than one ahead (STATE_DISK_COUNTER_LOST). 5. The header is
+    that of the last unlock (STATE_DISK_HEADER_CHANGED); a record without one must agree with the counter exactly.
+    """
+    if counter is None:  # 1
+        raise DiskError("expected a counter in the TPM, found none", reason=Reason.STATE_DISK_COUNTER_LOST)
+    if record is None:  # 2
+        raise DiskError("expected a record of unlocks in the volume, found none", reason=Reason.STATE_DISK_RECORD)
+    found = f"the volume says {record.generation}, the counter {counter}"
+    if record.generation < counter:  # 3
+        raise DiskError(f"expected the state of the last unlock: {found}", reason=Reason.STATE_DISK_ROLLED_BACK)
+    if record.generation > counter + 1:  # 4
+        raise DiskError(f"expected a counter at the last unlock: {found}", reason=Reason.STATE_DISK_COUNTER_LOST)
+    if record.header != header and (record.header or record.generation != counter):  # 5
+        raise DiskError(
+            f"expected the header of the last unlock, {record.header[:16] or 'none'}, got {header[:16]}",
+            reason=Reason.STATE_DISK_HEADER_CHANGED,
+        )
+    return record
+
+
+def _malformed(found: str) -> AttestedError:
+    return DiskError(f"expected a record of unlocks in the volume, found {found}", reason=Reason.STATE_DISK_RECORD)
