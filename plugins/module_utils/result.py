@@ -33,3 +33,16 @@ class Result:
     values: Mapping[str, Any] = field(default_factory=dict)
     diff: Diff | None = None
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step that was done: its name, what a person reads, and how long it took."""
+
+    name: str
+    title: str
+    seconds: float
+
+    def as_result(self) -> dict[str, object]:
+        """Return plain values for a module's result."""
+        return {"name": self.name, "title": self.title, "seconds": round(self.seconds, 2)}

@@ -118,7 +118,7 @@ needs_person:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import node_config_spec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import run_status
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.form import run_status
 
 SPEC = node_config_spec()
 

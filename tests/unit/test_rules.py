@@ -55,7 +55,7 @@ LAYERS = (
     "support",
     "adapter",
 )
-SPLIT = {"atls", "keys"}  # their files are imported one by one: not every user needs TLS, or ships every key
+SPLIT = {"atls", "bootstrap", "keys"}  # imported file by file: not every user needs TLS, every key, or kubeadm
 ENTRY_POINTS = {"client.py", "service.py"}  # not part of a package's face: importing them loads grpc
 UTIL_FILES = [pytest.param(path, id=shown(path)) for path in house.plugin_files() if UTILS in path.parents]
 ALL_FILES = [pytest.param(path, id=shown(path)) for path in house.plugin_files()]

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from .form import run_status
 from .journal import NodeJournal, NodePhase, NodeState
 from .node_config import EventLogPaths, NodeConfig, load_node_config, parse_node_config
-from .status import read_status
 
 __all__ = [
     "EventLogPaths",
@@ -18,6 +16,4 @@ __all__ = [
     "NodeState",
     "load_node_config",
     "parse_node_config",
-    "read_status",
-    "run_status",
 ]

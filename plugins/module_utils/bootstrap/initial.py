@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..attestation.eventlog import DEFAULT_REGISTER, LockState
 from ..errors import KeyServiceError
-from ..kubeadm import Step
 from ..nodelock import require_open_to
 from ..reasons import Reason
+from ..result import Step
 from ..system import SystemClock
 
 if TYPE_CHECKING:

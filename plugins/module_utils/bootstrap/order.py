@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import AttestedError, Refusal
-from ..kubeadm import JoinMaterial, KubeletCredential, Step, remaining_seconds
+from ..kubeadm import JoinMaterial, KubeletCredential, remaining_seconds
 from ..nodelock import require_open_to
 from ..reasons import Reason
+from ..result import Step
 from .journal import NodeJournal, NodePhase
 from .plan import Found, StepName, plan_steps
 from .retry import ask_again

@@ -16,7 +16,7 @@ from .inventory import ClusterView, join_identities, read_cluster
 from .kubectl import Kubectl
 from .member import MEMBER_OPERATION, ControlPlaneMember
 from .node import JoinMaterial, Worker
-from .operation import Machine, Step
+from .operation import Machine
 from .phases import INIT_PHASES, JOIN_PHASES, MEMBER_PHASES, Phase
 from .plan import Plan
 from .policy_record import run_record, run_record_info
@@ -48,7 +48,6 @@ __all__ = [
     "Plan",
     "Reset",
     "ResetPlan",
-    "Step",
     "Validity",
     "Wish",
     "Worker",

@@ -12,12 +12,13 @@ from ..system import SystemRandom
 from .api import Health, LocalHealth, wait_ready
 from .encryption import make_encryption, observe_encryption, plan_encryption
 from .files import write_api_server_files
-from .operation import Machine, Operation, Step
+from .operation import Machine, Operation
 from .phases import INIT_PHASES
 from .pins import pinned, write_patches
 from .render import ignored_checks, render_init
 
 if TYPE_CHECKING:
+    from ..result import Step
     from ..system import Random
     from .plan import Plan
     from .spec import ClusterSpec, NodeSpec

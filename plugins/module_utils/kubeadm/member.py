@@ -15,7 +15,7 @@ from ..system import write_atomic
 from .api import Health, KubeconfigNodeReader, LocalHealth, NodeReader, NodeView, wait_ready
 from .files import place_shared_files, require_shared_files, write_api_server_files
 from .node import JoinMaterial, kubelet_kubeconfig, place_credential, see_node
-from .operation import Machine, Operation, Step
+from .operation import Machine, Operation
 from .phases import MEMBER_PHASES
 from .pins import pinned, write_patches
 from .render import ignored_checks, render_join
@@ -24,6 +24,7 @@ from .spec import API_PORT
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..result import Step
     from .plan import Plan
     from .spec import NodeSpec
 

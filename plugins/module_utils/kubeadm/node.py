@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..system import read_bytes, write_atomic
 from .api import KubeconfigNodeReader, NodeReader, NodeView, wait_registered
 from .credential import KubeletCredential, place, render_kubeconfig, require_pair
-from .operation import Machine, Operation, Step
+from .operation import Machine, Operation
 from .phases import JOIN_PHASES
 from .render import ignored_checks, render_join
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ..result import Step
     from .plan import Plan
     from .spec import KubernetesPaths, NodeSpec
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import KubeadmError
 from ..reasons import Reason
+from ..result import Step
 from ..system import remove, write_atomic
 from .credential import adopt_embedded
 from .gateway import Kubeadm, KubeletUnit
@@ -24,19 +25,6 @@ if TYPE_CHECKING:
 
     from ..system import Clock, Runner
     from .spec import KubernetesPaths
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step that was done: its name, what a person reads, and how long it took."""
-
-    name: str
-    title: str
-    seconds: float
-
-    def as_result(self) -> dict[str, object]:
-        """Return plain values for a module's result."""
-        return {"name": self.name, "title": self.title, "seconds": round(self.seconds, 2)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ import base64
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bootstrap import NodeJournal, read_status
+from ..bootstrap import NodeJournal
+from ..bootstrap.status import read_status
 from ..errors import AttestedError
 from ..kubeadm import KubernetesPaths, Machine
 from ..result import Result

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.yaml import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest, new_challenge
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import forms
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import forms, initial_form
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
@@ -77,5 +77,5 @@ def test_challenge_that_is_no_base64_is_refused(config: str, challenge: str) -> 
 
 def test_box_without_an_answer_that_waits_is_refused(config: str) -> None:
     with pytest.raises(AttestedError) as refused:
-        forms.run_cluster_keys(parameters(config, handle="0" * 32, sealed=""), False)
+        initial_form.run_cluster_keys(parameters(config, handle="0" * 32, sealed=""), False)
     assert refused.value.code == "ANSWER_UNKNOWN"
