@@ -25,6 +25,9 @@ EXAMPLES = "examples"
 
 RANDOM_EXAMPLES = "ATTESTED_RANDOM_EXAMPLES"
 
+# before any test imports gRPC itself: `_deps/grpc.py` says why
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 settings.register_profile("house", deadline=None, derandomize=RANDOM_EXAMPLES not in os.environ)
 settings.load_profile("house")
 

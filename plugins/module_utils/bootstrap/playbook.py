@@ -92,10 +92,11 @@ class _Story:
             self.listener.line(line)
         return False
 
-    def require_success(self, status: str) -> None:
-        """Raise unless the run ended well and had a host."""
+    def require_success(self, status: str, code: int | None) -> None:
+        """Raise unless the run ended well and had a host; ``code`` is ansible-playbook's, None after a signal."""
         if self.failed is not None or status != "successful":
-            raise _failure(self.failed or {}, status)
+            how = "ended by a signal" if code is None else f"exit code {code}"
+            raise _failure(self.failed or {}, f"{status} ({how})")
         if not self.ran:
             raise SystemFault("expected a play that matches this machine, none did", reason=Reason.PLAYBOOK_NO_HOST)
 
@@ -136,8 +137,8 @@ class RunnerPlaybooks:
                 cancel_callback=self._canceled,
                 quiet=True,
             )
-            status = str(ended.status)
-        story.require_success(status)
+            status, code = str(ended.status), ended.rc
+        story.require_success(status, code)
         return story.result
 
 
@@ -159,8 +160,8 @@ def _environment(private: str) -> dict[str, str]:
     }
 
 
-def _failure(result: Mapping[str, Any], status: str) -> SystemFault:
+def _failure(result: Mapping[str, Any], how: str) -> SystemFault:
     known = Reason.__members__.get(str(result.get("reason")), Reason.PLAYBOOK_FAILED)
-    message = str(result.get("msg") or f"expected the playbook to end well, it ended as {status}")
+    message = str(result.get("msg") or f"expected the playbook to end well, it ended as {how}")
     hint = str(result["hint"]) if result.get("hint") else None
     return SystemFault(message, reason=known, hint=hint)

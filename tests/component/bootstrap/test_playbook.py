@@ -18,7 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -40,8 +40,11 @@ class Ear:
 
 
 @pytest.fixture
-def ear() -> Ear:
-    return Ear()
+def ear() -> Iterator[Ear]:
+    """Print what the run said, for whoever reads why a test failed."""
+    made = Ear()
+    yield made
+    print("\n".join(made.lines))
 
 
 @pytest.fixture
@@ -132,8 +135,17 @@ def test_a_playbook_that_is_none_fails_with_what_ansible_says(
 ) -> None:
     one = order()
     one.playbook.write_text("- hosts: [")
-    assert failure(playbooks, one, ear).code == "PLAYBOOK_FAILED"
+    error = failure(playbooks, one, ear)
+    assert error.code == "PLAYBOOK_FAILED"
+    assert "exit code 4" in error.message
     assert ear.lines
+
+
+def test_a_run_that_a_signal_ends_says_so(
+    playbooks: RunnerPlaybooks, order: Callable[..., PlaybookOrder], ear: Ear
+) -> None:
+    error = failure(playbooks, order(hosts="{{ lookup('ansible.builtin.pipe', 'kill -SEGV $PPID') }}"), ear)
+    assert (error.code, "ended by a signal" in error.message) == ("PLAYBOOK_FAILED", True)
 
 
 def test_a_canceled_run_ends(order: Callable[..., PlaybookOrder], ear: Ear, tmp_path: Path) -> None:
