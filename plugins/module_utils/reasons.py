@@ -1692,6 +1692,17 @@ class Reason(Enum):
         "A state disk's header is not the one that it had at the last unlock.",
         "Somebody put back or edited the header: find out who, and put back the copy of it that was made last.",
     )
+    STATE_DISK_HIDES_DATA = _row(
+        Coarse.LOCAL,
+        "A directory that a state disk is to take the place of holds something.",
+        "Stop what writes there and move its content away: it would be covered, and kept in clear.",
+    )
+    STATE_DISK_KEY = _row(
+        Coarse.LOCAL,
+        "The file with a state disk's key is missing, of another size, or not its owner's alone.",
+        "The program that fetches the ticket writes it: 32 bytes, mode 0600, on tmpfs. Fetch the ticket again.",
+        "ansible-playbook attested.kubernetes.node",
+    )
     STATE_DISK_MISSING = _row(
         Coarse.LOCAL,
         "There is no disk at the path of the state disk.",
@@ -1708,6 +1719,12 @@ class Reason(Enum):
         "Something is on the disk that is to be a node's state disk.",
         "Save what is on it, or choose another disk; if its data may go, name the disk in the option erase.",
         "wipefs --no-act DISK",
+    )
+    STATE_DISK_OPTION = _row(
+        Coarse.LOCAL,
+        "An option of a state disk is malformed.",
+        "Correct the option that the message names; ansible-doc attested.kubernetes.state_disk says what it takes.",
+        "ansible-doc attested.kubernetes.state_disk",
     )
     STATE_DISK_PATH = _row(
         Coarse.LOCAL,
@@ -1730,6 +1747,11 @@ class Reason(Enum):
         Coarse.LOCAL,
         "A disk is too small to be a node's state disk.",
         "Choose a larger disk; etcd alone writes files of 64 MiB, and images need more.",
+    )
+    STATE_DISK_UNGUARDED = _row(
+        Coarse.LOCAL,
+        "The process that handles disk keys cannot keep them out of swap and cores.",
+        "Run it as root, or raise its limit of locked memory (RLIMIT_MEMLOCK).",
     )
     SUPPORT_MATERIAL_MALFORMED = _row(
         Coarse.LOCAL,

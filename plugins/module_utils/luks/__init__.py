@@ -12,14 +12,27 @@ from .binary import AREA_BYTES, HEADER_BYTES
 from .header import Header, read_header
 from .judge import JudgedHeader, judge_header
 from .metadata import Digest, Keyslot, Metadata, Segment, Token
-from .shapes import CONSTELLATION_DISK, STATE_DISK, STATE_TOKEN, DiskShape, KdfBounds, state_token
+from .shapes import (
+    CIPHER,
+    CONSTELLATION_DISK,
+    SECTOR_BYTES,
+    STATE_DISK,
+    STATE_TOKEN,
+    XTS_KEY_BYTES,
+    DiskShape,
+    KdfBounds,
+    state_token,
+)
 
 __all__ = [
     "AREA_BYTES",
+    "CIPHER",
     "CONSTELLATION_DISK",
     "HEADER_BYTES",
+    "SECTOR_BYTES",
     "STATE_DISK",
     "STATE_TOKEN",
+    "XTS_KEY_BYTES",
     "Digest",
     "DiskShape",
     "Header",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from .facts import DiskFacts, Signature
+from .form import inspect, run
 from .generation import Counter, Record, parse_record, render_record, verify_record
 from .plan import Observed, Plan, Standing, Step, Target, Wanted, exchange_of, plan, require_by_id, standing_of
 
@@ -21,10 +22,12 @@ __all__ = [
     "Target",
     "Wanted",
     "exchange_of",
+    "inspect",
     "parse_record",
     "plan",
     "render_record",
     "require_by_id",
+    "run",
     "standing_of",
     "verify_record",
 ]

@@ -70,7 +70,7 @@ class Wanted:
     """What an admin and a ticket say of a disk.
 
     ``uuid`` is the assigned id. ``erase`` is the last part of the device's by-id path where its admin allows what is on
-    it to go, else "". ``volume`` (32 bytes) is that of the last time, None where nobody knows it.
+    it to go, else "". ``volume`` (32 bytes) is that which was in use the last time, None where none was.
     """
 
     device: str
@@ -85,9 +85,10 @@ class Wanted:
 class Observed:
     """What was found: the disk, and beside it.
 
-    ``began``: the journal outside the disk says that a format of this very device with this id began and did not end.
+    ``began``: the journal outside the disk says that a format of this device with this id began and did not end.
     ``first`` and ``permanent`` are the slots that the random first key of this boot, and the permanent key, open.
-    ``mounted``, ``counted`` (this boot's unlock) and ``bound`` are about the volume.
+    ``mounted``, ``counted`` (this boot's unlock) and ``bound`` are about the volume. ``hidden`` are directories that
+    hold something and would be covered by it.
     """
 
     disk: DiskFacts | None
@@ -97,6 +98,7 @@ class Observed:
     mounted: bool = False
     counted: bool = False
     bound: bool = False
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +136,7 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
 
     1. The disk is there (STATE_DISK_MISSING) and nobody else uses it (STATE_DISK_BUSY).
     2. To be closed it only has to be open.
-    3. It is large enough (STATE_DISK_TOO_SMALL).
+    3. It is large enough (STATE_DISK_TOO_SMALL), and nothing would be covered by it (STATE_DISK_HIDES_DATA).
     4. It is ours, or may be ours: `standing_of` (STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED, LUKS_…).
     5. A disk in use opens with the permanent key (DISK_KEY_WRONG).
     """
@@ -145,6 +147,11 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
         raise DiskError(
             f"expected at least {wanted.minimum_bytes} bytes, {disk.device} has {disk.size_bytes}",
             reason=Reason.STATE_DISK_TOO_SMALL,
+        )
+    if observed.hidden and wanted.target is Target.OPENED:
+        raise DiskError(
+            f"expected nothing in {', '.join(observed.hidden)} before the volume takes its place",
+            reason=Reason.STATE_DISK_HIDES_DATA,
         )
     standing, header = standing_of(disk, wanted, began=observed.began)  # 4
     if header is None:
@@ -158,17 +165,23 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
 def standing_of(disk: DiskFacts, wanted: Wanted, *, began: bool) -> tuple[Standing, JudgedHeader | None]:
     """Return what the disk is to us, with its judged header where it is formatted or in use.
 
+    A disk whose volume was in use (``wanted.volume``) is none of 1 and 2, and not fresh: STATE_DISK_ROLLED_BACK.
+
     1. Empty: nothing is lost. 2. Left by an interrupted format of ours: the journal says so, and nothing but our own
     LUKS is on it. 3. With the assigned id: judged field by field, and never erased. 4. Anything else is another's:
     refused, unless its admin named it.
     """
     if disk.empty:  # 1
+        _require_never_used(wanted, "nothing at all")
         return Standing.BLANK, None
     header, problem = _header(disk)
     if began and _is_ours_unfinished(disk, header, wanted.uuid):  # 2
+        _require_never_used(wanted, "an interrupted format")
         return Standing.UNFINISHED, None
     if header is not None and header.uuid == wanted.uuid:  # 3
         judged = _judged(header, wanted)
+        if not judged.initialised:
+            _require_never_used(wanted, "a header from before its first use")
         return (Standing.KEPT if judged.initialised else Standing.FRESH), judged
     if wanted.erase:  # 4
         _require_named(wanted)
@@ -218,6 +231,14 @@ def _judged(header: Header, wanted: Wanted) -> JudgedHeader:
     if judged.initialised and judged.slots != (0,):
         raise DiskError(f"expected key slot 0 alone, got {judged.slots}", reason=Reason.LUKS_KEYSLOTS)
     return judged
+
+
+def _require_never_used(wanted: Wanted, found: str) -> None:
+    if wanted.volume is not None:
+        raise DiskError(
+            f"expected the volume {wanted.volume.hex()[:16]} in use, {wanted.device} has {found}",
+            reason=Reason.STATE_DISK_ROLLED_BACK,
+        )
 
 
 def _require_named(wanted: Wanted) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .clock import Clock, SystemClock, span
-from .command import CommandResult, Runner, SystemRunner
+from .command import CommandResult, Follower, Runner, SystemRunner
 from .documents import load_documents, require_shallow, unique_members
 from .files import read_bytes, remove, write_atomic
 from .random import Random, SystemRandom, shuffled, uniform
@@ -21,6 +21,7 @@ __all__ = [
     "MAX_LINES",
     "Clock",
     "CommandResult",
+    "Follower",
     "Random",
     "Runner",
     "SystemClock",

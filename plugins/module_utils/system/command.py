@@ -8,8 +8,10 @@ The one file of the collection that starts processes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess  # pylint: disable=ansible-bad-import
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +19,7 @@ from ..errors import SystemFault
 from ..reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _TAIL = 2000
 
@@ -45,6 +47,15 @@ class Runner(Protocol):
         check: bool = True,
     ) -> CommandResult:
         """Run ``argv``; with ``check`` an exit code other than 0 raises `SystemFault`."""
+
+
+class Follower(Protocol):
+    """Runs a program that takes long and tells how far it is; `SystemRunner` for real."""
+
+    def follow(
+        self, argv: Sequence[str], *, stdin: bytes, on_line: Callable[[str], None], timeout_seconds: float
+    ) -> None:
+        """Run ``argv`` and hand on each line of its output; an exit code other than 0 raises `SystemFault`."""
 
 
 class SystemRunner:
@@ -80,6 +91,57 @@ class SystemRunner:
             ) from error
         result = CommandResult(argv=words, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
         return _checked(result) if check else result
+
+    def follow(
+        self, argv: Sequence[str], *, stdin: bytes, on_line: Callable[[str], None], timeout_seconds: float
+    ) -> None:
+        """Run ``argv``, whose input is less than a pipe holds, and hand on its output line by line as it comes.
+
+        Raises COMMAND_MISSING, COMMAND_TIMEOUT, COMMAND_FAILED.
+        """
+        words = tuple(argv)
+        try:
+            process = subprocess.Popen(  # pylint: disable=ansible-bad-function
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "LC_ALL": "C.UTF-8"},
+            )
+        except OSError as error:
+            raise SystemFault(f"cannot start {words[0]}: {error.strerror}", reason=Reason.COMMAND_MISSING) from error
+        said, late = _followed(process, stdin, on_line, timeout_seconds)
+        if late:
+            raise SystemFault(f"{words[0]} did not end within {timeout_seconds:g} s", reason=Reason.COMMAND_TIMEOUT)
+        _checked(CommandResult(argv=words, returncode=process.returncode, stdout=said, stderr=b""))
+
+
+def _followed(
+    process: subprocess.Popen[bytes], stdin: bytes, on_line: Callable[[str], None], timeout_seconds: float
+) -> tuple[bytes, bool]:
+    """Return the end of what ``process`` said once it has ended, and whether it was ended for being late."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(timeout_seconds, end)
+    timer.daemon = True
+    timer.start()
+    said = b""
+    try:
+        with process, contextlib.suppress(BrokenPipeError):
+            stdin_pipe, stdout_pipe = process.stdin, process.stdout
+            if stdin_pipe is not None:
+                stdin_pipe.write(stdin)
+                stdin_pipe.close()
+            for line in stdout_pipe or ():
+                said = (said + line)[-_TAIL:]
+                on_line(line.decode("utf-8", "replace").rstrip("\n"))
+    finally:
+        timer.cancel()
+    return said, late.is_set()
 
 
 def _checked(result: CommandResult) -> CommandResult:

@@ -113,6 +113,8 @@ NV_WRITTEN: Final = 1 << 29
 
 NV_POLICY_COUNTER: Final = 0x01A77E57
 """Ours, in the owner's range (Registry of Reserved TPM 2.0 Handles, 2.2.2): counts changes of the policy's record."""
+NV_DISK_COUNTER: Final = 0x01A77E58
+"""Beside it: counts the unlocks of the state disk."""
 
 # Where the manufacturer puts EK certificates (TCG EK Credential Profile 2.5, 2.2.1.4 and 2.2.1.5).
 NV_EK_RSA_2048_L1: Final = 0x01C00002

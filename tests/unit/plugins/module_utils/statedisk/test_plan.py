@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.luks import STATE_DISK, read_header
+from ansible_collections.attested.kubernetes.plugins.module_utils.luks import STATE_DISK, judge_header, read_header
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import (
     DiskFacts,
     Observed,
@@ -219,6 +219,20 @@ def test_a_hostile_header_under_our_id_is_refused_by_its_field(begin: bytes, cod
 def test_a_disk_formatted_anew_under_our_id_is_seen() -> None:
     other = wanted(volume=bytes(32))
     assert code_of(lambda: plan(Observed(disk=disk(KEPT), permanent=ZERO), other)) == "LUKS_VOLUME_FOREIGN"
+
+
+@pytest.mark.parametrize(
+    ("facts", "began"),
+    [
+        pytest.param(disk(), False, id="wiped"),
+        pytest.param(disk(FRESH), False, id="its header from before its first use"),
+        pytest.param(disk(without_token(FRESH)), True, id="as if a format had been cut"),
+    ],
+)
+def test_a_disk_that_was_in_use_is_not_made_anew(facts: DiskFacts, began: bool) -> None:
+    """Who can write the disk cannot have the node throw its data away, as long as it remembers its volume."""
+    known = wanted(FRESH, volume=judge_header(read_header(FRESH), STATE_DISK).volume)
+    assert code_of(lambda: plan(Observed(disk=facts, began=began), known)) == "STATE_DISK_ROLLED_BACK"
 
 
 def test_a_disk_in_use_is_never_formatted_whatever_is_allowed() -> None:

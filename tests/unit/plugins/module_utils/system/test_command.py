@@ -64,3 +64,36 @@ def test_a_program_that_does_not_end():
     with pytest.raises(SystemFault, match=r"within 0\.2 s") as caught:
         _python("import time; time.sleep(60)", timeout_seconds=0.2)
     assert caught.value.code == "COMMAND_TIMEOUT"
+
+
+def _followed(code, *, stdin=b"", timeout_seconds=60.0):
+    lines = []
+    RUNNER.follow([sys.executable, "-c", code], stdin=stdin, on_line=lines.append, timeout_seconds=timeout_seconds)
+    return lines
+
+
+def test_a_program_that_takes_long_is_heard_line_by_line():
+    code = "import sys; text = sys.stdin.read(); print(text); print(len(text), file=sys.stderr)"
+    assert sorted(_followed(code, stdin=b"secret")) == ["6", "secret"]
+
+
+def test_a_followed_program_that_fails_tells_what_it_said_last():
+    with pytest.raises(SystemFault, match="ended with 3: no room") as caught:
+        _followed("print('no room'); raise SystemExit(3)")
+    assert caught.value.code == "COMMAND_FAILED"
+
+
+def test_a_followed_program_that_does_not_end():
+    with pytest.raises(SystemFault) as caught:
+        _followed("import time; time.sleep(60)", timeout_seconds=0.2)
+    assert caught.value.code == "COMMAND_TIMEOUT"
+
+
+def test_a_followed_program_may_leave_its_input_unread():
+    assert _followed("import sys; sys.stdin.close()", stdin=b"k" * 32) == []
+
+
+def test_a_followed_program_that_is_not_there():
+    with pytest.raises(SystemFault) as caught:
+        RUNNER.follow(["no-such-program"], stdin=b"", on_line=print, timeout_seconds=1)
+    assert caught.value.code == "COMMAND_MISSING"

@@ -1,0 +1,282 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Observing a disk, and doing what the plan says. A kill between any two steps is continued by the next run."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from ..errors import AttestedError, DiskError
+from ..luks import STATE_DISK, JudgedHeader, judge_header
+from ..reasons import Reason
+from ..system import SystemRandom, read_bytes, remove, require_tmpfs, write_atomic
+from .commands import KEY_BYTES
+from .generation import MAX_RECORD_BYTES, Record, parse_record, render_record, verify_record
+from .guard import read_key
+from .plan import Observed, Step, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ..keys.secret import DiskKey
+    from ..system import Random
+    from .facts import DiskFacts
+    from .gateway import Device
+    from .generation import Counter
+    from .paths import StatePaths
+    from .plan import Plan, Wanted
+
+
+def _nothing(step: Step) -> None:
+    del step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """Called with each step just before it (tests stop the process there)."""
+
+    before: Callable[[Step], None] = field(default=_nothing)
+
+
+class StateDisk:
+    """One state disk of this machine: what it is, and the steps that make it what is wanted."""
+
+    def __init__(
+        self,
+        device: Device,
+        wanted: Wanted,
+        *,
+        paths: StatePaths,
+        counter: Counter,
+        key: DiskKey | None = None,
+        random: Random | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        """Keep the collaborators; ``key`` is the permanent key, without which a disk is formatted or closed at most."""
+        self._device = device
+        self._wanted = wanted
+        self._paths = paths
+        self._counter = counter
+        self._key = key
+        self._random = random or SystemRandom()
+        self._hooks = hooks or Hooks()
+        self._judged: JudgedHeader | None = None
+
+    def plan(self) -> Plan:
+        """Return what is to be done, changing nothing but files in memory; raises what `plan` refuses."""
+        self._prepare_memory()
+        found = plan(self._observe(), self._wanted)
+        self._judged = found.header
+        return found
+
+    def apply(self, todo: Plan) -> None:
+        """Do the steps of a plan that `plan` of this object made."""
+        for step in todo.steps:
+            self._hooks.before(step)
+            self._ACTIONS[step](self)
+        remove(self._paths.header)
+
+    def volume(self) -> JudgedHeader:
+        """Return the judged header as it is now; raises LUKS_…."""
+        return self._judge(slots=frozenset({0}))
+
+    def _prepare_memory(self) -> None:
+        self._paths.memory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_tmpfs(self._paths.memory, mounts=self._paths.mounts)
+
+    def _observe(self) -> Observed:
+        disk = self._device.facts(self._wanted.uuid)
+        if disk is None:
+            return Observed(disk=None)
+        slots = _slots(disk, self._wanted.uuid)
+        first, paths = self._first_key(), self._paths
+        mounted = disk.mapped and self._device.mounted()
+        unbound = [target for target in paths.directories if not self._device.bound(target)]
+        return Observed(
+            disk=disk,
+            began=self._began(),
+            first=self._opened_by(first, slots),
+            permanent=self._opened_by(self._key, slots),
+            mounted=mounted,
+            counted=_content(paths.counted) == self._wanted.uuid.encode(),
+            bound=mounted and not unbound,
+            hidden=tuple(str(target) for target in unbound if _holds_something(target)),
+        )
+
+    def _opened_by(self, key: DiskKey | None, slots: tuple[int, ...]) -> frozenset[int]:
+        if key is None:
+            return frozenset()
+        return frozenset(slot for slot in slots if self._device.opens(slot, key))
+
+    def _first_key(self) -> DiskKey | None:
+        if not self._paths.first_key.exists():
+            return None
+        return read_key(self._paths.first_key, mounts=self._paths.mounts)
+
+    def _began(self) -> bool:
+        return _content(self._paths.journal) == self._journal()
+
+    def _journal(self) -> bytes:
+        members = {"version": 1, "formatting": self._wanted.device, "uuid": self._wanted.uuid}
+        return json.dumps(members, indent=2).encode() + b"\n"
+
+    def _judge(self, *, slots: frozenset[int]) -> JudgedHeader:
+        """Judge a fresh copy of the header, which has to be that of the volume judged before, if there was one."""
+        volume = self._judged.volume if self._judged else self._wanted.volume
+        header = self._device.copy_header()
+        return judge_header(header, STATE_DISK, uuid=self._wanted.uuid, volume=volume, slots=slots)
+
+    def _permanent(self) -> DiskKey:
+        if self._key is None:
+            raise DiskError("expected the disk's key, got none", reason=Reason.STATE_DISK_KEY)
+        return self._key
+
+    def _first(self) -> DiskKey:
+        return read_key(self._paths.first_key, mounts=self._paths.mounts)
+
+    def _close(self) -> None:
+        self._device.close()
+        remove(self._paths.counted)
+
+    def _remember(self) -> None:
+        self._paths.journal.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _write_synced(self._paths.journal, self._journal())
+
+    def _erase(self) -> None:
+        self._device.erase()
+
+    def _format(self) -> None:
+        self._judged = None
+        remove(self._paths.counted)
+        write_atomic(self._paths.first_key, self._random.token(KEY_BYTES))
+        self._device.format(uuid=self._wanted.uuid, key=self._first(), progress=self._show)
+        remove(self._paths.progress)
+
+    def _show(self, done: int, size: int) -> None:
+        write_atomic(self._paths.progress, json.dumps({"done_bytes": done, "size_bytes": size}).encode() + b"\n")
+
+    def _note(self) -> None:
+        self._device.write_token(initialised=False)
+        self._judged = self._judge(slots=frozenset({0}))
+
+    def _forget(self) -> None:
+        remove(self._paths.journal)
+
+    def _add_beside(self) -> None:
+        self._device.add_key(slot=1, known=self._first(), new=self._permanent())
+
+    def _drop_first(self) -> None:
+        self._device.drop_key(slot=0, known=self._permanent())
+
+    def _add_permanent(self) -> None:
+        self._device.add_key(slot=0, known=self._permanent(), new=self._permanent())
+
+    def _drop_beside(self) -> None:
+        self._device.drop_key(slot=1, known=self._permanent())
+
+    def _open(self) -> None:
+        remove(self._paths.counted)
+        self._judged = self._judge(slots=frozenset({0}))
+        self._device.open(self._permanent())
+        remove(self._paths.first_key)
+
+    def _make_filesystem(self) -> None:
+        self._device.make_filesystem()
+
+    def _mount(self) -> None:
+        self._device.mount(checked=True)
+
+    def _begin_record(self) -> None:
+        generation = self._counter.define() + 1
+        _write_synced(self._paths.record, render_record(Record(generation=generation, header="")))
+        self._counter.increment()
+
+    def _initialise(self) -> None:
+        self._device.write_token(initialised=True)
+        self._judged = self._judge(slots=frozenset({0}))
+
+    def _check(self) -> None:
+        """Look at the volume before anything on it is used; what was put back is taken away again."""
+        try:
+            self._device.mount(checked=False)
+            content = _content(self._paths.record, limit=MAX_RECORD_BYTES + 1)
+            verify_record(
+                None if content is None else parse_record(content),
+                counter=self._counter.read(),
+                header=self._header_digest(),
+            )
+        except AttestedError:
+            with suppress(AttestedError):
+                self._device.close()
+            raise
+
+    def _advance(self) -> None:
+        """Count this unlock: the record first, then the counter, so that a cut leaves it one ahead and never behind."""
+        generation = self._counter.define() + 1
+        _write_synced(self._paths.record, render_record(Record(generation=generation, header=self._header_digest())))
+        self._counter.increment()
+        write_atomic(self._paths.counted, self._wanted.uuid.encode())
+
+    def _bind(self) -> None:
+        for target in self._paths.directories:
+            if not self._device.bound(target):
+                self._device.bind(target)
+
+    def _header_digest(self) -> str:
+        if self._judged is None:
+            self._judged = self._judge(slots=frozenset({0}))
+        return self._judged.sha256.hex()
+
+    _ACTIONS: ClassVar[Mapping[Step, Callable[[StateDisk], None]]] = {
+        Step.ADD_BESIDE: _add_beside,
+        Step.ADD_PERMANENT: _add_permanent,
+        Step.ADVANCE: _advance,
+        Step.BEGIN_RECORD: _begin_record,
+        Step.BIND: _bind,
+        Step.CHECK: _check,
+        Step.CLOSE: _close,
+        Step.DROP_BESIDE: _drop_beside,
+        Step.DROP_FIRST: _drop_first,
+        Step.ERASE: _erase,
+        Step.FORGET: _forget,
+        Step.FORMAT: _format,
+        Step.INITIALISE: _initialise,
+        Step.MAKE_FILESYSTEM: _make_filesystem,
+        Step.MOUNT: _mount,
+        Step.NOTE: _note,
+        Step.OPEN: _open,
+        Step.REMEMBER: _remember,
+    }
+
+
+def _slots(disk: DiskFacts, uuid: str) -> tuple[int, ...]:
+    """Return the slots of a header with our id; what cannot be read has none, and the plan says what it is."""
+    try:
+        header = disk.header()
+    except AttestedError:
+        return ()
+    return tuple(sorted(header.metadata.keyslots)) if header is not None and header.uuid == uuid else ()
+
+
+def _content(path: Path, *, limit: int = 4096) -> bytes | None:
+    return read_bytes(path, limit=limit) if path.exists() else None
+
+
+def _holds_something(folder: Path) -> bool:
+    return folder.is_dir() and next(folder.iterdir(), None) is not None
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    """Write a file, and let its name outlive a power cut too."""
+    write_atomic(path, data)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,134 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the modules `state_disk` and `state_disk_info` do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from .. import errors
+from ..errors import AttestedError, DiskError, SystemFault
+from ..keys.derive import DiskId
+from ..luks import STATE_DISK, judge_header
+from ..reasons import Reason
+from ..result import Diff, Result
+from ..system import SystemRunner, read_bytes
+from . import helper
+from .gateway import LinuxDevice
+from .paths import StatePaths
+from .plan import require_by_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..system import Runner
+    from .facts import DiskFacts
+
+_VOLUME = re.compile(r"(?:[0-9a-f]{64})?")
+_SECONDS = 8 * 86400.0  # longer than the longest wipe
+_NO_UUID = "00000000-0000-0000-0000-000000000000"
+
+
+def run(params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = None) -> Result:
+    """Let the helper process plan, and do, what ``params`` say; this process never holds a key."""
+    job = _job(params, apply=not check_mode)
+    answer = _asked(job, runner or SystemRunner())
+    steps: list[str] = answer["steps"]
+    return Result(
+        changed=bool(steps),
+        values={
+            "steps": steps,
+            "uuid": params["uuid"],
+            "volume": answer["volume"],
+            "initialised": answer["initialised"],
+        },
+        diff=Diff(before="", after="".join(f"{step}\n" for step in steps), header=params["device"]),
+    )
+
+
+def inspect(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Read what is on a disk; no key is needed and nothing is changed."""
+    del check_mode
+    runner, paths = SystemRunner(), StatePaths(memory=Path(params["memory"]))
+    uuid = params["uuid"] or _NO_UUID
+    facts = LinuxDevice(require_by_id(params["device"]), paths=paths, runner=runner, follower=runner).facts(uuid)
+    return Result(values={"present": facts is not None, **_shown(facts), "wipe": _progress(paths)})
+
+
+def _shown(facts: DiskFacts | None) -> dict[str, Any]:
+    if facts is None:
+        return {}
+    return {
+        "size_bytes": facts.size_bytes,
+        "sector_bytes": facts.sector_bytes,
+        "signatures": [{"type": one.type, "offset": one.offset} for one in facts.signatures],
+        "empty": facts.empty,
+        "contents": facts.contents(),
+        "used_by": list(facts.users),
+        "opened": facts.mapped,
+        "header": _header(facts),
+    }
+
+
+def _header(facts: DiskFacts) -> dict[str, Any]:
+    """Return what the header says of itself, and the code of what is not ours in it ("" for nothing)."""
+    try:
+        header = facts.header()
+    except AttestedError as error:
+        return {"refused": error.code}
+    if header is None:
+        return {}
+    shown = {"uuid": header.uuid, "label": header.label, "slots": sorted(header.metadata.keyslots)}
+    try:
+        judged = judge_header(header, STATE_DISK)
+    except AttestedError as error:
+        return {**shown, "refused": error.code}
+    return {**shown, "refused": "", "initialised": judged.initialised, "volume": judged.volume.hex()}
+
+
+def _progress(paths: StatePaths) -> dict[str, Any]:
+    if not paths.progress.exists():
+        return {}
+    members: dict[str, Any] = json.loads(read_bytes(paths.progress))
+    return members
+
+
+def _job(params: Mapping[str, Any], *, apply: bool) -> dict[str, Any]:
+    require_by_id(params["device"])
+    DiskId(params["uuid"])
+    volume = params["volume"] or ""
+    if not _VOLUME.fullmatch(volume):
+        raise DiskError(f"expected a volume in 64 hexadecimal digits, got {volume!r}", reason=Reason.STATE_DISK_OPTION)
+    for name in params["directories"]:
+        path = PurePosixPath(name)
+        if not path.is_absolute() or ".." in path.parts or len(path.parts) < 2:  # noqa: PLR2004
+            raise DiskError(f"expected an absolute directory, got {name!r}", reason=Reason.STATE_DISK_OPTION)
+    names = ("device", "uuid", "state", "minimum_bytes", "directories", "mount_point", "memory", "journal")
+    tpm = ("tcti", "tpm_timeout_seconds")
+    return {
+        **{name: params[name] for name in (*names, *tpm)},
+        "volume": volume,
+        "erase": params["erase"] or "",
+        "key_file": params["key_file"] or "",
+        "apply": apply,
+    }
+
+
+def _asked(job: Mapping[str, Any], runner: Runner) -> dict[str, Any]:
+    argv = [sys.executable, "-P", "-m", helper.__name__]
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = runner.run(argv, stdin=json.dumps(job).encode(), env=env, timeout_seconds=_SECONDS)
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except ValueError as error:
+        raise SystemFault("expected an answer of the process that holds keys", reason=Reason.COMMAND_FAILED) from error
+    if "failed" in answer:
+        kind: type[AttestedError] = getattr(errors, answer["kind"], AttestedError)
+        raise kind(answer["failed"], reason=Reason[answer["reason"]], hint=answer["hint"])
+    return answer

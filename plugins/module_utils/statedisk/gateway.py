@@ -1,0 +1,287 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The disk itself: its facts from the kernel and wipefs, what is done to it by cryptsetup, mkfs and mount."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import DiskError, SystemFault
+from ..luks import AREA_BYTES, STATE_DISK, read_header
+from ..reasons import Reason
+from . import commands
+from .facts import DiskFacts, Signature
+from .paths import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..keys.secret import DiskKey
+    from ..luks import Header
+    from ..system import Follower, Runner
+    from .paths import StatePaths
+
+    Progress = Callable[[int, int], None]
+
+_BLOCK_SECTOR_SIZE = 0x1268  # BLKSSZGET, linux/fs.h
+_BEGIN_BYTES = 16 << 20
+_END_BYTES = 1 << 20
+_COPY_BYTES = AREA_BYTES + STATE_DISK.keyslots_bytes
+_NO_KEY = 2  # how cryptsetup ends when a slot does not open
+_TRY_SECONDS = 120.0
+_OPEN_SECONDS = 180.0
+_WIPE_SECONDS = 7 * 86400.0  # a disk of 20 TB at 40 MB/s
+
+
+class Device(Protocol):
+    """One disk and its volume; `LinuxDevice` for real, a disk in memory in unit tests."""
+
+    def facts(self, uuid: str) -> DiskFacts | None:
+        """Return what is on it, None where there is no such disk; ``uuid`` tells our mapping from another's."""
+
+    def opens(self, slot: int, key: DiskKey) -> bool:
+        """Say whether ``key`` opens ``slot``, by a copy of the header."""
+
+    def erase(self) -> None:
+        """Remove all signatures."""
+
+    def format(self, *, uuid: str, key: DiskKey, progress: Progress) -> None:
+        """Format and wipe, one key in slot 0, no token."""
+
+    def write_token(self, *, initialised: bool) -> None:
+        """Write our token, or replace it."""
+
+    def add_key(self, *, slot: int, known: DiskKey, new: DiskKey) -> None:
+        """Put ``new`` into a free slot."""
+
+    def drop_key(self, *, slot: int, known: DiskKey) -> None:
+        """Remove ``slot``; ``known`` opens another one."""
+
+    def copy_header(self) -> Header:
+        """Copy the header and the key slots into memory, and return the copy's header, read strictly."""
+
+    def open(self, key: DiskKey) -> None:
+        """Map the volume by the header that was copied last."""
+
+    def close(self) -> None:
+        """Take mounts and mapping away, as far as they are there."""
+
+    def make_filesystem(self) -> None:
+        """Make an empty file system in the mapped volume."""
+
+    def mounted(self) -> bool:
+        """Say whether the volume is mounted in its place."""
+
+    def mount(self, *, checked: bool) -> None:
+        """Mount the volume, or let a mounted one be used; not ``checked``: read only, and nothing on it runs."""
+
+    def bound(self, target: Path) -> bool:
+        """Say whether a directory of the volume is in the place of ``target``."""
+
+    def bind(self, target: Path) -> None:
+        """Put a directory of the volume in the place of ``target``."""
+
+
+class LinuxDevice:
+    """A block device of this machine, by its path below /dev/disk/by-id."""
+
+    def __init__(self, device: str, *, paths: StatePaths, runner: Runner, follower: Follower) -> None:
+        """Resolve ``device`` once: what the path names later does not matter to this run."""
+        self._device = device
+        self._node = os.path.realpath(device)
+        self._paths = paths
+        self._runner = runner
+        self._follower = follower
+        self._mapped = f"/dev/mapper/{NAME}"
+
+    def facts(self, uuid: str) -> DiskFacts | None:
+        """Return what is on it, None where there is no such block device."""
+        try:
+            descriptor = os.open(self._node, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(self._node, error) from error
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISBLK(os.fstat(descriptor).st_mode):
+                return None
+            size = stream.seek(0, os.SEEK_END)
+            sector = int.from_bytes(fcntl.ioctl(descriptor, _BLOCK_SECTOR_SIZE, bytes(4)), "little")
+            stream.seek(0)
+            begin = stream.read(_BEGIN_BYTES)
+            stream.seek(max(0, size - _END_BYTES))
+            blank = not any(begin) and not any(stream.read(_END_BYTES))
+        mapped = self._is_mapped(uuid)
+        return DiskFacts(
+            device=self._device,
+            node=self._node,
+            size_bytes=size,
+            sector_bytes=sector,
+            signatures=self._signatures(),
+            blank=blank,
+            begin=begin[:AREA_BYTES],
+            users=() if mapped else self._users(),
+            mapped=mapped,
+        )
+
+    def opens(self, slot: int, key: DiskKey) -> bool:
+        """Try the key on a fresh copy of header and key slots."""
+        self.copy_header()
+        argv = commands.try_key(self._paths.header, slot=slot)
+        done = self._runner.run(argv, stdin=key.reveal(), timeout_seconds=_TRY_SECONDS, check=False)
+        if done.returncode not in {0, _NO_KEY}:
+            said = done.stderr.decode("utf-8", "replace").strip()[-500:]
+            raise SystemFault(f"cryptsetup ended with {done.returncode}: {said}", reason=Reason.COMMAND_FAILED)
+        return done.returncode == 0
+
+    def erase(self) -> None:
+        """Remove all signatures."""
+        self._runner.run(commands.erase_signatures(self._node))
+
+    def format(self, *, uuid: str, key: DiskKey, progress: Progress) -> None:
+        """Format and wipe, telling ``progress`` (bytes done, bytes of all)."""
+
+        def heard(line: str) -> None:
+            if line.startswith("{"):
+                members = json.loads(line)
+                progress(int(members["device_bytes"]), int(members["device_size"]))
+
+        argv = commands.format_disk(self._node, uuid=uuid)
+        self._follower.follow(argv, stdin=key.reveal(), on_line=heard, timeout_seconds=_WIPE_SECONDS)
+
+    def write_token(self, *, initialised: bool) -> None:
+        """Write our token, or replace it."""
+        argv = commands.write_token(self._node, replace=initialised)
+        self._runner.run(argv, stdin=commands.token_bytes(initialised=initialised))
+
+    def add_key(self, *, slot: int, known: DiskKey, new: DiskKey) -> None:
+        """Put ``new`` into a free slot."""
+        argv = commands.add_key(self._node, slot=slot)
+        self._runner.run(argv, stdin=known.reveal() + new.reveal(), timeout_seconds=_TRY_SECONDS)
+
+    def drop_key(self, *, slot: int, known: DiskKey) -> None:
+        """Remove ``slot``; ``known`` opens another one."""
+        argv = commands.drop_key(self._node, slot=slot)
+        self._runner.run(argv, stdin=known.reveal(), timeout_seconds=_TRY_SECONDS)
+
+    def copy_header(self) -> Header:
+        """Copy the header and the key slots into memory; raises what `read_header` refuses."""
+        try:
+            with Path(self._node).open("rb") as disk:
+                copied = disk.read(_COPY_BYTES)
+            descriptor = os.open(self._paths.header, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as copy:
+                copy.write(copied)
+        except OSError as error:
+            raise _unusable(self._node, error) from error
+        return read_header(copied[:AREA_BYTES])
+
+    def open(self, key: DiskKey) -> None:
+        """Map the volume by the header that was copied last."""
+        argv = commands.open_disk(self._node, NAME, header=self._paths.header)
+        self._runner.run(argv, stdin=key.reveal(), timeout_seconds=_OPEN_SECONDS)
+
+    def close(self) -> None:
+        """Take mounts and mapping away, as far as they are there; raises COMMAND_FAILED where somebody uses them."""
+        for target in reversed(self._paths.directories):
+            if self.bound(target):
+                self._runner.run(commands.unmount(target))
+        if self.mounted():
+            self._runner.run(commands.unmount(self._paths.mount_point))
+        if Path(self._mapped).exists():
+            self._runner.run(commands.close_disk(NAME), timeout_seconds=_OPEN_SECONDS)
+
+    def make_filesystem(self) -> None:
+        """Make an empty file system in the mapped volume."""
+        self._runner.run(commands.make_filesystem(self._mapped), timeout_seconds=_OPEN_SECONDS)
+
+    def mounted(self) -> bool:
+        """Say whether the volume, and nothing else, is mounted in its place."""
+        try:
+            return self._paths.mount_point.stat().st_dev == Path(self._mapped).stat().st_rdev
+        except FileNotFoundError:
+            return False
+
+    def mount(self, *, checked: bool) -> None:
+        """Mount the volume, or let a mounted one be used."""
+        point = self._paths.mount_point
+        if self.mounted():
+            if checked:
+                self._runner.run(commands.remount_volume(point))
+            return
+        point.mkdir(mode=0o700, parents=True, exist_ok=True)
+        options = commands.USED if checked else commands.CHECKED
+        self._runner.run(commands.mount_volume(self._mapped, point, options=options))
+
+    def bound(self, target: Path) -> bool:
+        """Say whether a directory of the volume is in the place of ``target``."""
+        try:
+            here, there = target.stat(), self._paths.inside(target).stat()
+        except FileNotFoundError:
+            return False
+        return self.mounted() and (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+    def bind(self, target: Path) -> None:
+        """Put a directory of the volume, with the mode of ``target``, in its place."""
+        inside = self._paths.inside(target)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not inside.exists():
+            inside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            inside.mkdir()
+            inside.chmod(stat.S_IMODE(target.stat().st_mode))
+        self._runner.run(commands.bind(inside, target))
+
+    def _signatures(self) -> tuple[Signature, ...]:
+        said = self._runner.run(commands.list_signatures(self._node)).stdout.strip()
+        rows = json.loads(said)["signatures"] if said else []
+        return tuple(Signature(type=str(row["type"]), offset=int(row["offset"], 16)) for row in rows)
+
+    def _block(self, *parts: str) -> Path:
+        return Path("/sys/class/block", Path(self._node).name, *parts)
+
+    def _is_mapped(self, uuid: str) -> bool:
+        """Say whether our mapping is there, on this disk, of the volume with this id."""
+        holders = [_dm(Path("/sys/class/block", name), "uuid") for name in _names(self._block("holders"))]
+        if not Path(self._mapped).exists():
+            return False
+        number = Path(self._mapped).stat().st_rdev
+        top = _dm(Path("/sys/dev/block", f"{os.major(number)}:{os.minor(number)}"), "uuid")
+        plain = uuid.replace("-", "")
+        return holders == [f"CRYPT-INTEGRITY-{plain}-{NAME}_dif"] and top == f"CRYPT-LUKS2-{plain}-{NAME}"
+
+    def _users(self) -> tuple[str, ...]:
+        names = _names(self._block("holders"))
+        holders = tuple(sorted(_dm(Path("/sys/class/block", name), "name") or name for name in names))
+        try:
+            os.close(os.open(self._node, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise _unusable(self._node, error) from error
+            return holders or ("a mount, swap or another program of this machine",)
+        return holders
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _dm(block: Path, name: str) -> str:
+    """Return the name or uuid of a mapping by its folder in sysfs, "" for any other device."""
+    try:
+        return (block / "dm" / name).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _unusable(node: str, error: OSError) -> DiskError:
+    return DiskError(f"cannot read {node}: {error.strerror}", reason=Reason.FILE_UNUSABLE)

@@ -1,0 +1,124 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The short-lived process that holds keys: a job on standard input, its outcome on standard output, no secret in them.
+
+A job names files: the permanent key lies on tmpfs, and this process alone reads it. It ends with the job, and what it
+starts gets keys over standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AttestedError
+from ..system import SystemRunner
+from ..tpm import NV_DISK_COUNTER, NvCounter, open_tpm
+from .apply import StateDisk
+from .gateway import LinuxDevice
+from .guard import harden, read_key
+from .paths import StatePaths
+from .plan import Target, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from .generation import Counter
+
+MAX_JOB_BYTES = 1 << 16
+
+
+class TpmCounter:
+    """The counter of this machine's TPM; the TPM is open during one call only, others use it too."""
+
+    def __init__(self, tcti: str, *, timeout_seconds: float) -> None:
+        """Keep how the TPM is reached."""
+        self._tcti = tcti
+        self._timeout_seconds = timeout_seconds
+
+    def define(self) -> int:
+        """Return the value; the counter is made where there is none."""
+        with self._open() as counter:
+            return counter.define()
+
+    def read(self) -> int | None:
+        """Return the value, None where there is no counter."""
+        with self._open() as counter:
+            return counter.read()
+
+    def increment(self) -> int:
+        """Add one and return the new value."""
+        with self._open() as counter:
+            return counter.increment()
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[NvCounter]:
+        with open_tpm(self._tcti, timeout_seconds=self._timeout_seconds) as tpm:
+            yield NvCounter(tpm, NV_DISK_COUNTER)
+
+
+def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[str, Any]:
+    """Plan, and with ``apply`` do it; return the steps and what the disk is then. Raises `AttestedError`."""
+    paths, wanted = _paths(job), _wanted(job)
+    runner = SystemRunner()
+    key = read_key(Path(job["key_file"]), mounts=paths.mounts) if job["key_file"] else None
+    disk = StateDisk(
+        LinuxDevice(wanted.device, paths=paths, runner=runner, follower=runner),
+        wanted,
+        paths=paths,
+        counter=counter or TpmCounter(job["tcti"], timeout_seconds=job["tpm_timeout_seconds"]),
+        key=key,
+    )
+    try:
+        todo = disk.plan()
+        header = todo.header
+        if todo and job["apply"]:
+            disk.apply(todo)
+            header = None if wanted.target is Target.CLOSED else disk.volume()
+    finally:
+        paths.header.unlink(missing_ok=True)
+    return {
+        "steps": [step.name.lower() for step in todo.steps],
+        "volume": header.volume.hex() if header else "",
+        "initialised": bool(header and header.initialised),
+    }
+
+
+def main() -> int:
+    """Do the job on standard input."""
+    job = json.loads(sys.stdin.buffer.read(MAX_JOB_BYTES))
+    try:
+        harden()
+        answer: dict[str, Any] = perform(job)
+    except AttestedError as error:
+        answer = {"failed": error.message, "reason": error.code, "hint": error.hint, "kind": type(error).__name__}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
+
+
+def _wanted(job: Mapping[str, Any]) -> Wanted:
+    return Wanted(
+        device=job["device"],
+        uuid=job["uuid"],
+        target=Target(job["state"]),
+        minimum_bytes=job["minimum_bytes"],
+        erase=job["erase"],
+        volume=bytes.fromhex(job["volume"]) if job["volume"] else None,
+    )
+
+
+def _paths(job: Mapping[str, Any]) -> StatePaths:
+    return StatePaths(
+        memory=Path(job["memory"]),
+        journal=Path(job["journal"]),
+        mount_point=Path(job["mount_point"]),
+        directories=tuple(Path(name) for name in job["directories"]),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: state_disk_info
+short_description: Read what is on the disk that is, or is to be, a node's state disk
+version_added: 0.1.0
+description:
+  - Returns size, signatures, users and the header of a disk, and whether the header is that of a state disk. Needs no
+    key.
+  - While the disk is being formatted it also returns how far the wipe is.
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+options:
+  device:
+    description:
+      - The disk, by its path below C(/dev/disk/by-id).
+      - Any other path fails with V(STATE_DISK_PATH).
+    type: path
+    required: true
+  uuid:
+    description: The id that the cluster assigned; without it RV(opened) is never true.
+    type: str
+  memory:
+    description: Directory of O(attested.kubernetes.state_disk#module:memory), where the progress of the wipe lies.
+    type: path
+    default: /run/attested/state-disk
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+"""
+
+EXAMPLES = r"""
+- name: Read what is on the disk
+  attested.kubernetes.state_disk_info:
+    device: /dev/disk/by-id/nvme-eui.0025385b71b0c2d1
+  register: disk
+
+- name: Stop where somebody else's data would be in the way
+  ansible.builtin.assert:
+    that: disk.empty or disk.header.refused | default('none') == ''
+    fail_msg: "{{ disk.contents }}"
+
+- name: See how far the wipe is
+  attested.kubernetes.state_disk_info:
+    device: "{{ attested_state_disk }}"
+    uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11
+"""
+
+RETURN = r"""
+present:
+  description: Whether there is such a disk; where there is none, only this and RV(wipe) are returned.
+  returned: success
+  type: bool
+  sample: true
+size_bytes:
+  description: Size of the disk.
+  returned: RV(present) is true
+  type: int
+  sample: 1000204886016
+sector_bytes:
+  description: Size of a logical sector.
+  returned: RV(present) is true
+  type: int
+  sample: 512
+signatures:
+  description: What wipefs finds, each with C(type) and C(offset).
+  returned: RV(present) is true
+  type: list
+  elements: dict
+  sample: [{type: ext4, offset: 1080}]
+empty:
+  description: Whether there is no signature, and nothing but zeros at the disk's begin and end.
+  returned: RV(present) is true
+  type: bool
+  sample: false
+contents:
+  description: The same in words.
+  returned: RV(present) is true
+  type: str
+  sample: ext4 at 1080
+used_by:
+  description: What holds the disk, the mapping of its own volume excepted.
+  returned: RV(present) is true
+  type: list
+  elements: str
+  sample: []
+opened:
+  description: Whether its volume is open.
+  returned: RV(present) is true
+  type: bool
+  sample: false
+header:
+  description:
+    - What a LUKS2 header says of itself (C(uuid), C(label), C(slots)), and in C(refused) the code of what is not as in
+      a state
+      disk, empty where all is; then also C(initialised) and C(volume). Empty without LUKS.
+  returned: RV(present) is true
+  type: dict
+  sample: {uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11, label: attested-state, slots: [0], refused: LUKS_TOKENS}
+wipe:
+  description: C(done_bytes) and C(size_bytes) of a wipe that goes on or was cut off, else empty.
+  returned: success
+  type: dict
+  sample: {done_bytes: 268435456, size_bytes: 1000204886016}
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import inspect
+
+SPEC = ArgumentSpec(
+    options={
+        "device": {"type": "path", "required": True},
+        "uuid": {"type": "str"},
+        "memory": {"type": "path", "default": "/run/attested/state-disk"},
+    }
+)
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, inspect, libraries=("cryptography",))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The order of the steps: a kill between any two of them, with or without a reboot, ends in the same disk."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.secret import DiskKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Step, Target, Wanted, parse_record
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import Hooks, StateDisk
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.paths import StatePaths
+from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, UUID, FakeCounter, FakeDevice
+
+PERMANENT = DiskKey(b"p" * 32)
+STEPS = 15
+
+
+class Cut(BaseException):
+    """The power is gone."""
+
+
+class Bed:
+    """One machine with one disk."""
+
+    def __init__(self, folder):
+        mounts = folder / "mounts"
+        mounts.write_text(f"none {folder}/memory tmpfs rw 0 0\n")
+        self.paths = StatePaths(
+            memory=folder / "memory",
+            journal=folder / "journal.json",
+            mount_point=folder / "point",
+            directories=(folder / "kubelet", folder / "etcd"),
+            mounts=mounts,
+        )
+        self.device, self.counter = FakeDevice(self.paths, folder), FakeCounter()
+
+    def disk(self, target=Target.OPENED, *, key=PERMANENT, hooks=None):
+        wanted = Wanted(device=DEVICE, uuid=UUID, target=target, minimum_bytes=1)
+        return StateDisk(self.device, wanted, paths=self.paths, counter=self.counter, key=key, hooks=hooks)
+
+    def run(self, target=Target.OPENED, *, cut_at=None, key=PERMANENT):
+        """Do all that is to be done, or only the first ``cut_at`` steps; return the steps that were begun."""
+        begun = []
+
+        def before(step):
+            if len(begun) == cut_at:
+                raise Cut
+            begun.append(step)
+
+        disk = self.disk(target, key=key, hooks=Hooks(before=before))
+        disk.apply(disk.plan())
+        return begun
+
+    def record(self):
+        return parse_record(self.paths.record.read_bytes())
+
+
+@pytest.fixture
+def bed(tmp_path):
+    return Bed(tmp_path)
+
+
+def require_in_use(bed):
+    """The disk is what it must be in the end, and a further run does nothing."""
+    device = bed.device
+    assert device.slots == {0: PERMANENT.reveal()}
+    assert (device.token, device.mapped, device.targets) == (True, True, set(bed.paths.directories))
+    record, header = bed.record(), bed.disk().volume().sha256.hex()
+    assert (record.generation, record.header) == (bed.counter.value, header)
+    assert not bed.paths.journal.exists()
+    assert [path.name for path in bed.paths.memory.iterdir()] == ["counted"]
+    assert not bed.disk().plan()
+
+
+def test_a_blank_disk_is_taken_into_use(bed):
+    assert len(bed.run()) == STEPS
+    require_in_use(bed)
+
+
+@pytest.mark.parametrize("reboots", [False, True], ids=["killed", "power cut"])
+@pytest.mark.parametrize("cut_at", range(STEPS))
+def test_a_cut_before_any_step_is_continued(bed, cut_at, reboots):
+    with pytest.raises(Cut):
+        bed.run(cut_at=cut_at)
+    used = bed.device.token
+    if used:
+        (bed.device.filesystem / "data").touch()
+    if reboots:
+        bed.device.reboot()
+    bed.run()
+    require_in_use(bed)
+    assert not used or (bed.device.filesystem / "data").exists()
+
+
+@pytest.mark.parametrize("second", range(0, STEPS, 3))
+@pytest.mark.parametrize("first", range(1, STEPS, 2))
+def test_two_cuts_are_continued_as_well(bed, first, second):
+    with pytest.raises(Cut):
+        bed.run(cut_at=first)
+    bed.device.reboot()
+    try:
+        bed.run(cut_at=second)
+    except Cut:
+        bed.device.reboot()
+    bed.run()
+    require_in_use(bed)
+
+
+def test_a_disk_that_was_formatted_before_its_key_came_is_not_wiped_again(bed):
+    bed.run(Target.FORMATTED, key=None)
+    assert bed.paths.first_key.stat().st_mode & 0o777 == 0o600
+    assert bed.run(Target.FORMATTED, key=None) == []
+    bed.run()
+    require_in_use(bed)
+    assert bed.device.wipes == 1
+
+
+def test_the_first_key_is_another_one_each_time(bed):
+    bed.run(Target.FORMATTED, key=None)
+    first = bed.device.slots[0]
+    bed.device.reboot()
+    assert bed.run(Target.FORMATTED, key=None)
+    assert bed.device.slots[0] != first
+
+
+@pytest.fixture
+def used(bed):
+    """A disk in use, after a reboot."""
+    bed.run()
+    bed.device.reboot()
+    return bed
+
+
+def test_an_unlock_is_checked_and_counted_once_a_boot(used):
+    before = used.counter.value
+    assert used.run() == [Step.OPEN, Step.CHECK, Step.MOUNT, Step.ADVANCE, Step.BIND]
+    assert used.counter.value == before + 1
+    assert used.run() == []
+    require_in_use(used)
+
+
+@pytest.mark.parametrize("reboots", [False, True], ids=["killed", "power cut"])
+@pytest.mark.parametrize("cut_at", range(5))
+def test_a_cut_unlock_is_continued(used, cut_at, reboots):
+    with pytest.raises(Cut):
+        used.run(cut_at=cut_at)
+    if reboots:
+        used.device.reboot()
+    used.run()
+    require_in_use(used)
+
+
+def test_a_cut_between_record_and_counter_is_no_rollback(used):
+    before = used.counter.value
+    used.counter.increment = _cut
+    with pytest.raises(Cut):
+        used.run()
+    del used.counter.increment
+    used.device.reboot()
+    assert used.counter.value == before
+    used.run()
+    require_in_use(used)
+
+
+def _cut():
+    raise Cut
+
+
+def test_a_disk_that_was_put_back_is_refused_and_closed_again(used):
+    snapshot = used.device.filesystem.with_name("snapshot")
+    shutil.copytree(used.device.filesystem, snapshot)
+    used.run()
+    used.device.reboot()
+    shutil.rmtree(used.device.filesystem)
+    shutil.copytree(snapshot, used.device.filesystem)
+    assert code_of(used.run) == "STATE_DISK_ROLLED_BACK"
+    assert (used.device.mapped, used.device.mounted()) == (False, False)
+
+
+def test_a_header_that_was_put_back_is_refused(used):
+    used.device.sequence += 1
+    assert code_of(used.run) == "STATE_DISK_HEADER_CHANGED"
+    assert not used.device.mapped
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [pytest.param(None, "STATE_DISK_RECORD", id="gone"), pytest.param(b"{}", "STATE_DISK_RECORD", id="empty")],
+)
+def test_a_volume_without_its_record_is_refused(used, content, code):
+    path = used.device.filesystem / "record.json"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    assert code_of(used.run) == code
+
+
+def test_another_tpm_is_noticed(used):
+    used.counter.value = None
+    assert code_of(used.run) == "STATE_DISK_COUNTER_LOST"
+    assert used.counter.value is None
+
+
+def test_a_wrong_key_is_answered_as_wrong_before_anything_happens(used):
+    before = used.device.sequence
+    assert code_of(lambda: used.run(key=DiskKey(b"x" * 32))) == "DISK_KEY_WRONG"
+    assert (used.device.sequence, used.device.mapped) == (before, False)
+
+
+def test_a_directory_that_holds_something_is_not_covered(bed):
+    bed.paths.directories[1].mkdir()
+    (bed.paths.directories[1] / "member").touch()
+    assert code_of(bed.run) == "STATE_DISK_HIDES_DATA"
+    assert bed.device.slots is None
+
+
+def test_nothing_is_done_where_the_memory_is_a_disk(bed):
+    bed.paths.mounts.write_text("none / ext4 rw 0 0\n")
+    assert code_of(bed.run) == "NOT_TMPFS"
+
+
+def test_a_plan_alone_changes_nothing(bed):
+    assert bed.disk().plan()
+    assert (bed.device.slots, bed.counter.value, bed.paths.journal.exists()) == (None, None, False)
+
+
+def test_a_closed_disk_is_opened_and_counted_again(used):
+    used.run()
+    assert used.run(Target.CLOSED, key=None) == [Step.CLOSE]
+    assert (used.device.mapped, used.device.targets) == (False, set())
+    used.run()
+    require_in_use(used)
