@@ -847,6 +847,72 @@ class Reason(Enum):
         "Look at its state; after a changed boot it stays down.",
         "systemctl status attested-unlock attested-key-service",
     )
+    KIT_DAMAGED = _row(
+        Coarse.LOCAL,
+        "A recovery kit is not as it was written.",
+        "Take another copy of it, or write it again from the site; a file that mail or an editor touched may differ in a few bytes.",
+        "attested kit show FILE",
+    )
+    KIT_KEY_MISSING = _row(
+        Coarse.LOCAL,
+        "A recovery kit needs another kind of key than the one that was given.",
+        "Let attested kit show say how it is closed, then give the passphrase, the identity of age or the token.",
+        "attested kit show FILE",
+    )
+    KIT_KEY_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "What should close or open a recovery kit is no such key.",
+        "Give recipients as age1…, identities as age-keygen writes them, and a token's RSA public key in PEM.",
+        "attested kit write --help",
+    )
+    KIT_KEY_WRONG = _row(
+        Coarse.LOCAL,
+        "The passphrase is not that of the recovery kit.",
+        "Type it again, mind the layout of the keyboard; nobody can find a lost one, then another copy or the shares must serve.",
+        "attested kit open FILE --passphrase",
+    )
+    KIT_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The file is no recovery kit of ours.",
+        "Give the whole file as it was written; the parameters of its first lines are bounded.",
+        "attested kit show FILE",
+    )
+    KIT_NOT_A_RECIPIENT = _row(
+        Coarse.LOCAL,
+        "The recovery kit is not closed to this key.",
+        "Take the identity or the token that it was closed to, or a copy that was closed to yours.",
+        "attested kit show FILE",
+    )
+    KIT_OTHER_CLUSTER = _row(
+        Coarse.LOCAL,
+        "The recovery kit is of another cluster.",
+        "Take the kit of this cluster; its id stands in cluster.yml and on the kit.",
+        "attested kit show FILE",
+    )
+    KIT_PLACE_TAKEN = _row(
+        Coarse.LOCAL,
+        "Where the recovery kit should be written lies something else.",
+        "Name another path; only a recovery kit of the same cluster is replaced.",
+        "attested kit show FILE",
+    )
+    KIT_TOKEN_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "The PKCS#11 token cannot be used.",
+        "Say the path of its module, its label where there are several, and its PIN; three wrong PINs may lock it.",
+        "pkcs11-tool --module MODULE --list-slots",
+    )
+    KIT_TRUNCATED = _row(
+        Coarse.LOCAL,
+        "A recovery kit ends too early.",
+        "Copy it again in one piece, or take another copy.",
+        "attested kit show FILE",
+    )
+    KIT_VERSION = _row(
+        Coarse.LOCAL,
+        "The recovery kit is of a version that this program does not know.",
+        "Install the version of attested that wrote it, or a newer one.",
+        "attested --version",
+    )
     KUBEADM_JOURNAL_MALFORMED = _row(
         Coarse.LOCAL,
         "The record of what kubeadm has done on this machine cannot be read.",

@@ -56,6 +56,10 @@ def variables() -> str:
         "([role boot_source](#boot_source)), with `attested_source_signers` (public keys of SSH, required),",
         "`attested_source_branch` (`main`), `attested_source_minimum` (1), `attested_source_transports` (`[https]`).",
         "Not together with `attested_bootstrapper`.",
+        "",
+        "`attested_recovery_kit` is the file that `secrets`, `enroll`, `init` and `policy` keep up to date for the day",
+        "on which the site is lost ([recovery-kit.md](recovery-kit.md)); `attested_recovery_kit_recipients`,",
+        "`attested_recovery_kit_passphrase_file` or `attested_recovery_kit_token_key` says what opens it. Unset: none.",
     ]
     for path in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
         specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]

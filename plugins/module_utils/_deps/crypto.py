@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, x25519
     from cryptography.hazmat.primitives.asymmetric import utils as asymmetric_utils
     from cryptography.hazmat.primitives.ciphers import aead, algorithms, modes
-    from cryptography.hazmat.primitives.kdf import hkdf
+    from cryptography.hazmat.primitives.kdf import argon2, hkdf
     from cryptography.x509 import verification
 
     # An alias is only exported when it is named here.
@@ -38,12 +38,14 @@ else:
     aead = optional(f"{_PRIMITIVES}.ciphers.aead")
     algorithms = optional(f"{_PRIMITIVES}.ciphers.algorithms")
     modes = optional(f"{_PRIMITIVES}.ciphers.modes")
+    argon2 = optional(f"{_PRIMITIVES}.kdf.argon2")
     hkdf = optional(f"{_PRIMITIVES}.kdf.hkdf")
     verification = optional("cryptography.x509.verification")
 
 __all__ = [
     "aead",
     "algorithms",
+    "argon2",
     "asymmetric",
     "asymmetric_utils",
     "ciphers",

@@ -19,6 +19,7 @@ from ..reasons import Reason
 from ..system import SystemClock, SystemRunner, release
 from .audit import add_audit
 from .journal import NodeJournal
+from .kit import add_kit
 from .node_config import DEFAULT_PATH, load_node_config
 from .rescue import add_rescue
 from .secret import add_secret
@@ -197,6 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     add_variants(commands, common)
     add_rescue(commands, common)
     add_secret(commands, common)
+    add_kit(commands, common)
     return parser
 
 

@@ -9,15 +9,12 @@ secret comes from a file or standard input and goes to a file of its owner or in
 
 from __future__ import annotations
 
-import getpass
-import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SiteError, SystemFault
-from ..keys import MasterSecret, SecretBytes, import_master_secret
+from ..errors import SystemFault
+from ..keys import import_master_secret
 from ..offline import (
     MAX_SHARES_BYTES,
     ShareOrder,
@@ -25,7 +22,6 @@ from ..offline import (
     read_shares,
     require_empty,
     require_outside,
-    require_passphrase,
     shares_of,
     split_master,
     write_secret,
@@ -34,16 +30,16 @@ from ..offline import (
 from ..reasons import Reason
 from ..site import read_cluster_file
 from ..system import SystemRandom, read_bytes
+from .console import add_passphrase, passphrase_of, say
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from ..keys import MasterSecret
     from ..offline import Share, SplitFacts
 
 _MAX_SECRET_BYTES = 4096
-_MAX_PASSPHRASE_BYTES = 512
-_WIDTH = 18
 _STREAM = "-"
 
 
@@ -64,26 +60,20 @@ def add_secret(commands: Any, common: argparse.ArgumentParser) -> None:
     split.add_argument(
         "--cluster-file", metavar="FILE", help="cluster.yml of the site: the shares then name the cluster"
     )
-    _add_passphrase(split, "also ask for a new passphrase that the shares need")
+    add_passphrase(split, "also ask for a new passphrase that the shares need")
     split.set_defaults(run=_split)
     combine = actions.add_parser(
         "combine", parents=[common], help="rebuild the master secret, or only see that it works"
     )
     combine.add_argument("files", nargs="+", metavar="FILE", help="shares, folders of them, or - for standard input")
     combine.add_argument("--out", metavar="FILE", help="write the master secret there; - for a pipe; none to only try")
-    _add_passphrase(combine, "ask for the passphrase of the shares")
+    add_passphrase(combine, "ask for the passphrase of the shares")
     combine.set_defaults(run=_combine)
-
-
-def _add_passphrase(parser: argparse.ArgumentParser, text: str) -> None:
-    given = parser.add_mutually_exclusive_group()
-    given.add_argument("--passphrase", action="store_true", help=text)
-    given.add_argument("--passphrase-file", metavar="FILE", help="read it there, for example /dev/fd/3")
 
 
 def _show(options: argparse.Namespace) -> int:
     rows = [row for name in options.files for row in _rows_of(name)]
-    _say({"files": rows}, as_json=options.json)
+    say({"files": rows}, as_json=options.json)
     return 0
 
 
@@ -121,11 +111,11 @@ def _split(options: argparse.Namespace) -> int:
     salt = b""
     if options.cluster_file:
         salt = _salt_of(options.cluster_file, master)
-    passphrase = _passphrase_of(options, new=True)
+    passphrase = passphrase_of(options, new=True)
     order = ShareOrder(threshold=options.threshold, count=options.count, passphrase=passphrase)
     texts = split_master(master, salt=salt, order=order, random=SystemRandom())
     paths = write_shares(options.out, texts)
-    _say({"master secret": master.fingerprint(), "files": [str(path) for path in paths]}, as_json=options.json)
+    say({"master secret": master.fingerprint(), "files": [str(path) for path in paths]}, as_json=options.json)
     return 0
 
 
@@ -135,14 +125,14 @@ def _combine(options: argparse.Namespace) -> int:
         raise SystemFault("expected a pipe behind --out -, got a terminal", reason=Reason.SHARES_EXPOSED)
     if options.out and not to_pipe:
         require_outside(options.out)
-    rebuilt = combine_shares(_shares_of(options.files), _passphrase_of(options, new=False))
+    rebuilt = combine_shares(_shares_of(options.files), passphrase_of(options, new=False))
     values = {"shares": "they rebuild it", **_named(rebuilt.facts)}
     if to_pipe:
         sys.stdout.write(rebuilt.master.to_json().decode("ascii"))
         return 0
     if options.out:
         values["written"] = str(write_secret(options.out, rebuilt.master.to_json()))
-    _say(values, as_json=options.json)
+    say(values, as_json=options.json)
     return 0
 
 
@@ -165,48 +155,8 @@ def _salt_of(path: str, master: MasterSecret) -> bytes:
     return facts.measurement_salt
 
 
-def _passphrase_of(options: argparse.Namespace, *, new: bool) -> SecretBytes:
-    if options.passphrase_file:
-        return require_passphrase(read_bytes(options.passphrase_file, limit=_MAX_PASSPHRASE_BYTES))
-    if not options.passphrase:
-        return SecretBytes(b"")
-    first = _typed("Passphrase: ")
-    if new and _typed("The same again: ") != first:
-        raise SiteError("expected the same passphrase twice, got two", reason=Reason.PASSPHRASE_UNUSABLE)
-    return first
-
-
-def _typed(prompt: str) -> SecretBytes:
-    if not _has_terminal():
-        raise SiteError(
-            "expected a terminal to ask for the passphrase, there is none",
-            reason=Reason.PASSPHRASE_UNUSABLE,
-            hint="Say --passphrase-file instead.",
-        )
-    return require_passphrase(getpass.getpass(prompt).encode("utf-8"))
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
-
-
 def _master_of(name: str) -> MasterSecret:
     data = (
         sys.stdin.buffer.read(_MAX_SECRET_BYTES + 1) if name == _STREAM else read_bytes(name, limit=_MAX_SECRET_BYTES)
     )
     return import_master_secret(data)
-
-
-def _say(values: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps(values, indent=2) + "\n")
-        return
-    for name, value in values.items():
-        for one in value if isinstance(value, list) else [value]:
-            rows = one if isinstance(one, dict) else {name: one}
-            sys.stdout.writelines(f"{label:<{_WIDTH}}{text}\n" for label, text in rows.items())
-            sys.stdout.write("\n" if isinstance(one, dict) else "")

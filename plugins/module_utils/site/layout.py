@@ -61,6 +61,11 @@ class Site:
         """The admin's private key."""
         return self.secrets / "admin-key.pem"
 
+    @property
+    def kit_mark(self) -> Path:
+        """What the recovery kit was written from, as a MAC that only the master secret makes; no secret."""
+        return self.secrets / "recovery-kit.mark"
+
     def identity_file(self, node: str) -> Path:
         """Which TPM is in ``node``; written by enroll, committed."""
         return self.root / "host_vars" / node / "identity.yml"

@@ -1,0 +1,137 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``recovery_kit``: it works on the admin's machine, because the secrets never leave it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_spec
+from ..module_utils.errors import SiteError
+from ..module_utils.keys import SecretBytes
+from ..module_utils.offline import (
+    KitKeys,
+    Lock,
+    describe_kit,
+    open_kit,
+    open_token,
+    parse_identities,
+    read_kit_file,
+    require_passphrase,
+)
+from ..module_utils.reasons import Reason
+from ..module_utils.site import Site, kit, secrets
+from ..module_utils.system import SystemClock, SystemRandom, read_bytes
+from ..plugin_utils.action import AttestedAction
+from ..plugin_utils.vault import AnsibleVault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_MAX_KEY_BYTES = 65536
+
+
+class ActionModule(AttestedAction):
+    """Write the recovery kit of a site where it would say something else, or bring a site back from one."""
+
+    SPEC = site_spec().merged(
+        ArgumentSpec(
+            options={
+                "path": {"type": "path", "required": True},
+                "state": {"type": "str", "choices": ["present", "restored"], "default": "present"},
+                "policy_directory": {"type": "path"},
+                "recipients": {"type": "list", "elements": "str"},
+                "passphrase_file": {"type": "path", "no_log": False},
+                "token_key": {"type": "path", "no_log": False},
+                "identity_file": {"type": "path"},
+                "token_module": {"type": "path", "no_log": False},
+                "token_label": {"type": "str", "no_log": False},
+                "pin_file": {"type": "path", "no_log": False},
+            },
+            mutually_exclusive=(
+                ("recipients", "passphrase_file", "token_key"),
+                ("identity_file", "passphrase_file", "token_module"),
+            ),
+            required_together=(("token_module", "pin_file"),),
+        )
+    )
+
+    def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
+        """Plan, and without check mode apply."""
+        site = Site.at(params["site"])
+        if params["state"] == "restored":
+            return _restore(site, params, check_mode=check_mode)
+        return _write(site, params, check_mode=check_mode)
+
+
+def _write(site: Site, params: Mapping[str, Any], *, check_mode: bool) -> Result:
+    path = Path(params["path"]).resolve()
+    order = kit.KitOrder(path=path, lock=_lock_of(params), policy_directory=params["policy_directory"])
+    if check_mode and secrets.plan(site).missing:
+        return _written(path, changed=True)
+    plan = kit.plan_kit(site, AnsibleVault(), order, now=SystemClock().now())
+    if not check_mode:
+        kit.apply_kit(site, plan, random=SystemRandom())
+    values = {"cluster_id": plan.kit.cluster_id.hex(), "policy_generation": plan.kit.policy_generation}
+    return _written(path, changed=not plan.current, **values)
+
+
+def _written(path: Path, *, changed: bool, **values: Any) -> Result:
+    diff = Diff(before="", after=f"{path}\n" if changed else "", header="recovery kit")
+    return Result(changed=changed, values={"path": str(path), "restored": [], "kept": [], **values}, diff=diff)
+
+
+def _restore(site: Site, params: Mapping[str, Any], *, check_mode: bool) -> Result:
+    data = read_kit_file(params["path"])
+    describe_kit(data)  # what is damaged is told before a token or a passphrase is
+    with _keys_of(params) as keys:
+        opened = open_kit(data, keys)
+    vault = AnsibleVault()
+    plan = kit.plan_restoration(site, opened, vault, policy_directory=params["policy_directory"])
+    if not check_mode:
+        kit.restore(site, plan, vault, policy_directory=params["policy_directory"])
+    values = {
+        "path": str(params["path"]),
+        "restored": list(plan.written),
+        "kept": list(plan.kept),
+        "cluster_id": opened.cluster_id.hex(),
+        "policy_generation": opened.policy_generation,
+    }
+    kept = tuple(f"{name} of the site differs from that of the kit and is kept" for name in plan.kept)
+    diff = Diff(before="", after="".join(f"{name}\n" for name in plan.written), header="files of the site")
+    return Result(changed=bool(plan.written), values=values, diff=diff, warnings=kept)
+
+
+def _lock_of(params: Mapping[str, Any]) -> Lock:
+    if not (params["recipients"] or params["passphrase_file"] or params["token_key"]):
+        raise SiteError(
+            "expected one of recipients, passphrase_file and token_key to close the kit, got none",
+            reason=Reason.KIT_KEY_MISSING,
+        )
+    return Lock(
+        passphrase=_passphrase_of(params),
+        recipients=tuple(params["recipients"] or ()),
+        token_key=read_bytes(params["token_key"], limit=_MAX_KEY_BYTES) if params["token_key"] else b"",
+    )
+
+
+@contextmanager
+def _keys_of(params: Mapping[str, Any]) -> Iterator[KitKeys]:
+    if params["token_module"]:
+        pin = SecretBytes(read_bytes(params["pin_file"], limit=256).rstrip(b"\r\n"))
+        label = params["token_label"] or ""
+        with open_token(params["token_module"], pin=pin, token_label=label) as token:
+            yield KitKeys(token=token)
+    elif params["identity_file"]:
+        yield KitKeys(identities=parse_identities(read_bytes(params["identity_file"], limit=_MAX_KEY_BYTES)))
+    else:
+        yield KitKeys(passphrase=_passphrase_of(params))
+
+
+def _passphrase_of(params: Mapping[str, Any]) -> SecretBytes | None:
+    if not params["passphrase_file"]:
+        return None
+    return require_passphrase(read_bytes(params["passphrase_file"], limit=512))
