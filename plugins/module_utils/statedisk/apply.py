@@ -98,6 +98,7 @@ class StateDisk:
         first, paths = self._first_key(), self._paths
         mounted = disk.mapped and self._device.mounted()
         unbound = [target for target in paths.directories if not self._device.bound(target)]
+        point = () if mounted else (paths.mount_point,)
         return Observed(
             disk=disk,
             began=self._began(),
@@ -106,7 +107,7 @@ class StateDisk:
             mounted=mounted,
             counted=_content(paths.counted) == self._wanted.uuid.encode(),
             bound=mounted and not unbound,
-            hidden=tuple(str(target) for target in unbound if _holds_something(target)),
+            hidden=tuple(str(target) for target in (*unbound, *point) if _holds_something(target)),
         )
 
     def _opened_by(self, key: DiskKey | None, slots: tuple[int, ...]) -> frozenset[int]:

@@ -211,9 +211,10 @@ def test_a_wrong_key_is_answered_as_wrong_before_anything_happens(used):
     assert (used.device.sequence, used.device.mapped) == (before, False)
 
 
-def test_a_directory_that_holds_something_is_not_covered(bed):
-    bed.paths.directories[1].mkdir()
-    (bed.paths.directories[1] / "member").touch()
+@pytest.mark.parametrize("name", ["etcd", "point"], ids=["a directory", "the mount point"])
+def test_a_directory_that_holds_something_is_not_covered(bed, tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "member").touch()
     assert code_of(bed.run) == "STATE_DISK_HIDES_DATA"
     assert bed.device.slots is None
 
