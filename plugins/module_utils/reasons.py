@@ -380,6 +380,30 @@ class Reason(Enum):
         "Ask its verification service (verify), or set attested_insecure_constellation_verify for the node.",
         "ansible-playbook attested.kubernetes.verify",
     )
+    CONTROL_PLANE_CA_ENDS = _row(
+        Coarse.LOCAL,
+        "A CA of the cluster ends soon, and no certificate that it signs is of use for longer.",
+        "Nothing renews a CA by itself: replace it as Kubernetes' page 'Manual Rotation of CA Certificates' says, with both CAs trusted in between; then run this again.",
+        "openssl x509 -noout -enddate -in /etc/kubernetes/pki/ca.crt",
+    )
+    CONTROL_PLANE_CERTIFICATE_EARLY = _row(
+        Coarse.LOCAL,
+        "A certificate of this control plane is not good yet at this machine's time; nothing was renewed.",
+        "Set the clock of the machine (timedatectl), then run this again: certificates made with a wrong clock are wrong too.",
+        "timedatectl status",
+    )
+    CONTROL_PLANE_CERTIFICATE_MALFORMED = _row(
+        Coarse.LOCAL,
+        "Certificates of a control plane are missing on this machine, or cannot be read.",
+        "A worker has none. On a control plane look at the named files; kubeadm init phase certs makes one that is missing.",
+        "ls -lR /etc/kubernetes/pki",
+    )
+    CONTROL_PLANE_COMPONENT_UNHEALTHY = _row(
+        Coarse.LOCAL,
+        "A component of this control plane was not well before its certificates were to be renewed; nothing of it was touched.",
+        "Read why the component does not run; it is tried again at the next run.",
+        "crictl logs $(crictl ps --all --name kube-apiserver --quiet --latest)",
+    )
     CONTROL_PLANE_FILES_UNUSABLE = _row(
         Coarse.UNAVAILABLE,
         "A file that all control planes share is missing, too large or not what it must be.",
@@ -388,9 +412,27 @@ class Reason(Enum):
     )
     CONTROL_PLANE_JOIN_BUSY = _row(
         Coarse.BUSY,
-        "Another control plane is joining; they join one after the other.",
-        "It asks again by itself. A turn ends when the other one has joined, at the latest 600 s after its last ticket.",
+        "Another control plane is joining, or renews its certificates; they do so one after the other.",
+        "It asks again by itself. A turn ends when the other one has joined or is done, at the latest 600 s after it asked last.",
         "kubectl --namespace=kube-system get lease attested-control-plane-join -o yaml",
+    )
+    CONTROL_PLANE_MANIFEST_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The manifest of a static pod of this control plane is not one of kubeadm's.",
+        "Compare /etc/kubernetes/manifests with that of another control plane, or let kubeadm write it anew.",
+        "kubeadm init phase control-plane --help",
+    )
+    CONTROL_PLANE_RENEWAL_FAILED = _row(
+        Coarse.LOCAL,
+        "kubeadm did not renew a certificate, or left one that is not good; the files before are back, nothing was restarted for it.",
+        "Read kubeadm's last lines and repair the cause; the next run tries again.",
+        "kubeadm certs check-expiration",
+    )
+    CONTROL_PLANE_RENEWAL_UNDONE = _row(
+        Coarse.LOCAL,
+        "A component was not well with its renewed certificates; the files before are back, and it was started with them.",
+        "Read the component's log of the time of the renewal, repair the cause, and run this again before the certificates end.",
+        "attested renew-control-plane",
     )
     CSR_KEY_UNSUPPORTED = _row(
         Coarse.REFUSED,
@@ -512,6 +554,12 @@ class Reason(Enum):
         Coarse.LOCAL,
         "An endpoint is not of the form host:port.",
         "Write name:port, address:port or [address]:port.",
+    )
+    ETCD_MEMBER_UNHEALTHY = _row(
+        Coarse.LOCAL,
+        "A member of etcd is not well, so no other one is stopped.",
+        "Start the machine of that member, or take it out of etcd if it is gone for good; then run this again.",
+        "kubectl --namespace=kube-system get pods -l component=etcd -o wide",
     )
     EVENT_LOG_CHANGED = _row(
         Coarse.REFUSED,

@@ -45,6 +45,7 @@ LAYERS = (
     "statedisk",
     "components",
     "kubeadm",
+    "certificates",
     "preflight",
     "site",
     "join",

@@ -168,6 +168,12 @@ class ApiGateway:
         """Return one Node, read linearizably, or None."""
         return self._http.find(ApiRequest(what=f"get the node {name}", path=f"{_NODES}/{name}"))
 
+    def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """Return one pod, read linearizably, or None."""
+        return self._http.find(
+            ApiRequest(what=f"get the pod {name}", path=f"/api/v1/namespaces/{namespace}/pods/{name}")
+        )
+
     def lease(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """Return one Lease, read linearizably, or None."""
         return self._http.find(ApiRequest(what=f"get the lease {name}", path=f"{_leases(namespace)}/{name}"))

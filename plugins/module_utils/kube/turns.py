@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One control plane joins at a time: a Lease says whose turn it is (ADR 0020).
+"""One control plane joins, or starts its components anew, at a time: a Lease says whose turn it is (ADR 0020, 0029).
 
     free or expired ──take──▶ held by the identity ──Joined and labelled, or 600 s──▶ free
 
@@ -99,7 +99,7 @@ def take_turn(turn: Turn | None, *, identity: str, now: datetime) -> dict[str, A
     left = turn.left(now).total_seconds()
     if left > 0:  # 3
         raise Refusal(
-            f"expected no other control plane that joins, {turn.holder} does and has {left:.0f} s left",
+            f"expected that no other control plane joins or starts anew, {turn.holder} does and has {left:.0f} s left",
             reason=Reason.CONTROL_PLANE_JOIN_BUSY,
             retry_after_seconds=min(left, ASK_AGAIN_SECONDS),
         )
@@ -129,6 +129,12 @@ class JoinTurns:
         lease = take_turn(turn, identity=identity, now=self._clock.now())
         write = self._api.create_lease if turn is None else self._api.replace_lease
         write(lease)
+
+    def free(self, identity: str) -> None:
+        """End the turn of ``identity``, if it is its own; raises as the API does."""
+        turn = self._read()
+        if turn is not None and turn.holder == identity:
+            self._api.replace_lease(_lease("", acquired="", renewed=None, changes=turn.changes, after=turn))
 
     def run_once(self) -> None:
         """Go on for ever; raises what goes wrong, and may then be called again."""

@@ -9,9 +9,18 @@ from .admission import AdmissionPlan, Wish, plan_admission, run_admission
 from .api import KubeconfigNodeReader, NodeReader, NodeView
 from .attempts import list_attempts, run_attempts
 from .cluster import ControlPlane, InitOutcome
-from .credential import KubeletCredential, Validity, place, remaining_seconds, require_pair, validity, validity_of
+from .credential import (
+    KubeletCredential,
+    Validity,
+    embedded_credential,
+    place,
+    remaining_seconds,
+    require_pair,
+    validity,
+    validity_of,
+)
 from .form import node_spec, run_cluster, run_info, run_objects
-from .gateway import KubeletUnit
+from .gateway import KubeletUnit, last_words
 from .inventory import ClusterView, join_identities, read_cluster
 from .kubectl import Kubectl
 from .member import MEMBER_OPERATION, ControlPlaneMember
@@ -51,8 +60,10 @@ __all__ = [
     "Validity",
     "Wish",
     "Worker",
+    "embedded_credential",
     "is_node_name",
     "join_identities",
+    "last_words",
     "list_attempts",
     "node_spec",
     "place",
