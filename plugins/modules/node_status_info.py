@@ -95,6 +95,16 @@ certificate_renews:
   returned: success
   type: str
   sample: "2026-11-23T12:00:00+00:00"
+control_plane_expires:
+  description: On a control plane, end of the first of its own certificates (API server, etcd, controllers) to end.
+  returned: success
+  type: str
+  sample: "2027-11-21T12:00:00+00:00"
+control_plane_first:
+  description: Which one that is, by kubeadm's name.
+  returned: success
+  type: str
+  sample: apiserver
 kubernetes_version:
   description: Version that the last ticket named.
   returned: success

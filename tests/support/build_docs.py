@@ -60,6 +60,10 @@ def variables() -> str:
         "`attested_recovery_kit` is the file that `secrets`, `enroll`, `init` and `policy` keep up to date for the day",
         "on which the site is lost ([recovery-kit.md](recovery-kit.md)); `attested_recovery_kit_recipients`,",
         "`attested_recovery_kit_passphrase_file` or `attested_recovery_kit_token_key` says what opens it. Unset: none.",
+        "",
+        "`attested_control_plane_certificates_renewed` lets each control plane renew its own certificates by a timer",
+        "(`true`) or stops that timer again (`false`); where it is not set, nothing is installed",
+        "([role control_plane_certificates](#control_plane_certificates)).",
     ]
     for path in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
         specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]

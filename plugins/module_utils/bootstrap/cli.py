@@ -34,6 +34,7 @@ _WIDTH = 100
 _LABEL_WIDTH = 13
 _USAGE_ERROR = 2
 _RENEWAL_SECONDS = 300
+_CONTROL_PLANE_RENEWAL_SECONDS = 3600
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,6 +71,17 @@ def _renew(options: argparse.Namespace) -> int:
     words = [program, f"--config={options.config}", *(["--now"] if options.now else [])]
     done = SystemRunner().run(words, timeout_seconds=_RENEWAL_SECONDS, check=False)
     sys.stderr.write(done.stderr.decode("utf-8", "replace"))
+    return done.returncode
+
+
+def _renew_control_plane(options: argparse.Namespace) -> int:
+    """Run the program of the timer, beside this one; it needs a library that only control planes have."""
+    program = str(Path(sys.executable).with_name("attested-renew-control-plane"))
+    chosen = {"--now": options.now, "--check": options.check, "--json": options.json}
+    words = [program, f"--config={options.config}", *(word for word, is_chosen in chosen.items() if is_chosen)]
+    done = SystemRunner().run(words, timeout_seconds=_CONTROL_PLANE_RENEWAL_SECONDS, check=False)
+    sys.stderr.write(done.stderr.decode("utf-8", "replace"))
+    sys.stdout.write(done.stdout.decode("utf-8", "replace"))
     return done.returncode
 
 
@@ -114,6 +126,7 @@ def _table(values: dict[str, Any], status: NodeStatus) -> str:
         "evidence": values["evidence"],
         "kubelet": "running" if values["kubelet_active"] else "stopped",
         "certificate": _certificate(values),
+        "control plane": _control_plane(values),
         "Kubernetes": values["kubernetes_version"],
         "reason": values["reason"],
         "message": values["message"],
@@ -129,6 +142,11 @@ def _certificate(values: dict[str, Any]) -> str:
     until = f"until {values['certificate_expires']}"
     renews = values["certificate_renews"]
     return f"{until}, renewed by itself from {renews} on" if renews else until
+
+
+def _control_plane(values: dict[str, Any]) -> str | None:
+    until, first = values["control_plane_expires"], values["control_plane_first"]
+    return f"certificates until {until} ({first} ends first)" if until else None
 
 
 def _row(label: str, value: str) -> str:
@@ -189,6 +207,7 @@ def _parser() -> argparse.ArgumentParser:
         "--config", default=DEFAULT_PATH, metavar="FILE", help="the node's configuration (default: %(default)s)"
     )
     renew.set_defaults(run=_renew)
+    _add_control_plane(commands, common)
     explain = commands.add_parser("explain", parents=[common], help="what a reason code means and what to do")
     explain.add_argument("code", metavar="CODE", help="for example PCR_MISMATCH")
     explain.set_defaults(run=_explain)
@@ -200,6 +219,22 @@ def _parser() -> argparse.ArgumentParser:
     add_secret(commands, common)
     add_kit(commands, common)
     return parser
+
+
+def _add_control_plane(commands: Any, common: argparse.ArgumentParser) -> None:
+    parser = commands.add_parser(
+        "renew-control-plane",
+        parents=[common],
+        help="renew the certificates of a control plane itself (API server, etcd, controllers) that are due",
+        description="Renew the certificates of this control plane that are due within 60 days, component by component, "
+        "and start each anew. It waits for its turn: one control plane of the cluster at a time. May take minutes.",
+    )
+    parser.add_argument("--now", action="store_true", help="renew all of them, also where there is time left")
+    parser.add_argument("--check", action="store_true", help="only say what would be renewed")
+    parser.add_argument(
+        "--config", default=DEFAULT_PATH, metavar="FILE", help="the node's configuration (default: %(default)s)"
+    )
+    parser.set_defaults(run=_renew_control_plane)
 
 
 if __name__ == "__main__":

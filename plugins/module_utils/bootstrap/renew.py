@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
-import os
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..errors import AttestedError
@@ -17,6 +14,7 @@ from ..join import TicketStore, passes_by_itself
 from ..kubeadm import KubernetesPaths, Machine
 from ..reasons import Reason
 from ..system import SystemClock, SystemRunner, release
+from .alone import alone
 from .client import JoinTickets
 from .journal import NodeJournal
 from .node_config import DEFAULT_PATH, load_node_config
@@ -24,7 +22,7 @@ from .renewal import Renewal
 from .renewal_record import DIRECTORY, RenewalRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from .renewal import Renewed
@@ -45,18 +43,6 @@ def renew(path: str | Path, *, at_once: bool) -> Renewed:
     )
     with alone(DIRECTORY):
         return renewal.run(at_once=at_once)
-
-
-@contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """Wait for a renewal that runs already, and keep others waiting; who is killed keeps nobody."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def renew_and_keep(ask: Callable[[], Renewed], record: RenewalRecord, *, interval_seconds: int) -> Renewed:

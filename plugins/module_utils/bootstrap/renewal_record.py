@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 DIRECTORY = Path("/run/attested/renewal")
 """Root's own: the record, and during a renewal the new key."""
 
+CONTROL_PLANE_DIRECTORY = Path("/run/attested/control-plane-renewal")
+"""The same for the certificates of a control plane itself; during a renewal admin.conf's credential as files."""
+
 _NAME = "failed.json"
 _VERSION = 1
 _LIMIT = 1 << 14

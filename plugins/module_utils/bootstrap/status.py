@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..kubeadm import INIT_PHASES, MEMBER_OPERATION, KubeletUnit, validity
 from ..reasons import Reason
+from .control_plane_status import NO_CONTROL_PLANE, ControlPlaneCertificates, look_at_control_plane
 from .journal import NodeJournal, NodePhase
 from .pushed import PATH, PushRecord
 from .renewal_record import DIRECTORY, RenewalRecord
@@ -48,7 +49,8 @@ class NodeStatus:
     """One node now; ``needs_person`` says whether anybody has to do something, ``to_do`` what.
 
     ``bootstrapper_active``: its unit runs, or is about to be started again. ``certificate_renews``: from when on the
-    machine renews its kubelet's certificate by itself (None: it has none).
+    machine renews its kubelet's certificate by itself (None: it has none). ``control_plane``: when the first of the
+    certificates of a control plane itself ends.
     """
 
     state: NodeState
@@ -57,6 +59,7 @@ class NodeStatus:
     bootstrapper_active: bool
     certificate_expires: datetime | None
     certificate_renews: datetime | None = None
+    control_plane: ControlPlaneCertificates = NO_CONTROL_PLANE
     to_do: str
     needs_person: bool
 
@@ -73,6 +76,8 @@ class NodeStatus:
             "bootstrapper_active": self.bootstrapper_active,
             "certificate_expires": _stamp(self.certificate_expires),
             "certificate_renews": _stamp(self.certificate_renews),
+            "control_plane_expires": _stamp(self.control_plane.expires),
+            "control_plane_first": self.control_plane.first,
             "kubernetes_version": self.state.kubernetes_version,
             "disk_id": self.state.disk_id,
             "to_do": self.to_do,
@@ -97,6 +102,9 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
     )
     if at_work and needs_person and state.reason is None:  # what has failed for good fails again, whoever tries
         to_do, needs_person = _AT_WORK, False
+    control_plane = look_at_control_plane(machine)
+    if not needs_person and control_plane.to_do:
+        to_do, needs_person = control_plane.to_do, True
     return NodeStatus(
         state=state,
         locked=locked,
@@ -104,6 +112,7 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
         bootstrapper_active=at_work,
         certificate_expires=None if certificate is None else certificate.ends,
         certificate_renews=None if certificate is None else certificate.renews,
+        control_plane=control_plane,
         to_do=to_do,
         needs_person=needs_person,
     )

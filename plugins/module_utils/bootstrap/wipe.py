@@ -16,6 +16,7 @@ LEFT = tuple(
     for name in (
         "etc/attested/join-service.yml",
         "etc/attested/key-service.yml",
+        "run/attested/control-plane-renewal",
         "run/attested/joined",
         "run/attested/key-service",
         "run/attested/pushed.json",

@@ -19,6 +19,7 @@ VALUES = {
     "bootstrapper_init_port": 9000,
     "bootstrapper_init_user": "nobody",
     "bootstrapper_venv": "/usr",
+    "control_plane_certificates_venv": "/usr",
     "join_service_user": "nobody",
     "join_service_venv": "/usr",
     "join_service_listen_port": 9090,
@@ -80,6 +81,12 @@ def analyze() -> str:
         pytest.param("verification_service", "attested-witness.service", 3.0, id="the witness, which has the TPM"),
         pytest.param("verification_service", "attested-reattest.service", 3.0, id="the push of fresh evidence"),
         pytest.param("verification_service", "attested-renew.service", 3.0, id="the renewal of the certificate"),
+        pytest.param(
+            "control_plane_certificates",
+            "attested-renew-control-plane.service",
+            3.0,
+            id="the renewal of a control plane's certificates, which runs kubeadm",
+        ),
     ],
 )
 def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: float) -> None:
@@ -104,6 +111,10 @@ def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: flo
         pytest.param("verification_service", "attested-reattest.service", id="push of fresh evidence"),
         pytest.param("verification_service", "attested-renew.service", id="renewal of the certificate"),
         pytest.param("verification_service", "attested-renew.timer", id="timer of the renewal"),
+        pytest.param(
+            "control_plane_certificates", "attested-renew-control-plane.service", id="control plane's renewal"
+        ),
+        pytest.param("control_plane_certificates", "attested-renew-control-plane.timer", id="timer of that"),
     ],
 )
 def test_systemd_understands_every_line(analyze: str, tmp_path: Path, role: str, unit: str) -> None:

@@ -38,6 +38,7 @@ ROLES = {
     "attestation_policy": ("main",),
     "bootstrapper": ("joined",),
     "control_plane": ("main", "up"),
+    "control_plane_certificates": ("main", "timer"),
     "join_service": ("main",),
     "key_service": ("main",),
     "tpm_authorization": ("main",),
@@ -172,3 +173,14 @@ def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
     assert sorted(by_bootstrapper[2:4]) == ["bootstrapper: joined", "control_plane: up"]
     assert over_ssh[:2] == by_bootstrapper[:2] == ["tpm_authorization"] * 2
     assert over_ssh[4:] == by_bootstrapper[4:] == ["verification_service"] * 2
+
+
+@pytest.mark.parametrize("renewed", ["true", "false"])
+def test_a_site_that_says_so_has_its_control_planes_renew_their_certificates_or_not(site: Site, renewed: str) -> None:
+    """What a site says nothing of stays as it is; see the other tests of this road."""
+    called = site.run("init", "-e", f"attested_control_plane_certificates_renewed={renewed}")
+    assert called == [*OVER_SSH[:6], "control_plane_certificates: timer", *OVER_SSH[6:]]
+
+
+def test_certificates_are_rotated_on_control_planes_alone(site: Site) -> None:
+    assert site.run("rotate_certificates") == ["control_plane_certificates"]

@@ -1,0 +1,96 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A control plane's turn to start anew, by the Lease that those which join take too, and its API server."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import TYPE_CHECKING
+
+from ..certificates import probe_of
+from ..errors import AttestedError, KubeadmError
+from ..kube import ApiGateway, CredentialFiles, JoinTurns
+from ..kubeadm import embedded_credential
+from ..reasons import Reason
+from ..system import read_bytes, write_atomic
+from .retry import ask_again
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..kube import Credential, TurnApi
+    from ..kubeadm import KubernetesPaths, Machine
+    from ..system import Clock
+
+TAKE_SECONDS = 300.0
+FREE_SECONDS = 60.0
+_PAUSE_SECONDS = 5.0
+_LIMIT = 1 << 20
+_PASSES = frozenset({Reason.API_CONFLICT, Reason.API_FORBIDDEN, Reason.API_UNAVAILABLE, Reason.CONTROL_PLANE_JOIN_BUSY})
+"""An API server that has just started forbids for a moment what it allows."""
+
+
+class AdminCredential:
+    """The credential of admin.conf as files on tmpfs; it is read at each call, because its renewal replaces it."""
+
+    def __init__(self, paths: KubernetesPaths, directory: Path) -> None:
+        """Keep where admin.conf lies and the directory, root's own, that the files are written to."""
+        self._paths = paths
+        self._directory = directory
+        self._digest = b""
+        self._serial = 0
+
+    def current(self) -> CredentialFiles:
+        """Return the files; raises KUBECONFIG_MALFORMED."""
+        data = read_bytes(self._paths.admin_config, limit=_LIMIT)
+        certificate, key = self._directory / "admin.crt", self._directory / "admin.key"
+        digest = hashlib.sha256(data).digest()
+        if digest != self._digest:
+            found = embedded_credential(data)
+            if found is None:
+                raise KubeadmError("expected admin.conf with a certificate inside", reason=Reason.KUBECONFIG_MALFORMED)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomic(certificate, found.certificate)
+            write_atomic(key, found.key)
+            self._digest = digest
+            self._serial += 1
+        return CredentialFiles(certificate=certificate, private_key=key, serial=self._serial)
+
+    def forget(self) -> None:
+        """Remove the files."""
+        for name in ("admin.crt", "admin.key"):
+            (self._directory / name).unlink(missing_ok=True)
+
+
+def local_api(machine: Machine, credential: Credential) -> ApiGateway:
+    """Return the API server of this machine, at the address that its manifest names."""
+    probe = probe_of(read_bytes(machine.paths.kubernetes / "manifests/kube-apiserver.yaml", limit=_LIMIT))
+    host = f"[{probe.host}]" if ":" in probe.host else probe.host
+    return ApiGateway(server=f"https://{host}:{probe.port}", ca_file=machine.paths.ca, credential=credential)
+
+
+class ControlPlaneTurns:
+    """The turn of one control plane, held by the name of its Node."""
+
+    def __init__(self, api: TurnApi, *, node: str, clock: Clock) -> None:
+        """Keep where the Lease is; no identity has such a name, so no key service ends the turn of this holder."""
+        self._turns = JoinTurns(api, clock=clock, freed=lambda _holder: None)
+        self._holder = f"renewal.{node}"
+        self._clock = clock
+
+    def take(self) -> None:
+        """Take the turn or keep it; another one's is waited for, five minutes long."""
+        ask_again(lambda: self._turns.take(self._holder), pause=_pause, clock=self._clock, wait_seconds=TAKE_SECONDS)
+
+    def free(self) -> None:
+        """Free the turn; where the API does not hear it, it ends by time."""
+        with contextlib.suppress(AttestedError):
+            ask_again(
+                lambda: self._turns.free(self._holder), pause=_pause, clock=self._clock, wait_seconds=FREE_SECONDS
+            )
+
+
+def _pause(error: AttestedError) -> float | None:
+    return max(error.retry_after_seconds, _PAUSE_SECONDS) if error.reason in _PASSES else None

@@ -1,0 +1,75 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The real kubeadm in a directory that it takes for the machine, and what it makes there of a control plane."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner
+from ansible_collections.attested.kubernetes.tests.support.api_bed import KUBERNETES_VERSION, binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
+
+NODE = "cp-1"
+_CONFIG = f"""\
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {{advertiseAddress: 10.0.0.11, bindPort: 6443}}
+nodeRegistration: {{name: {NODE}, criSocket: "unix:///run/containerd/containerd.sock"}}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: v{KUBERNETES_VERSION}
+controlPlaneEndpoint: api.invalid:6443
+apiServer: {{certSANs: [127.0.0.1]}}
+"""
+
+
+class RootedKubeadm:
+    """Runs kubeadm below a root directory, as root there; the production `Runner`'s protocol."""
+
+    def __init__(self, root: Path) -> None:
+        """Keep the directory; ``calls`` are the words after ``kubeadm`` of each call."""
+        self._root = root
+        self.calls: list[tuple[str, ...]] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        timeout_seconds: float = 60,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> CommandResult:
+        """Run ``argv``, which is kubeadm and nothing else."""
+        program, *words = argv
+        assert program == "kubeadm"
+        self.calls.append(tuple(words))
+        as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user"]
+        rooted = [*as_root, str(binaries() / "kubeadm"), f"--rootfs={self._root}", *words]
+        return SystemRunner().run(rooted, stdin=stdin, timeout_seconds=timeout_seconds, env=env, check=check)
+
+
+def why_no_kubeadm() -> str | None:
+    """Return why the real kubeadm cannot run here, or None."""
+    return None if (binaries() / "kubeadm").is_file() else f"no kubeadm in {binaries()}: build the bundle first"
+
+
+def make_control_plane(root: Path) -> None:
+    """Let kubeadm make certificates, kubeconfigs and manifests below ``root``; super-admin.conf goes, as after init."""
+    for name in ("etc", "tmp", "run/attested"):
+        (root / name).mkdir(parents=True)
+    (root / "tmp/config.yaml").write_text(_CONFIG, encoding="utf-8")
+    kubeadm = RootedKubeadm(root)
+    for phase in (("certs", "all"), ("kubeconfig", "all"), ("etcd", "local"), ("control-plane", "all")):
+        kubeadm.run(["kubeadm", "init", "phase", *phase, "--config=/tmp/config.yaml"])
+    (root / "etc/kubernetes/super-admin.conf").unlink()
+    (root / "run/attested/locked").touch()
