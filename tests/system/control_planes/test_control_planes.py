@@ -171,6 +171,89 @@ def test_a_member_that_was_reset_leaves_etcd_and_joins_again(road: Road) -> None
     assert etcd_members(road) == dict.fromkeys(MEMBERS, False)
 
 
+LEAVES = (
+    *("admin.conf", "controller-manager.conf", "scheduler.conf"),
+    *(f"pki/{name}" for name in ("apiserver.crt", "apiserver-etcd-client.crt", "apiserver-kubelet-client.crt")),
+    *("pki/front-proxy-client.crt", "pki/etcd/healthcheck-client.crt", "pki/etcd/peer.crt", "pki/etcd/server.crt"),
+)
+RENEWAL = "attested-renew-control-plane"
+
+
+def leaves_of(road: Road, node: str) -> dict[str, str]:
+    """Return the hash of every file with a certificate that kubeadm renews."""
+    said = road.inside(node, "sha256sum", *(f"/etc/kubernetes/{name}" for name in LEAVES))
+    return {name: digest for digest, name in (line.split() for line in said.splitlines())}
+
+
+def served(road: Road, node: str) -> str:
+    """Return the certificate that a control plane's API server shows."""
+    code = f"import ssl; print(ssl.get_server_certificate(({MEMBERS[node]!r}, 6443)), end='')"
+    return road.inside(node, "/opt/attested/venv/bin/python", "-c", code)
+
+
+def started_anew(road: Road, node: str) -> dict[str, str]:
+    """Return since when each static pod of a control plane runs by the renewal's own annotation."""
+    pods = json.loads(
+        kubectl(road, "cp-1", "get", "pods", "--namespace=kube-system", "-l=tier=control-plane", "-o=json")
+    )
+    return {
+        pod["metadata"]["labels"]["component"]: pod["metadata"]["annotations"]["attested-kubernetes.dev/restarted-at"]
+        for pod in pods["items"]
+        if pod["spec"]["nodeName"] == node
+        and "attested-kubernetes.dev/restarted-at" in pod["metadata"]["annotations"]
+        and all(one["ready"] for one in pod["status"]["containerStatuses"])
+    }
+
+
+def test_certificates_that_have_time_left_are_left_alone(road: Road) -> None:
+    """A run changes nothing then, and nobody is started anew."""
+    before = {node: leaves_of(road, node) for node in MEMBERS}
+    assert set(road.play("rotate_certificates").changes().values()) == {0}
+    assert {node: leaves_of(road, node) for node in MEMBERS} == before
+    assert [started_anew(road, node) for node in MEMBERS] == [{}, {}, {}]
+
+
+def test_all_certificates_are_rotated_on_one_control_plane_after_the_other(road: Road) -> None:
+    """Each component runs with its new ones, no two control planes were started anew at once, and nothing was lost."""
+    before = {node: leaves_of(road, node) for node in MEMBERS}
+    kubectl(road, "cp-1", "create", "configmap", "before-rotation")
+    road.play("rotate_certificates", "-e", "attested_certificates_at_once=true")
+    for node in MEMBERS:
+        after = leaves_of(road, node)
+        assert [name for name in after if after[name] == before[node][name]] == []
+        assert served(road, node) == road.inside(node, "cat", "/etc/kubernetes/pki/apiserver.crt")
+        assert (
+            kubectl(road, node, "get", "configmap", "before-rotation", "--output=name") == "configmap/before-rotation\n"
+        )
+        assert (
+            road.inside(node, "find", "/etc/kubernetes", "-name", "*super-admin*", "-o", "-name", "attested-renewal")
+            == ""
+        )
+    times = {node: sorted(started_anew(road, node).values()) for node in MEMBERS}
+    assert [len(found) for found in times.values()] == [4, 4, 4]
+    assert times["cp-1"][-1] < times["cp-2"][0] < times["cp-2"][-1] < times["cp-3"][0]
+    assert etcd_members(road) == dict.fromkeys(MEMBERS, False)
+    assert set(road.play("rotate_certificates").changes().values()) == {0}
+
+
+def test_the_timer_runs_only_where_the_site_says_so_and_its_sandbox_lets_it_renew(road: Road) -> None:
+    """What the unit allows is given to a run that renews everything, since nothing is due in a lab."""
+    road.play("init", *WORDS, "-e", "attested_control_plane_certificates_renewed=true")
+    assert road.inside("cp-1", "systemctl", "is-active", f"{RENEWAL}.timer").strip() == "active"
+    unit = road.inside("cp-1", "systemctl", "cat", f"{RENEWAL}.service")
+    program = next(line for line in unit.splitlines() if line.startswith("ExecStart=")).removeprefix("ExecStart=")
+    limits = [
+        line for line in unit.partition("[Service]")[2].splitlines() if line and not line.startswith(("Exec", "Type="))
+    ]
+    before = leaves_of(road, "cp-1")
+    words = ["systemd-run", "--wait", "--pipe", *(f"--property={line}" for line in limits), *program.split(), "--now"]
+    road.inside("cp-1", *words)
+    assert [name for name, digest in leaves_of(road, "cp-1").items() if digest == before[name]] == []
+    road.inside("cp-1", "systemctl", "start", f"{RENEWAL}.service")
+    road.play("init", *WORDS, "-e", "attested_control_plane_certificates_renewed=false")
+    assert road.inside("cp-1", "systemctl", "is-active", f"{RENEWAL}.timer", check=False).strip() != "active"
+
+
 def test_the_loss_of_the_first_one_is_survived(road: Road) -> None:
     """It is stopped, and what is written meanwhile is there when it comes back."""
     road.inside("cp-1", "systemctl", "stop", "kubelet", "containerd", "attested-join-service", "attested-key-service")
