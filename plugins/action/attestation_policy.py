@@ -115,7 +115,7 @@ class ActionModule(SiteAction):
         names = sorted({str(one.get("profile", "")) for one in params["exceptions"]} - {one.name for one in active})
         others = load_profiles(directory, names) if names else ()
         every = {one.name: one for one in (*active, *others)}
-        keys = {one.node_name: one.ek_sha256 for one in self._identities()}
+        keys = {one.node_name: one.keys for one in self._identities()}
         return active, read_exceptions(params["exceptions"], profiles=every, keys=keys), others
 
     def _identities(self) -> tuple[NodeIdentity, ...]:
@@ -147,6 +147,7 @@ def _last_seen(identity: Mapping[str, Any]) -> LastSeen:
     return LastSeen(
         node_name=str(identity["node"]),
         ek_sha256=str(identity["ek_sha256"]),
+        ek_alias=str(identity.get("ek_alias", "")),
         revoked=identity["admission"] == Admission.REVOKED.value,
         phase=str(identity["phase"]),
         profile=str(identity["profile"]),

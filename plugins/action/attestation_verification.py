@@ -25,7 +25,7 @@ from ..module_utils.policy import (
     render_document,
     render_profile,
 )
-from ..module_utils.site.enrolment import vouch
+from ..module_utils.site.enrolment import chip_keys, known_first, vouch
 from ..module_utils.site.policy_files import site_policy
 from ..module_utils.site.sources import read_delivered
 from ..module_utils.verification.finding import found
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from ..module_utils.attestation import VerifiedMachine
     from ..module_utils.attestation.eventlog import BootLine
+    from ..module_utils.site.enrolment import ChipKeys
+    from ..module_utils.site.identities import InventoryNode
 
 
 class ActionModule(SiteAction):
@@ -54,6 +56,7 @@ class ActionModule(SiteAction):
                 "read_boot": {"type": "bool", "default": False},
                 "insecure_first_use": {"type": "bool", "default": False},
                 "replacing": {"type": "bool", "default": False},
+                "second_key": {"type": "bool", "default": False},
                 "delivered": {"type": "path"},
                 "serial": {"type": "str", "default": ""},
             }
@@ -70,20 +73,34 @@ class ActionModule(SiteAction):
         whole = params["learn_profile"] or params["read_boot"]
         registers = preset_registers(Preset(params["preset"])) if whole else DEFAULT_REGISTERS
         machine = self.verifier(params).enroll(self.port(params), registers=registers)
-        before = next((node for node in self.nodes() if node.name == self.node_name), None)
+        nodes = {node.name: node for node in self.nodes()}
+        before = nodes.pop(self.node_name, None)
+        first, second = known_first(machine, self._second(params, machine), before=before)
         known_by, warning = vouch(
-            machine,
+            first,
             before=before,
             insecure_first_use=params["insecure_first_use"],
             replacing=params["replacing"],
             delivered=read_delivered(params["delivered"], serial=params["serial"]) if params["delivered"] else None,
         )
-        values = {**_machine(machine), "known_by": known_by}
+        keys = chip_keys(
+            first,
+            second,
+            before=before,
+            others=nodes.values(),
+            insecure_first_use=params["insecure_first_use"],
+        )
+        values = {**_machine(machine), "known_by": known_by, **_named(keys, before)}
         if params["read_boot"]:
             values["boot"] = [_line(line) for line in machine.read()]
         if params["learn_profile"]:
             values["profile_manifest"] = self._learned(machine, params)
         return Result(values=values, warnings=(warning,) if warning else ())
+
+    def _second(self, params: Mapping[str, Any], machine: VerifiedMachine) -> VerifiedMachine | None:
+        if not params["second_key"]:
+            return None
+        return self.verifier(params).second_key(self.port(params, endorsement_key="second"), machine)
 
     def _learned(self, machine: VerifiedMachine, params: Mapping[str, Any]) -> str:
         profile = learn_preset(
@@ -104,16 +121,27 @@ class ActionModule(SiteAction):
         verdict = verified.verdict
         values = {"profile": verdict.profile, "posture": verdict.posture.value, "role": verified.identity.role.value}
         finding = found(verified, over="ssh").to_document()
-        return Result(values={**_machine(verified.machine), **values, "finding": finding})
+        named = {"ek_sha256": verified.identity.ek_sha256}
+        return Result(values={**_machine(verified.machine), **named, **values, "finding": finding})
 
 
 def _line(line: BootLine) -> dict[str, Any]:
     return {"topic": line.topic, "text": line.text, "pcr": line.pcr, "event": line.index, "proven": line.proven}
 
 
+def _named(keys: ChipKeys, before: InventoryNode | None) -> dict[str, Any]:
+    """Return the machine's name, and every second key that the site knows from now on for this host."""
+    aliases = dict(before.aliases) if before is not None else {}
+    if keys.alias:
+        aliases[keys.ek_sha256] = keys.alias
+    written = {f"sha256:{ek}": f"sha256:{alias}" for ek, alias in aliases.items()}
+    return {"ek_sha256": keys.ek_sha256, "ek_aliases": written}
+
+
 def _machine(machine: VerifiedMachine) -> dict[str, Any]:
     return {
         "ek_sha256": machine.ek_sha256,
+        "ek_proven": machine.ek_sha256,
         "ek_certified": machine.ek_certified,
         "nodelock": machine.lock.state.value,
         "registers": {str(pcr): value.hex() for pcr, value in sorted(machine.quote.pcrs.items())},

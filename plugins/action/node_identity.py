@@ -29,6 +29,7 @@ class ActionModule(AttestedAction):
                 "known_by": {"type": "str", "required": True},
                 "admission": {"type": "str", "choices": ["Approved", "Refused", "Revoked"], "default": "Approved"},
                 "replaced": {"type": "list", "elements": "str", "default": []},
+                "ek_aliases": {"type": "dict", "default": {}},
             }
         )
     )
@@ -41,5 +42,10 @@ class ActionModule(AttestedAction):
             known_by=params["known_by"],
             admission=Admission(params["admission"]),
             replaced=params["replaced"],
+            aliases={_hex(ek): _hex(alias) for ek, alias in params["ek_aliases"].items()},
         )
         return write_site_file(path, wanted, check_mode=check_mode, identity=identity_name(params["ek_sha256"]))
+
+
+def _hex(ek: Any) -> str:
+    return str(ek).removeprefix("sha256:")

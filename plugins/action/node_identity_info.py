@@ -42,5 +42,6 @@ def _shown(identity: NodeIdentity) -> dict[str, str]:
         "role": identity.role.value,
         "admission": identity.admission.value,
         "ek_sha256": identity.ek_sha256,
+        "ek_alias": identity.ek_alias,
         "known_by": identity.known_by,
     }

@@ -473,6 +473,12 @@ class Reason(Enum):
         "Check that the master secret and the disk are of one cluster; a disk whose machine never joined has a random key that nobody kept.",
         "attested rescue keys --master-secret FILE --disk DISK",
     )
+    EK_ALIAS_TAKEN = _row(
+        Coarse.REFUSED,
+        "The second endorsement key of one machine is a key of another identity as well.",
+        "One chip is one identity: find out which machine has that key, and take the alias or the other identity away.",
+        "kubectl get nodeidentities",
+    )
     EK_AUTHORITIES_UNUSABLE = _row(
         Coarse.LOCAL,
         "A file of attested_endorsement_authorities holds no certificates.",
@@ -515,7 +521,8 @@ class Reason(Enum):
     EK_CHANGED = _row(
         Coarse.REFUSED,
         "The machine has another TPM than the one enrolled under its name.",
-        "If the mainboard or TPM was replaced on purpose, remove attested_ek of the host and enroll it again; else find out who answers there.",
+        "If the mainboard or TPM was replaced on purpose, remove attested_ek and attested_ek_aliases of the host and enroll it again; if it is "
+        "the same chip with its other key, enroll both with -e attested_enroll_second_key=true; else find out who answers there.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_NOT_AS_DELIVERED = _row(
@@ -529,6 +536,12 @@ class Reason(Enum):
         "Nobody vouches for the machine's TPM.",
         "Set attested_endorsement_authorities, or read the fingerprint at the machine's console and set attested_ek in its "
         "host_vars, or accept first use with -e attested_insecure_first_use=true.",
+        "ansible-playbook attested.kubernetes.enroll",
+    )
+    EK_SECOND_REPEATED = _row(
+        Coarse.REFUSED,
+        "Asked for its second endorsement key, the machine showed the first one again.",
+        "A TPM has one of RSA-2048 and one of ECC P-256: find out what answers there, or enroll without the second key.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_SOURCE_UNUSABLE = _row(
@@ -646,7 +659,8 @@ class Reason(Enum):
     IDENTITY_NODE_TAKEN = _row(
         Coarse.REFUSED,
         "An unknown machine asks to be a node that is registered with another TPM.",
-        "If its board or TPM was changed, replace the node's machine; otherwise somebody pretends to be that node.",
+        "If its board or TPM was changed, replace the node's machine; if it is the same chip with its other key, enroll both with "
+        "-e attested_enroll_second_key=true; otherwise somebody pretends to be that node.",
         "ansible-playbook attested.kubernetes.replace -e confirm=NODE",
     )
     IDENTITY_NOT_FOUND = _row(

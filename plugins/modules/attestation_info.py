@@ -30,6 +30,14 @@ options:
   challenge:
     description: A verifier's challenge, base64 of C(attested.v1.ChallengeResponse).
     type: str
+  endorsement_key:
+    description:
+      - Which endorsement key the machine shows. V(first) is the one that all its programs use (RSA-2048 if the TPM
+        holds a certificate for it, else ECC P-256, without any RSA-2048), V(second) the other one of the two.
+      - The second one is not kept in the TPM; where it is RSA, a hardware TPM takes ten seconds and more to make it.
+    type: str
+    choices: [first, second]
+    default: first
 """
 
 EXAMPLES = r"""
@@ -45,6 +53,11 @@ EXAMPLES = r"""
   attested.kubernetes.attestation_info:
     purpose: verify
     challenge: "{{ challenge_of_my_verifier }}"
+
+- name: Show the second endorsement key of the machine's TPM
+  attested.kubernetes.attestation_info:
+    endorsement_key: second
+  register: second
 """
 
 RETURN = r"""
@@ -112,6 +125,7 @@ SPEC = ArgumentSpec(
     options={
         "purpose": {"type": "str", "choices": ["enroll", "init", "verify"], "default": "verify"},
         "challenge": {"type": "str"},
+        "endorsement_key": {"type": "str", "choices": ["first", "second"], "default": "first"},
     }
 ).merged(node_config_spec(), tpm_timeout_spec())
 

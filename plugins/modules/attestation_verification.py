@@ -56,6 +56,15 @@ options:
     description: Another TPM than the site names is what is wanted, since the machine of this node is replaced.
     type: bool
     default: false
+  second_key:
+    description:
+      - Prove the second endorsement key of the TPM as well, by the same attestation key; only with O(purpose=enroll).
+      - It must be certified by the configured authorities, or be the one that the site names in
+        C(attested_ek_aliases), or O(insecure_first_use) is set; else V(EK_NOT_VOUCHED_FOR). A key of another TPM is
+        refused (V(ACTIVATION_NOT_PROVEN), V(AK_MISMATCH), V(TPM_CREDENTIAL_REFUSED)), one that the site
+        gives to another machine with V(EK_ALIAS_TAKEN), and the first key once more with V(EK_SECOND_REPEATED).
+    type: bool
+    default: false
   delivered:
     description:
       - File on the machine that runs the playbook, which says the TPM that this machine must prove. An EK certificate
@@ -82,6 +91,14 @@ EXAMPLES = r"""
     endorsement_authorities: [/etc/tpm-makers/roots.pem]
   register: found
 
+- name: Find out both endorsement keys of its TPM
+  attested.kubernetes.attestation_verification:
+    site: "{{ inventory_dir }}"
+    purpose: enroll
+    endorsement_authorities: [/etc/tpm-makers/roots.pem]
+    second_key: true
+  register: found
+
 - name: Learn a profile from a reference machine
   attested.kubernetes.attestation_verification:
     site: "{{ inventory_dir }}"
@@ -103,6 +120,18 @@ ek_sha256:
   returned: success
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+ek_proven:
+  description: The same of the endorsement key that the machine showed; another one where that is an alias.
+  returned: success
+  type: str
+  sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+ek_aliases:
+  description: >-
+    Endorsement key to the second key of its chip, of this machine and of those that were this node before, as far
+    as the site knows them or they were proven now; in the form of C(attested_ek_aliases).
+  returned: for enroll
+  type: dict
+  sample: {"sha256:9f2c": "sha256:31aa"}
 ek_certified:
   description: Whether a certificate chain to a configured authority was checked.
   returned: success

@@ -92,6 +92,11 @@ ek_sha256:
   returned: success
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+ek_alias:
+  description: SHA-256 of the chip's second endorsement key, where that is known.
+  returned: success
+  type: str
+  sample: ""
 known_by:
   description: How the machine became known.
   returned: success

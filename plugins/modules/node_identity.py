@@ -47,6 +47,12 @@ options:
     type: list
     elements: str
     default: []
+  ek_aliases:
+    description:
+      - Endorsement key to the second key of its chip, each C(sha256:) and 64 hexadecimal digits, of this machine
+        and of those in O(replaced). Evidence over either key is then that of the same identity.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -63,6 +69,14 @@ EXAMPLES = r"""
     node: w-1
     ek_sha256: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
     known_by: console fingerprint
+
+- name: Write both endorsement keys of one chip
+  attested.kubernetes.node_identity:
+    site: "{{ inventory_dir }}"
+    node: "{{ inventory_hostname }}"
+    ek_sha256: "{{ found.ek_sha256 }}"
+    known_by: "{{ found.known_by }}"
+    ek_aliases: "{{ found.ek_aliases }}"
 
 - name: See whether it would change
   attested.kubernetes.node_identity:

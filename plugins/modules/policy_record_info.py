@@ -79,6 +79,7 @@ identities:
   sample:
     - node: w-1
       ek_sha256: 9f2c
+      ek_alias: ""
       admission: Approved
       phase: Joined
       profile: r650-debian13

@@ -39,9 +39,10 @@ class SiteAction(AttestedAction):
             random=SystemRandom(),
         )
 
-    def port(self, params: Mapping[str, Any]) -> AnsibleNodePort:
-        """Return the way to the node of this task."""
-        return AnsibleNodePort(self.execute, {name: params[name] for name in ("node_config", "tpm_timeout_seconds")})
+    def port(self, params: Mapping[str, Any], **options: str) -> AnsibleNodePort:
+        """Return the way to the node of this task; ``options`` go to its module with every call."""
+        known = {name: params[name] for name in ("node_config", "tpm_timeout_seconds")}
+        return AnsibleNodePort(self.execute, {**known, **options})
 
     def execute(self, module: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run a module on the node of this task."""

@@ -26,6 +26,7 @@ THREAT = Threat(
     bed="api",
     stops=(
         ("policy/identity.py", "IDENTITY_AMBIGUOUS"),
+        ("policy/identity.py", "EK_ALIAS_TAKEN"),
         ("keys/releaser.py", "IDENTITY_NODE_TAKEN"),
         ("keys/kubelet.py step 3", "CSR_NAME_MISMATCH"),
     ),
@@ -79,3 +80,16 @@ def test_the_names_role_is_not_the_machines_to_choose(exchange: Exchange) -> Non
     policy = SitePolicy(profiles=[learned(boots.load("deb13-base"))], identities=both)
     assert exchange.run()
     assert code_of(lambda: exchange.run(policy=policy)) == "IDENTITY_AMBIGUOUS"
+
+
+def test_another_machines_key_written_down_as_the_second_one(bed: ServiceBed, machines: Callable[..., Machine]) -> None:
+    """Who may write an object does not become the other machine by it: neither is let in until a person decides."""
+    one, two = machines(), machines(enroll=False)
+    assert one.ask()
+    two.enroll(ekAliasSha256=one.identity()["spec"]["ekSha256"])
+    try:
+        for machine in (one, two):
+            assert refused(machine.ask, bed)["reason"] == "EK_ALIAS_TAKEN"
+    finally:
+        bed.api.kubectl("delete", "nodeidentity", two.identity()["metadata"]["name"])
+    assert one.ask()

@@ -54,15 +54,21 @@ class SoftTpm:
 
     def __init__(self, pcrs: Mapping[int, bytes] | None = None, *, certificates: tuple[bytes, ...] = ()) -> None:
         """Make new keys; ``pcrs`` are what the boot left."""
-        self._ek_key = ec.generate_private_key(ec.SECP256R1())
+        self._ek_keys: dict[bytes, ec.EllipticCurvePrivateKey] = {}
         self._ak_key = ec.generate_private_key(ec.SECP256R1())
-        ek = replace(EK_ECC, unique=ecc_point(self._ek_key.public_key()))
         ak = replace(AK, unique=ecc_point(self._ak_key.public_key()))
-        self.ek = LoadedKey(handle=0x80000000, public=ek, name=ek.name(), certificates=certificates)
+        self.ek = self.another_ek(certificates=certificates)
         self.ak = _loaded(ak)
         self.boot = {**initial_registers(), **(pcrs or {})}
         self.pcrs = dict(self.boot)
         self.clock_info = ClockInfo(clock=1000, reset_count=2, restart_count=0, safe=True)
+
+    def another_ek(self, *, certificates: tuple[bytes, ...] = ()) -> LoadedKey:
+        """Return a new endorsement key of this TPM, which then opens credentials under it as well."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        public = replace(EK_ECC, unique=ecc_point(key.public_key()))
+        self._ek_keys[public.name()] = key
+        return LoadedKey(handle=0x80000000, public=public, name=public.name(), certificates=certificates)
 
     def reset(self) -> None:
         """Start again as after a reboot with the same boot chain."""
@@ -130,13 +136,16 @@ class SoftTpm:
         return Reader(cfb_decrypt(storage_key, bytes(KEY_SIZE), identity), "TPM2B_DIGEST").sized(64)
 
     def _seed(self, credential: Credential, ek: Public) -> bytes:
+        key = self._ek_keys.get(ek.name())
+        if key is None:
+            raise TpmError("expected an EK of this TPM, got another one's", reason=Reason.TPM_CREDENTIAL_REFUSED)
         encrypted = Reader(credential.encrypted_secret, "TPM2B_ENCRYPTED_SECRET").sized(1024)
         theirs = read_point(Reader(encrypted, "TPMS_ECC_POINT"))
         try:
-            shared = self._ek_key.exchange(ec.ECDH(), ecc_key(ek.parameters.curve, theirs))  # type: ignore[union-attr]
+            shared = key.exchange(ec.ECDH(), ecc_key(ek.parameters.curve, theirs))  # type: ignore[union-attr]
         except TpmError as error:
             raise TpmError("expected a credential for this EK", reason=Reason.TPM_CREDENTIAL_REFUSED) from error
-        ours = ecc_point(self._ek_key.public_key())
+        ours = ecc_point(key.public_key())
         return kdf_e(shared, b"IDENTITY", context=theirs.x + ours.x)
 
 

@@ -31,12 +31,16 @@ def run_attestation_info(params: Mapping[str, Any], check_mode: bool) -> Result:
     config = load_node_config(params["node_config"])
     with open_tpm(config.tcti, timeout_seconds=params["tpm_timeout_seconds"]) as tpm:
         if params["challenge"] is None:
-            return Result(values=_identity(tpm, config))
+            return Result(values=_identity(tpm, config, second=_wants_second(params)))
         return Result(values=_testimony(tpm, config, params))
 
 
-def _identity(tpm: Tpm, config: NodeConfig) -> dict[str, Any]:
-    request = identify(tpm)
+def _wants_second(params: Mapping[str, Any]) -> bool:
+    return bool(params["endorsement_key"] == "second")
+
+
+def _identity(tpm: Tpm, config: NodeConfig, *, second: bool) -> dict[str, Any]:
+    request = identify(tpm, second=second)
     lock = NodeLock(tpm, paths=NodeLockPaths(userspace_log=config.logs.userspace)).read()
     return {
         "node": config.name,
@@ -53,7 +57,9 @@ def _testimony(tpm: Tpm, config: NodeConfig, params: Mapping[str, Any]) -> dict[
     logs = read_event_logs(config.logs)
     purpose = Purpose(params["purpose"])
     challenge = Challenge.parse(decode(params["challenge"], "challenge"))
-    answered = testify(tpm, challenge, purpose=purpose, cluster_id=config.cluster_id, logs=logs)
+    answered = testify(
+        tpm, challenge, purpose=purpose, cluster_id=config.cluster_id, logs=logs, second=_wants_second(params)
+    )
     values = {
         "node": config.name,
         "binding": _encode(answered.bound.to_bytes()),

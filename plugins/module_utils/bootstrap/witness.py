@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from ..attestation import BindingContext, ChallengeRequest, EventLogs, answer
 from ..system import read_bytes
-from ..tpm import load_attestation_key, load_endorsement_key
+from ..tpm import load_attestation_key, load_endorsement_key, load_second_endorsement_key
 
 if TYPE_CHECKING:
     from ..attestation import Answer, Challenge, Purpose
-    from ..tpm import Tpm
+    from ..tpm import LoadedKey, Tpm
     from .node_config import EventLogPaths
 
 NODELOCK_LOG = Path("/run/attested/nodelock.log")
@@ -34,19 +34,31 @@ def read_event_logs(paths: EventLogPaths, *, nodelock: Path = NODELOCK_LOG) -> E
     )
 
 
-def identify(tpm: Tpm) -> ChallengeRequest:
-    """Return the public keys and certificates by which this machine asks to be challenged."""
-    ek = load_endorsement_key(tpm)
+def identify(tpm: Tpm, *, second: bool = False) -> ChallengeRequest:
+    """Return the public keys and certificates by which this machine asks to be challenged.
+
+    ``second``: by the other endorsement key of its TPM, and the same attestation key.
+    """
+    ek = _endorsement_key(tpm, second=second)
     return ChallengeRequest(
         ek_public=ek.public, ak_public=load_attestation_key(tpm).public, ek_certificates=ek.certificates
     )
 
 
-def testify(tpm: Tpm, challenge: Challenge, *, purpose: Purpose, cluster_id: bytes, logs: EventLogs) -> Answer:
-    """Return the answer to ``challenge`` over ssh: no channel to bind, the logs are the request."""
+def testify(
+    tpm: Tpm, challenge: Challenge, *, purpose: Purpose, cluster_id: bytes, logs: EventLogs, second: bool
+) -> Answer:
+    """Return the answer to ``challenge`` over ssh: no channel to bind, the logs are the request.
+
+    ``second``: by the key that `identify` shows with it.
+    """
     context = BindingContext(purpose=purpose, cluster_id=cluster_id, request=logs.to_bytes())
-    ek, ak = load_endorsement_key(tpm), load_attestation_key(tpm)
+    ek, ak = _endorsement_key(tpm, second=second), load_attestation_key(tpm)
     return answer(tpm, challenge, context, ek=ek, ak=ak, logs=logs)
+
+
+def _endorsement_key(tpm: Tpm, *, second: bool) -> LoadedKey:
+    return load_second_endorsement_key(tpm) if second else load_endorsement_key(tpm)
 
 
 def _content(path: Path) -> bytes:

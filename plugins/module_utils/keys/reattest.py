@@ -32,7 +32,7 @@ from ..policy import Role, Standing, judge_standing
 from ..proto import message_class, parse
 from ..reasons import Reason
 from .continuity import check_continuity
-from .releaser import proven_by
+from .releaser import note_alias, proven_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,15 +100,20 @@ class Reattester:
             note(proven="yes")
         for left in reversed(range(_ATTEMPTS)):
             try:
-                return self._try(channel, request, bound, record)
+                return self._try(channel, request, bound, record, note=note)
             except ApiError as error:
                 if error.reason is not Reason.API_CONFLICT or not left:
                     raise
         raise Refusal("expected an identity that stands still", reason=Reason.API_CONFLICT)
 
-    def _try(self, channel: Channel, request: bytes, bound: BoundEvidence, record: ChallengeRecord) -> Reattested:
-        now = self._clock.now()
-        snapshot = self._policy.snapshot_for(record.ek_public.spki_sha256())  # 2
+    def _try(
+        self, channel: Channel, request: bytes, bound: BoundEvidence, record: ChallengeRecord, *, note: Note
+    ) -> Reattested:
+        now, ek = self._clock.now(), record.ek_public.spki_sha256()
+        snapshot = self._policy.snapshot_for(ek)  # 2
+        holder = snapshot.holder_of(ek)
+        if holder is not None:
+            note_alias(note, holder, ek_sha256=ek)
         node = self._verify(channel, request, bound, record, snapshot=snapshot, now=now)  # 3
         registration, proven = snapshot.registration_for(node.machine.ek_sha256), proven_by(node)
         check_standing(registration, proven)  # 4

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from ..attestation import ChallengeRecord, Demands, VerifiedNode
     from ..kube import LivePolicy, NearPolicy, Snapshot, StatusWriter
+    from ..policy import NodeIdentity
     from ..system import Clock, Random, TokenBuckets
     from .bundle import KeyBundle
     from .client import Channel
@@ -235,7 +236,7 @@ class Releaser:
         _note_node(call, snapshot)
         node = _verify(call, snapshot, demands=self._demands, now=now)  # 3
         proven = proven_by(node)
-        ek = node.machine.ek_sha256
+        ek = node.identity.ek_sha256  # the machine's, whichever of its keys came
         self._rate.take(ek)
         decision = decide_release(  # 4
             call.request,
@@ -313,8 +314,17 @@ class Releaser:
 
 def _note_node(call: _Call, policy: Snapshot) -> None:
     """Tell the log which node the proven key is registered as, also where it will be refused."""
-    if policy.registrations:  # all of them have the name of the node whose key it is
-        call.note(node=policy.registrations[0].identity.node_name)
+    ek = call.record.ek_public.spki_sha256()
+    holder = policy.holder_of(ek)
+    if holder is not None:
+        call.note(node=holder.node_name)
+        note_alias(call.note, holder, ek_sha256=ek)
+
+
+def note_alias(note: Note, holder: NodeIdentity, *, ek_sha256: str) -> None:
+    """Tell the log whose key it is where that is not to be seen from the key itself."""
+    if ek_sha256 != holder.ek_sha256:
+        note(identity=holder.name)
 
 
 def _verify(call: _Call, policy: Snapshot, *, demands: Demands, now: datetime) -> VerifiedNode:

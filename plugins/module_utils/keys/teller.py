@@ -56,4 +56,5 @@ def _attempt(error: AttestedError, fields: Mapping[str, str], *, now: datetime) 
         correlation_id=fields.get("correlation_id", ""),
         ek_sha256=fields.get("ek", "") if proven else "",
         node_name=fields.get("node", "") if proven else "",
+        identity=fields.get("identity", "") if proven else "",
     )

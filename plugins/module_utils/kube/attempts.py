@@ -44,7 +44,10 @@ _SOURCE = "attested-key-service"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A refusal, or ``count`` of them with the latest's words; ``ek_sha256`` is empty where no key was proven."""
+    """A refusal, or ``count`` of them with the latest's words; ``ek_sha256`` is empty where no key was proven.
+
+    ``identity``: the name of the identity that has this key as its alias, else empty.
+    """
 
     reason: str
     message: str
@@ -52,12 +55,15 @@ class Attempt:
     correlation_id: str = ""
     ek_sha256: str = ""
     node_name: str = ""
+    identity: str = ""
     count: int = 1
 
     @property
     def machine(self) -> str:
         """The name of the machine's identity, whether it has one or not."""
-        return identity_name(self.ek_sha256) if self.ek_sha256 else STRANGER
+        if not self.ek_sha256:
+            return STRANGER
+        return self.identity or identity_name(self.ek_sha256)
 
     @property
     def name(self) -> str:

@@ -29,6 +29,9 @@ from ..policy import (
 from ..reasons import Reason
 from .gateway import IDENTITIES, POLICIES, PROFILES
 
+KEY_FIELDS = ("spec.ekSha256", "spec.ekAliasSha256")
+"""Where an identity says its endorsement keys: the API finds it by either."""
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
@@ -101,6 +104,11 @@ class Snapshot(SignedPolicy):
         identity = self.identity_for(ek_sha256)
         return next(one for one in self.registrations if one.identity is identity)
 
+    def holder_of(self, ek_sha256: str) -> NodeIdentity | None:
+        """Return who has this key, whether it counts or not; one that waits only where no other has it."""
+        holders = [one.identity for one in self.registrations if ek_sha256 in one.identity.keys]
+        return min(holders, key=lambda one: one.admission is Admission.PENDING, default=None)
+
 
 class LivePolicy:
     """The policy in force, asked of the API each time."""
@@ -121,15 +129,15 @@ class LivePolicy:
         return self._snapshot(judged, registrations, ek_sha256="")
 
     def snapshot_for(self, ek_sha256: str) -> Snapshot:
-        """Return all that decides about one machine as it is now: what shares its key, or its node's name.
+        """Return all that decides about one machine as it is now: what shares a key of its chip, or its node's name.
 
-        Two small reads instead of one that grows with the cluster. A revocation among them is recorded first. Raises
+        A few small reads instead of one that grows with the cluster. A revocation among them is recorded first. Raises
         API_UNAVAILABLE, MANIFEST_INVALID, and what the guard raises.
         """
         judged = self._judged()
-        found = {}
-        for one in self._gateway.objects(IDENTITIES, where={"spec.ekSha256": ek_sha256}):
-            found[one["metadata"]["name"]] = one
+        found = self._holders(ek_sha256)
+        for other in {key for one in found.values() for key in _keys(one)} - {ek_sha256}:
+            found |= self._holders(other)
         for name in {one["spec"]["nodeName"] for one in found.values()}:
             for one in self._gateway.objects(IDENTITIES, where={"spec.nodeName": name}):
                 found[one["metadata"]["name"]] = one
@@ -163,7 +171,7 @@ class LivePolicy:
 
     def registrations_of(self, ek_sha256: str) -> tuple[Registration, ...]:
         """Return the identities of one endorsement key as they are now, whether they count or not."""
-        return self._registrations(self._gateway.objects(IDENTITIES, where={"spec.ekSha256": ek_sha256}))
+        return self._registrations(self._holders(ek_sha256).values())
 
     def registrations(self) -> tuple[Registration, ...]:
         """Return every identity as it is now, whether it counts or not; raises API_UNAVAILABLE, MANIFEST_INVALID."""
@@ -193,12 +201,21 @@ class LivePolicy:
 
     def _revoked_objects(self) -> frozenset[str]:
         objects = self._gateway.objects(IDENTITIES, where={"spec.admission": Admission.REVOKED.value})
-        return frozenset(one.identity.ek_sha256 for one in self._registrations(objects))
+        return frozenset(key for one in self._registrations(objects) for key in one.identity.keys)
 
     def _note(self, registrations: Iterable[Registration], judged: Judged) -> None:
-        banned = {one.identity.ek_sha256 for one in registrations if one.identity.admission is Admission.REVOKED}
+        revoked = [one.identity for one in registrations if one.identity.admission is Admission.REVOKED]
+        banned = {key for one in revoked for key in one.keys}
         if not banned <= judged.revoked:
             self._guard.note_revoked(banned)
+
+    def _holders(self, ek_sha256: str) -> dict[str, Mapping[str, Any]]:
+        """Return the objects that have this key, by name."""
+        return {
+            one["metadata"]["name"]: one
+            for field in KEY_FIELDS
+            for one in self._gateway.objects(IDENTITIES, where={field: ek_sha256})
+        }
 
     def _registrations(self, objects: Iterable[Mapping[str, Any]]) -> tuple[Registration, ...]:
         return tuple(_registration(self._parse(raw, IDENTITY_KIND).identities[0], raw) for raw in objects)
@@ -295,6 +312,11 @@ class StatusWriter:
         return self._gateway.patch_status(
             IDENTITIES, registration.identity.name, status=change.to_document(), revision=registration.revision
         )
+
+
+def _keys(document: Mapping[str, Any]) -> tuple[str, ...]:
+    said = (document["spec"].get(field.removeprefix("spec.")) for field in KEY_FIELDS)
+    return tuple(str(one) for one in said if one)
 
 
 def _place(document: Mapping[str, Any], kind: str) -> str:

@@ -26,7 +26,7 @@ from ..errors import ApiError
 from ..policy import POLICY_NAME
 from ..reasons import Reason
 from .gateway import IDENTITIES, POLICIES, PROFILES
-from .live import LivePolicy
+from .live import KEY_FIELDS, LivePolicy
 from .shared import SharedReads
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .gateway import Gateway
     from .live import Guard, Snapshot
 
-INDEXED = ("spec.ekSha256", "spec.nodeName", "spec.admission")
+INDEXED = (*KEY_FIELDS, "spec.nodeName", "spec.admission")
 FOLLOW_SECONDS = 240
 SETTLE_SECONDS = 2.0
 
@@ -198,4 +198,5 @@ class NearPolicy:
 
 def _indexed(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     spec = document.get("spec", {})
-    return tuple((path, str(spec.get(path.removeprefix("spec.")))) for path in INDEXED)
+    said = ((path, spec.get(path.removeprefix("spec."))) for path in INDEXED)
+    return tuple((path, str(value)) for path, value in said if value)

@@ -53,6 +53,7 @@ def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> Admis
 
     Raises `PolicyError` IDENTITY_NOT_FOUND (none or several of that name), IDENTITY_REVOKED (there is no way back),
     IDENTITY_NAME_WANTED (a waiting machine has no node name yet), IDENTITY_AMBIGUOUS (another machine has it),
+    EK_ALIAS_TAKEN (its key is the second one of a machine that is known already),
     IDENTITY_NEEDS_SIGNATURE (a control plane is approved by the site's signed policy alone) or
     IDENTITY_LAST_CONTROL_PLANE.
     """
@@ -63,6 +64,7 @@ def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> Admis
         raise PolicyError(f"expected a live identity, {wish.name} was revoked", reason=Reason.IDENTITY_REVOKED)
     if wish.admission is Admission.APPROVED and now is not Admission.APPROVED:
         _require_worker(spec, wish)
+        _require_own_key(identities, identity)
         _require_free_name(identities, identity, wish)
     if wish.admission is Admission.REVOKED and now is not Admission.REVOKED:
         _require_another_control_plane(identities, identity)
@@ -123,6 +125,17 @@ def _require_free_name(identities: Sequence[Mapping[str, Any]], identity: Mappin
         )
 
 
+def _require_own_key(identities: Sequence[Mapping[str, Any]], identity: Mapping[str, Any]) -> None:
+    key = identity["spec"].get("ekSha256")
+    owners = [one["metadata"]["name"] for one in identities if key and one["spec"].get("ekAliasSha256") == key]
+    if owners:
+        raise PolicyError(
+            f"expected a key that no other machine has, {identity['metadata']['name']} is the second one of "
+            f"{', '.join(owners)}",
+            reason=Reason.EK_ALIAS_TAKEN,
+        )
+
+
 def _require_another_control_plane(identities: Sequence[Mapping[str, Any]], identity: Mapping[str, Any]) -> None:
     others = [
         one
@@ -146,6 +159,7 @@ def _told(plan: AdmissionPlan, wish: Wish) -> dict[str, Any]:
         "node": wish.node_name or spec["nodeName"],
         "role": spec["role"],
         "ek_sha256": spec["ekSha256"],
+        "ek_alias": spec.get("ekAliasSha256", ""),
         "known_by": spec.get("knownBy", ""),
         "before": spec["admission"],
         "admission": wish.admission.value,

@@ -132,7 +132,12 @@ def _policy(policies: Iterable[dict[str, Any]], identities: Iterable[dict[str, A
     found = next((one for one in policies if one["metadata"]["name"] == "cluster"), None)
     if found is None:
         return {}
-    names = {one["spec"]["ekSha256"]: one["spec"].get("nodeName", "") for one in identities}
+    names = {
+        one["spec"][field]: one["spec"].get("nodeName", "")
+        for one in identities
+        for field in ("ekSha256", "ekAliasSha256")
+        if field in one["spec"]
+    }
     spec, seen = found["spec"], found.get("status", {}).get("seenBy", {})
     return {
         "generation": spec["generation"],

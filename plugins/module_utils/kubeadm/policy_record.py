@@ -80,6 +80,7 @@ def _identity(identity: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "node": identity["spec"].get("nodeName", ""),
         "ek_sha256": identity["spec"]["ekSha256"],
+        "ek_alias": identity["spec"].get("ekAliasSha256", ""),
         "admission": identity["spec"]["admission"],
         "phase": identity.get("status", {}).get("phase", ""),
         "profile": last.get("profile", ""),

@@ -39,6 +39,7 @@ from .identity import (
     find_identity,
     identity_name,
     inherited_disk,
+    require_own_aliases,
 )
 from .in_force import PolicyInForce, SignedPolicy, SitePolicy, register_selection
 from .learn import DEFAULT_REGISTERS, learn_profile
@@ -142,6 +143,7 @@ __all__ = [
     "render_identity",
     "render_profile",
     "require_good_standing",
+    "require_own_aliases",
     "require_revocations",
     "rolled_back",
     "shown_time",

@@ -126,7 +126,7 @@ def plan_policy(
             sorted(
                 NamedDigest(one.name, identity_sha256(one))
                 for one in identities
-                if one.role is Role.CONTROL_PLANE and one.ek_sha256 not in out
+                if one.role is Role.CONTROL_PLANE and out.isdisjoint(one.keys)
             )
         ),
         revoked=tuple(sorted(out)),

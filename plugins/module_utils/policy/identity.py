@@ -72,7 +72,9 @@ class IdentityStatus:
 class NodeIdentity:
     """One machine. ``ek_sha256``: 64 lower-case hex digits, SHA-256 of the EK's SubjectPublicKeyInfo.
 
-    ``replaced_by``: of a revoked one, the name of the identity that took its node's name and its disk.
+    ``ek_alias``: the same of the chip's other endorsement key where that was proven, else empty; evidence over either
+    key is this machine's, the name is made of the first. ``replaced_by``: of a revoked one, the name of the identity
+    that took its node's name and its disk.
     """
 
     ek_sha256: str
@@ -81,12 +83,18 @@ class NodeIdentity:
     admission: Admission
     known_by: str = ""
     replaced_by: str = ""
+    ek_alias: str = ""
     status: IdentityStatus = field(default=IdentityStatus())
 
     @property
     def name(self) -> str:
         """The name of the object in the API, for example ``ek-9f2c0123456789abcdef``."""
         return identity_name(self.ek_sha256)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its endorsement keys, the one that it is named by first."""
+        return (self.ek_sha256, self.ek_alias) if self.ek_alias else (self.ek_sha256,)
 
 
 def identity_name(ek_sha256: str) -> str:
@@ -117,21 +125,27 @@ def inherited_disk(identities: Iterable[NodeIdentity], heir: NodeIdentity) -> st
 
 
 def find_identity(identities: Iterable[NodeIdentity], ek_sha256: str) -> NodeIdentity:
-    """Return the approved identity of an endorsement key.
+    """Return the approved identity of an endorsement key, be it the one that it is named by or its alias.
 
-    Raises `PolicyError` IDENTITY_UNKNOWN, IDENTITY_REVOKED (one revocation outweighs everything), IDENTITY_AMBIGUOUS
-    (two live identities with this key, or another one with this node's name), IDENTITY_PENDING or IDENTITY_REFUSED.
+    Raises `PolicyError` IDENTITY_UNKNOWN, IDENTITY_REVOKED (one revocation outweighs everything, also one of the chip's
+    other key), IDENTITY_AMBIGUOUS (two live identities with this key, or another one with this node's name),
+    EK_ALIAS_TAKEN (one of the chip's keys is the alias of one and a key of another), IDENTITY_PENDING or
+    IDENTITY_REFUSED. What only waits takes no key away from what an admin decided about.
     """
     every = tuple(identities)
-    same_key = tuple(one for one in every if one.ek_sha256 == ek_sha256)
-    if not same_key:
+    holders = tuple(one for one in every if ek_sha256 in one.keys)
+    if not holders:
         raise _refusal(f"expected an identity for the endorsement key {ek_sha256}, found none", Reason.IDENTITY_UNKNOWN)
-    if any(one.admission is Admission.REVOKED for one in same_key):
+    known = {key for one in holders for key in one.keys}
+    chip = tuple(one for one in every if not known.isdisjoint(one.keys))
+    revoked = [one for one in chip if one.admission is Admission.REVOKED]
+    if revoked:
         raise _refusal(
-            f"expected a live identity for {ek_sha256}, {same_key[0].node_name} was revoked", Reason.IDENTITY_REVOKED
+            f"expected a live identity for {ek_sha256}, {revoked[0].node_name} was revoked", Reason.IDENTITY_REVOKED
         )
-    _require_single(same_key, f"endorsement key {ek_sha256}")
-    identity = same_key[0]
+    decided = tuple(one for one in chip if one.admission is not Admission.PENDING)
+    _require_one_chip(decided, ek_sha256)
+    identity = next((one for one in decided if ek_sha256 in one.keys), holders[0])
     if identity.admission is Admission.PENDING:
         raise _refusal(f"expected an approved identity, {identity.name} waits for an admin", Reason.IDENTITY_PENDING)
     if identity.admission is Admission.REFUSED:
@@ -143,10 +157,36 @@ def find_identity(identities: Iterable[NodeIdentity], ek_sha256: str) -> NodeIde
     return identity
 
 
+def require_own_aliases(identities: Iterable[NodeIdentity]) -> None:
+    """Raise EK_ALIAS_TAKEN where the alias of one identity is a key of another one."""
+    every = tuple(identities)
+    owners = {one.ek_sha256: one for one in every}
+    for one in every:
+        owner = owners.setdefault(one.ek_alias, one) if one.ek_alias else one
+        if owner is not one:
+            raise _taken(one.ek_alias, (one, owner))
+
+
+def _require_one_chip(decided: tuple[NodeIdentity, ...], ek_sha256: str) -> None:
+    if len({one.ek_sha256 for one in decided}) > 1:
+        raise _taken(ek_sha256, decided)
+    _require_single(decided, f"endorsement key {ek_sha256}")
+
+
+def _taken(ek_sha256: str, identities: tuple[NodeIdentity, ...]) -> PolicyError:
+    return _refusal(
+        f"expected one identity with the keys of the chip with {ek_sha256}, found {_listed(identities)}",
+        Reason.EK_ALIAS_TAKEN,
+    )
+
+
 def _require_single(identities: tuple[NodeIdentity, ...], what: str) -> None:
     if len(identities) > 1:
-        listed = ", ".join(f"{one.name} ({one.node_name}, {one.admission.value})" for one in identities)
-        raise _refusal(f"expected one identity with the {what}, found {listed}", Reason.IDENTITY_AMBIGUOUS)
+        raise _refusal(f"expected one identity with the {what}, found {_listed(identities)}", Reason.IDENTITY_AMBIGUOUS)
+
+
+def _listed(identities: tuple[NodeIdentity, ...]) -> str:
+    return ", ".join(f"{one.name} ({one.node_name}, {one.admission.value})" for one in identities)
 
 
 def _refusal(message: str, reason: Reason) -> PolicyError:

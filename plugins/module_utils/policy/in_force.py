@@ -88,20 +88,27 @@ class SignedPolicy(SitePolicy):
         """Return the approved identity of an endorsement key.
 
         1. The key was never revoked, whatever objects there are now. IDENTITY_REVOKED
-        2. One approved identity has it. IDENTITY_UNKNOWN, IDENTITY_REVOKED, IDENTITY_AMBIGUOUS, IDENTITY_REFUSED
-        3. A control plane is one that the site signed. IDENTITY_UNSIGNED
+        2. One approved identity has it. IDENTITY_UNKNOWN, IDENTITY_REVOKED, IDENTITY_AMBIGUOUS, IDENTITY_REFUSED,
+           EK_ALIAS_TAKEN
+        3. The chip's other key was never revoked either. IDENTITY_REVOKED
+        4. A control plane is one that the site signed. IDENTITY_UNSIGNED
         """
-        if ek_sha256 in self._revoked:  # 1
-            raise PolicyError(
-                f"expected an endorsement key that was never revoked, {ek_sha256} was", reason=Reason.IDENTITY_REVOKED
-            )
+        self._require_never_revoked((ek_sha256,))  # 1
         identity = super().identity_for(ek_sha256)  # 2
-        if identity.role is Role.CONTROL_PLANE and not self._policy.names_control_plane(identity):  # 3
+        self._require_never_revoked(identity.keys)  # 3
+        if identity.role is Role.CONTROL_PLANE and not self._policy.names_control_plane(identity):  # 4
             raise PolicyError(
                 f"expected the identity of the control plane {identity.node_name} in the signed policy, it is not",
                 reason=Reason.IDENTITY_UNSIGNED,
             )
         return identity
+
+    def _require_never_revoked(self, keys: tuple[str, ...]) -> None:
+        banned = sorted(self._revoked.intersection(keys))
+        if banned:
+            raise PolicyError(
+                f"expected an endorsement key that was never revoked, {banned[0]} was", reason=Reason.IDENTITY_REVOKED
+            )
 
 
 def register_selection(profiles: Iterable[MeasurementProfile], *, lock_register: int) -> tuple[int, ...]:

@@ -107,9 +107,12 @@ def _identity(fields: Fields, name: str) -> NodeIdentity:
         admission=spec.choice("admission", Admission),
         known_by=spec.text("knownBy", limit=MAX_KNOWN_BY, default=""),
         replaced_by=spec.text("replacedBy", limit=MAX_KNOWN_BY, default=""),
+        ek_alias=spec.sha256("ekAliasSha256").hex() if spec.has("ekAliasSha256") else "",
         status=_status(fields.take("status")),
     )
     spec.finish()
+    if identity.ek_alias and identity.ek_alias == identity.ek_sha256:
+        fields.note("spec.ekAliasSha256: expected another key than spec.ekSha256, got the same")
     if identity.ek_sha256 and name and name != identity.name:
         fields.note(f"metadata.name: expected {identity.name}, which the endorsement key gives, got {name}")
     return identity
@@ -280,6 +283,8 @@ def render_identity(identity: NodeIdentity) -> dict[str, Any]:
     }
     if identity.replaced_by:
         spec["replacedBy"] = identity.replaced_by
+    if identity.ek_alias:
+        spec["ekAliasSha256"] = identity.ek_alias
     document = _manifest(IDENTITY_KIND, identity.name, spec)
     if identity.admission is Admission.REVOKED:
         document["metadata"]["labels"] = {REVOKED_LABEL: "true"}

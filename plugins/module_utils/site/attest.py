@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from ..attestation import Challenge, ChallengeRecord
+    from ..attestation import Challenge, ChallengeRecord, VerifiedQuote
     from ..policy import PolicyInForce
     from ..system import Clock, Random
 
@@ -84,13 +84,32 @@ class Verifier:
 
         ``registers`` are quoted beside the node lock's: all that is to be learned from, or read.
         """
-        asked = self._ask(port, Purpose.ENROLL, tuple(sorted({*registers, _LOCK_REGISTER})))
+        return self._machine(self._ask(port, Purpose.ENROLL, tuple(sorted({*registers, _LOCK_REGISTER}))))
+
+    def second_key(self, port: NodePort, machine: VerifiedMachine) -> VerifiedMachine:
+        """Return the same ``machine`` as the other endorsement key of its TPM shows it; ``port`` speaks for that key.
+
+        One attestation key, of one run of the TPM, opens a credential under each of both keys (AK_MISMATCH,
+        TPM_RESET_BETWEEN, ACTIVATION_NOT_PROVEN), and the other one is another one (EK_SECOND_REPEATED). The caller
+        owes that somebody vouches for it: `enrolment.chip_keys`.
+        """
+        asked = self._ask(port, Purpose.ENROLL, tuple(sorted(machine.quote.pcrs)))
+        second = self._machine(asked, earlier=machine.quote)
+        if second.ek_sha256 == machine.ek_sha256:
+            raise Refusal(
+                f"expected the second endorsement key of the TPM with {machine.ek_sha256}, got that one again",
+                reason=Reason.EK_SECOND_REPEATED,
+            )
+        return second
+
+    def _machine(self, asked: Asked, *, earlier: VerifiedQuote | None = None) -> VerifiedMachine:
         return verify_machine(
             asked.bound,
             record=asked.record,
             context=asked.context,
             logs=asked.logs,
             now=asked.now,
+            earlier=earlier,
             demands=self.demands,
         )
 

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import PolicyError, SiteError
-from ..policy import Admission, NodeIdentity, Role, identity_name
+from ..policy import Admission, NodeIdentity, Role, identity_name, require_own_aliases
 from ..reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any
 
 _ROLES = {"control_planes": Role.CONTROL_PLANE, "workers": Role.WORKER}
@@ -27,6 +28,7 @@ class InventoryNode:
     """One host of the group ``nodes``; ``ek_sha256`` (64 hex digits) is None until enroll wrote it.
 
     ``replaced`` are the machines that were this node before, by their endorsement keys: revoked, and none comes back.
+    ``aliases``: endorsement key to the second key of its chip, of this machine and of those.
     """
 
     name: str
@@ -35,6 +37,17 @@ class InventoryNode:
     known_by: str
     admission: Admission = Admission.APPROVED
     replaced: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ek_alias(self) -> str:
+        """The second key of the machine that is this node now, empty where none is known."""
+        return self.aliases.get(self.ek_sha256 or "", "")
+
+    @property
+    def keys_before(self) -> frozenset[str]:
+        """All keys of the machines that were this node before."""
+        return frozenset({*self.replaced, *(self.aliases[one] for one in self.replaced if one in self.aliases)})
 
 
 def read_nodes(
@@ -55,7 +68,7 @@ def read_nodes(
 
 
 def enrolled_identities(nodes: Iterable[InventoryNode]) -> tuple[NodeIdentity, ...]:
-    """Return the identity of every enrolled node; two nodes with one TPM raise IDENTITY_AMBIGUOUS."""
+    """Return the identity of every enrolled node; two nodes with one TPM raise IDENTITY_AMBIGUOUS, EK_ALIAS_TAKEN."""
     found: dict[str, NodeIdentity] = {}
     for node in nodes:
         if node.ek_sha256 is None:
@@ -68,13 +81,22 @@ def enrolled_identities(nodes: Iterable[InventoryNode]) -> tuple[NodeIdentity, .
         found[node.ek_sha256] = _identity(node, node.ek_sha256)
         for ek in node.replaced:
             found[ek] = _replaced(node, ek, heir=node.ek_sha256)
+    require_own_aliases(found.values())
     return tuple(found.values())
 
 
 def render_identity_file(
-    *, ek_sha256: str, known_by: str, admission: Admission = Admission.APPROVED, replaced: Iterable[str] = ()
+    *,
+    ek_sha256: str,
+    known_by: str,
+    admission: Admission = Admission.APPROVED,
+    replaced: Iterable[str] = (),
+    aliases: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Return host_vars/<node>/identity.yml; ``replaced`` are endorsement keys (hex) of the machines before this one."""
+    """Return host_vars/<node>/identity.yml; ``replaced`` are endorsement keys (hex) of the machines before this one.
+
+    ``aliases``: endorsement key (hex) to the second one of its chip, of this machine and of those.
+    """
     lines = [
         "---",
         "# Written by attested.kubernetes.enroll: which TPM is in this machine. Commit it.",
@@ -83,6 +105,9 @@ def render_identity_file(
     ]
     if admission is not Admission.APPROVED:
         lines.append(f"attested_admission: {admission.value}")
+    second = [f"  sha256:{ek}: sha256:{alias}" for ek, alias in sorted((aliases or {}).items())]
+    if second:
+        lines += ["attested_ek_aliases:", *second]
     before = [f"  - sha256:{ek}" for ek in replaced]
     if before:
         lines += ["attested_ek_replaced:", *before]
@@ -96,6 +121,7 @@ def _identity(node: InventoryNode, ek_sha256: str) -> NodeIdentity:
         role=node.role,
         admission=node.admission,
         known_by=node.known_by,
+        ek_alias=node.ek_alias,
     )
 
 
@@ -107,6 +133,7 @@ def _replaced(node: InventoryNode, ek_sha256: str, *, heir: str) -> NodeIdentity
         admission=Admission.REVOKED,
         known_by=node.known_by,
         replaced_by=identity_name(heir),
+        ek_alias=node.aliases.get(ek_sha256, ""),
     )
 
 
@@ -115,11 +142,16 @@ def _node(host: str, role: Role, variables: Mapping[str, Any]) -> InventoryNode:
     return InventoryNode(
         name=host,
         role=role,
-        ek_sha256=str(ek).removeprefix("sha256:") if ek else None,
+        ek_sha256=_hex(ek) if ek else None,
         known_by=str(variables.get("attested_ek_known_by", "")),
         admission=Admission(str(variables.get("attested_admission", Admission.APPROVED.value))),
-        replaced=tuple(str(one).removeprefix("sha256:") for one in variables.get("attested_ek_replaced", ())),
+        replaced=tuple(_hex(one) for one in variables.get("attested_ek_replaced", ())),
+        aliases={_hex(one): _hex(second) for one, second in (variables.get("attested_ek_aliases") or {}).items()},
     )
+
+
+def _hex(ek: object) -> str:
+    return str(ek).removeprefix("sha256:")
 
 
 def _in_two_groups(groups: Mapping[str, Iterable[str]]) -> list[str]:
@@ -139,9 +171,24 @@ def _problems(host: str, variables: Mapping[str, Any]) -> list[str]:
         for one in variables.get("attested_ek_replaced", ())
         if not _EK.fullmatch(str(one))
     ]
+    problems += _alias_problems(host, variables)
     admission = str(variables.get("attested_admission", Admission.APPROVED.value))
     if admission not in {one.value for one in Admission} - {Admission.PENDING.value}:
         problems.append(
             f"expected attested_admission of {host} as Approved, Refused or Revoked, got {admission[:80]!r}"
         )
     return problems
+
+
+def _alias_problems(host: str, variables: Mapping[str, Any]) -> list[str]:
+    """Say what is wrong with the second keys: each belongs to a key of this host and is another one."""
+    aliases = variables.get("attested_ek_aliases") or {}
+    if not isinstance(aliases, Mapping):
+        return [f"expected attested_ek_aliases of {host} as a mapping of keys, got {str(aliases)[:80]!r}"]
+    own = {str(one) for one in (variables.get("attested_ek"), *variables.get("attested_ek_replaced", ())) if one}
+    return [
+        f"expected attested_ek_aliases of {host} from one of its own keys to another, each as "
+        f"sha256:<64 hex digits>, got {str(one)[:80]!r}: {str(second)[:80]!r}"
+        for one, second in aliases.items()
+        if str(one) not in own or str(second) in own or not _EK.fullmatch(str(second))
+    ]

@@ -27,7 +27,7 @@ class LastSeen:
     """A node as its identity's status says: the profile that allowed it last, and the values that were judged.
 
     ``facts`` are what the logs of fresh evidence prove, and ``registers`` are that evidence's then; None: no log is at
-    hand. ``unheard`` says why fresh evidence that was asked for did not come.
+    hand. ``unheard`` says why fresh evidence that was asked for did not come. ``ek_alias``: as in `NodeIdentity`.
     """
 
     node_name: str
@@ -38,6 +38,12 @@ class LastSeen:
     registers: Mapping[int, bytes]
     facts: BootFacts | None = None
     unheard: str = ""
+    ek_alias: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its endorsement keys."""
+        return (self.ek_sha256, self.ek_alias) if self.ek_alias else (self.ek_sha256,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

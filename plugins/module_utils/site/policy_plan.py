@@ -63,7 +63,7 @@ class PolicyPlan:
 def plan_next(
     *,
     profiles: Sequence[MeasurementProfile],
-    identities: Iterable[NodeIdentity],
+    identities: Sequence[NodeIdentity],
     exceptions: Sequence[PolicyException],
     excepted: Sequence[MeasurementProfile],
     mark: PolicyMark,
@@ -77,7 +77,8 @@ def plan_next(
     signed = frozenset(observed.policy.revoked) if observed.policy else frozenset()
     banned = {one.ek_sha256 for one in observed.nodes if one.revoked}
     banned |= {one.ek_sha256 for one in identities if one.admission is Admission.REVOKED}
-    revoked = signed | observed.revoked | banned | frozenset(mark.revoked)
+    chips = [*(one.keys for one in identities), *(one.keys for one in observed.nodes)]
+    revoked = _whole_chips(signed | observed.revoked | banned | frozenset(mark.revoked), chips)
     wanted = plan_policy(generation=0, profiles=profiles, identities=identities, revoked=revoked, exceptions=exceptions)
     policy = replace(wanted, generation=_generation(wanted, mark, observed))
     found = _outlooks(policy, (*profiles, *excepted), observed.nodes, now)
@@ -91,11 +92,15 @@ def plan_next(
 
 
 def read_exceptions(
-    wanted: Iterable[Mapping[str, Any]], *, profiles: Mapping[str, MeasurementProfile], keys: Mapping[str, str]
+    wanted: Iterable[Mapping[str, Any]],
+    *,
+    profiles: Mapping[str, MeasurementProfile],
+    keys: Mapping[str, tuple[str, ...]],
 ) -> tuple[PolicyException, ...]:
     """Return the exceptions of ``attested_policy_exceptions``; raises SITE_POLICY_EXCEPTION naming every problem.
 
-    ``keys``: node name to its endorsement key. Each: ``profile``, ``nodes``, ``until`` (UTC) and ``why``.
+    ``keys``: node name to its endorsement keys, all of which an exception names. Each: ``profile``, ``nodes``,
+    ``until`` (UTC) and ``why``.
     """
     problems: list[str] = []
     found = tuple(_exception(one, profiles, keys, problems) for one in wanted)
@@ -143,7 +148,12 @@ def _generation(wanted: ClusterPolicy, mark: PolicyMark, observed: Observed) -> 
 
 def _applied(identity: NodeIdentity, revoked: frozenset[str]) -> NodeIdentity:
     """Return the identity as it is applied: the inventory may still list a machine that was revoked."""
-    return replace(identity, admission=Admission.REVOKED) if identity.ek_sha256 in revoked else identity
+    return identity if revoked.isdisjoint(identity.keys) else replace(identity, admission=Admission.REVOKED)
+
+
+def _whole_chips(revoked: frozenset[str], chips: Iterable[tuple[str, ...]]) -> frozenset[str]:
+    """Return the keys with all keys of each chip that has one of them."""
+    return revoked.union(*(keys for keys in chips if not revoked.isdisjoint(keys)))
 
 
 def _outlooks(
@@ -170,7 +180,7 @@ def _takes_away(before: ClusterPolicy | None, after: ClusterPolicy) -> bool:
 def _exception(
     wanted: Mapping[str, Any],
     profiles: Mapping[str, MeasurementProfile],
-    keys: Mapping[str, str],
+    keys: Mapping[str, tuple[str, ...]],
     problems: list[str],
 ) -> PolicyException | None:
     name, nodes = str(wanted.get("profile", "")), [str(one) for one in wanted.get("nodes") or ()]
@@ -189,7 +199,7 @@ def _exception(
     if wrong or until is None:
         return None
     digest = NamedDigest(name, profile_sha256(profiles[name]))
-    machines = tuple(sorted({keys[one] for one in nodes}))
+    machines = tuple(sorted({key for one in nodes for key in keys[one]}))
     return PolicyException(profile=digest, machines=machines, expires=until, why=why)
 
 

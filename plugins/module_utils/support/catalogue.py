@@ -261,7 +261,9 @@ def site_sources(site: Path, policy_directory: Path) -> tuple[Source, ...]:
     """Return what is collected on the admin's side: what a site commits, and nothing else of it."""
     identities = sorted(site.glob("host_vars/*/identity.yml"))
     policies = sorted(policy_directory.glob("*.y*ml"))
-    fields: Shape = dict.fromkeys(("attested_ek", "attested_ek_known_by", "attested_ek_replaced"), True)
+    fields: Shape = dict.fromkeys(
+        ("attested_ek", "attested_ek_aliases", "attested_ek_known_by", "attested_ek_replaced"), True
+    )
     public: Shape = dict.fromkeys(_CLUSTER, True)
     return (
         FileSource(name="cluster.yml", path=str(site / "cluster.yml"), shape=public),

@@ -37,7 +37,14 @@ from .constants import (
     TAG_ATTEST_QUOTE,
 )
 from .credential import Credential, make_credential, verify_endorsement_key
-from .keys import Persistence, load_attestation_key, load_endorsement_key, persist_keys, plan_persistence
+from .keys import (
+    Persistence,
+    load_attestation_key,
+    load_endorsement_key,
+    load_second_endorsement_key,
+    persist_keys,
+    plan_persistence,
+)
 from .nv import NvCounter
 from .responses import ResponseError
 from .sealed import SealedObject, seal, unseal
@@ -94,6 +101,7 @@ __all__ = [
     "in_memory",
     "load_attestation_key",
     "load_endorsement_key",
+    "load_second_endorsement_key",
     "make_credential",
     "open_tpm",
     "persist_keys",

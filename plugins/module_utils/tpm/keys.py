@@ -5,6 +5,8 @@
 
 Which EK (design 9.8): RSA-2048 of template L-1 if the TPM holds a certificate for it, else ECC P-256 of L-2 if it holds
 one for that; with no certificate at all L-1; certified only otherwise: refused by name.
+
+The *second* key of the chip is the other one of these two, with its certificate where the TPM holds one.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ from .commands import LoadedKey
 from .templates import AK, EK_ECC, EK_RSA, matches
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .client import Tpm
     from .structures import Public
 
 _EK, _AK = "endorsement key", "attestation key"
+_SECOND = "second endorsement key"
 _MAX_CHAIN = 16
 _P256_SIZE = 32
 
@@ -79,9 +84,24 @@ def choose_endorsement_key(nv_indices: tuple[int, ...]) -> KeyKind:
     return replace(_ENDORSEMENT_RSA, certificate=0)
 
 
+def choose_second_key(nv_indices: tuple[int, ...]) -> KeyKind:
+    """Return the EK beside the one to use, given the NV indices that exist; raises TPM_EK_UNSUPPORTED."""
+    first = choose_endorsement_key(nv_indices)
+    other = _ENDORSEMENT_ECC if first.persistent == _ENDORSEMENT_RSA.persistent else _ENDORSEMENT_RSA
+    return replace(other, label=_SECOND, certificate=other.certificate if other.certificate in nv_indices else 0)
+
+
 def load_endorsement_key(tpm: Tpm) -> LoadedKey:
     """Return the EK with its certificates; raises TPM_EK_UNSUPPORTED, TPM_EK_MISMATCH, TPM_HIERARCHY_AUTH."""
-    return tpm.once(_EK, lambda: _load_certified(tpm))
+    return tpm.once(_EK, lambda: _load_certified(tpm, choose_endorsement_key))
+
+
+def load_second_endorsement_key(tpm: Tpm) -> LoadedKey:
+    """Return the chip's other EK with its certificates; raises as `load_endorsement_key`.
+
+    It is kept nowhere: a hardware TPM makes it at each call, which may take ten seconds and more for RSA.
+    """
+    return tpm.once(_SECOND, lambda: _load_certified(tpm, choose_second_key))
 
 
 def load_attestation_key(tpm: Tpm) -> LoadedKey:
@@ -114,9 +134,9 @@ def persist_keys(tpm: Tpm) -> Persistence:
     return plan
 
 
-def _load_certified(tpm: Tpm) -> LoadedKey:
+def _load_certified(tpm: Tpm, choose: Callable[[tuple[int, ...]], KeyKind]) -> LoadedKey:
     nv_indices = tpm.nv_indices()
-    kind = choose_endorsement_key(nv_indices)
+    kind = choose(nv_indices)
     key = _load(tpm, kind)
     if not kind.certificate:
         return key

@@ -48,7 +48,14 @@ def config(swtpm: Swtpm, tmp_path: Path) -> str:
 
 
 def parameters(config: str, **changes: Any) -> dict[str, Any]:
-    return {"node_config": config, "tpm_timeout_seconds": 10, "purpose": "verify", "challenge": None, **changes}
+    return {
+        "node_config": config,
+        "tpm_timeout_seconds": 10,
+        "purpose": "verify",
+        "challenge": None,
+        "endorsement_key": "first",
+        **changes,
+    }
 
 
 def test_machine_says_who_it_is_without_a_challenge(config: str) -> None:

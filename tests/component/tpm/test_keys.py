@@ -16,6 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
     ALG_RSA,
     load_attestation_key,
     load_endorsement_key,
+    load_second_endorsement_key,
     make_credential,
     persist_keys,
     plan_persistence,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Public
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 
@@ -181,3 +183,71 @@ def test_a_file_of_a_tpm_is_not_needed(tmp_path: Path, opened: Opened, swtpms: C
         assert load_endorsement_key(tpm).certificates
     swtpm.reset()
     assert not (tmp_path / "tpms" / "tcp" / "tpm").exists()
+
+
+def test_both_endorsement_keys_open_credentials_for_the_one_attestation_key(swtpm: Swtpm, opened: Opened) -> None:
+    """The proof that they are of one chip; neither is kept, and making one does not disturb the other."""
+    with opened(swtpm) as tpm:
+        kept = tpm.handles(0x81000000)
+        first, second, ak = load_endorsement_key(tpm), load_second_endorsement_key(tpm), load_attestation_key(tpm)
+        assert (first.public.type, second.public.type, second.certificates) == (ALG_RSA, ALG_ECC, ())
+        for ek in (first, second, first):
+            made = make_credential(ek.public, ak.name, b"s" * 32, SystemRandom())
+            assert tpm.activate_credential(ak, ek, made) == b"s" * 32
+        assert not second.persistent
+    with opened(swtpm) as tpm:
+        assert load_second_endorsement_key(tpm).name == second.name
+        assert tpm.handles(0x81000000) == kept
+
+
+def test_the_second_key_of_one_certified_for_p256_is_the_rsa_key(
+    swtpms: Callable[..., Swtpm], opened: Opened, use_ecc_ek
+) -> None:
+    swtpm = swtpms("plain", certified=False)
+    with opened(swtpm) as tpm:
+        rsa = load_endorsement_key(tpm)
+    use_ecc_ek(swtpm)
+    with opened(swtpm) as tpm:
+        second = load_second_endorsement_key(tpm)
+        assert (load_endorsement_key(tpm).public.type, second.name) == (ALG_ECC, rsa.name)
+
+
+@pytest.fixture
+def opens(tool: Callable[..., str], tmp_path: Path) -> Callable[..., bytes]:
+    """Let tpm2-tools open a credential under the P-256 EK of a TPM, for the AK that they find at ``ak``."""
+
+    def activate(swtpm: Swtpm, ek: Public, *, ak: str, name: bytes) -> bytes:
+        made = make_credential(ek, name, b"s" * 32, SystemRandom())
+        (tmp_path / "blob").write_bytes(bytes.fromhex("badcc0de00000001") + made.id_object + made.encrypted_secret)
+        tool(swtpm, "createek", "-c", "ek.ctx", "-G", "ecc", "-u", "ek.pub")
+        tool(swtpm, "flushcontext", "-t")
+        tool(swtpm, "startauthsession", "--policy-session", "-S", "session.ctx")
+        tool(swtpm, "policysecret", "-S", "session.ctx", "-c", "e")
+        words = ("-c", ak, "-C", "ek.ctx", "-i", "blob", "-o", "secret", "-P", "session:session.ctx")
+        try:
+            tool(swtpm, "activatecredential", *words)
+        finally:
+            tool(swtpm, "flushcontext", "session.ctx")
+        return (tmp_path / "secret").read_bytes()
+
+    return activate
+
+
+def test_a_tpm_opens_no_credential_for_an_attestation_key_of_which_it_has_the_public_half_only(
+    swtpms: Callable[..., Swtpm], opened: Opened, tool: Callable[..., str], opens: Callable[..., bytes], tmp_path: Path
+) -> None:
+    """What enrolment of a second key rests on: another TPM's AK, loaded here, has its Name and opens nothing."""
+    with opened(swtpms("a")) as tpm:
+        foreign = load_attestation_key(tpm)
+    area = foreign.public.marshal()
+    (tmp_path / "ak.pub").write_bytes(len(area).to_bytes(2, "big") + area)
+    other = swtpms("b")
+    with opened(other) as tpm:
+        persist_keys(tpm)
+        ek, own = load_second_endorsement_key(tpm).public, load_attestation_key(tpm)
+    assert opens(other, ek, ak=f"{PERSISTENT_AK:#x}", name=own.name) == b"s" * 32
+    tool(other, "loadexternal", "-C", "n", "-u", "ak.pub", "-c", "foreign.ctx", "-n", "foreign.name")
+    tool(other, "flushcontext", "-t")
+    assert (tmp_path / "foreign.name").read_bytes() == foreign.name
+    with pytest.raises(AssertionError, match="not available for selected entity"):
+        opens(other, ek, ak="foreign.ctx", name=foreign.name)

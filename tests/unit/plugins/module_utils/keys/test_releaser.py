@@ -22,8 +22,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     PROFILES,
     Attempt,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission, render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of
 from ansible_collections.attested.kubernetes.tests.support.policy_site import (
     PolicySite,
 )
@@ -328,3 +329,70 @@ def test_the_program_names_what_is_missing(tmp_path: Any, capsys: pytest.Capture
     )
     assert main(["--config", str(config)]) == 1
     assert "KEYS_ABSENT" in capsys.readouterr().err
+
+
+@pytest.fixture
+def chip(bed: Bed) -> Bed:
+    """A machine of which both keys are enrolled, and that shows the second one from now on."""
+    second = bed.tpm.another_ek()
+    bed.identity = replace(bed.identity, ek_alias=second.public.spki_sha256())
+    bed.gateway.apply(render_identity(bed.identity))
+    bed.tpm.ek = second
+    return bed
+
+
+def test_the_second_key_of_a_machine_is_the_same_machine(chip: Bed) -> None:
+    """Its name, disk and status are those of the one identity, and the log says which key came."""
+    first, second = chip.identity.keys
+    assert chip.release().node_name == "w-1"
+    assert chip.notes == {"ek": second, "proven": "yes", "node": "w-1", "identity": chip.identity.name}
+    assert chip.identity.name == f"ek-{first[:20]}"
+    assert chip.status()["tickets"]["issued"] == 1
+
+
+def test_a_ticket_is_repeated_over_the_other_key(bed: Bed) -> None:
+    """Tickets in memory are kept a machine, not a key."""
+    second = bed.tpm.another_ek()
+    bed.gateway.apply(render_identity(replace(bed.identity, ek_alias=second.public.spki_sha256())))
+    assert not bed.release().repeated
+    bed.tpm.ek = second
+    assert bed.release().repeated
+    assert bed.status()["tickets"]["issued"] == 1
+
+
+def test_both_keys_share_the_machines_rate(bed: Bed) -> None:
+    second = bed.tpm.another_ek()
+    bed.gateway.apply(render_identity(replace(bed.identity, ek_alias=second.public.spki_sha256())))
+    bed.rate.configure(rate=0.5, burst=1)
+    bed.release()
+    bed.tpm.ek = second
+    assert refused(bed) == "IDENTITY_RATE"
+
+
+def test_a_revoked_machine_is_refused_by_both_keys_and_for_ever(chip: Bed) -> None:
+    """Also when its object is gone, and its second key is written down as another machine's."""
+    document = render_identity(replace(chip.identity, admission=Admission.REVOKED))
+    chip.gateway.apply(document)
+    code, (one,) = asked_of_the_service(chip, *chip.exchange())
+    assert (code, one.machine, one.ek_sha256) == ("IDENTITY_REVOKED", chip.identity.name, chip.identity.ek_alias)
+    assert set(chip.identity.keys) <= chip.record.current().seen.revoked
+    chip.sign(revoked=chip.identity.keys)
+    chip.gateway.delete(IDENTITIES, chip.identity.name)
+    chip.gateway.apply(render_identity(identity_of(chip.tpm.ek, "w-9")))
+    assert refused(chip) == "IDENTITY_REVOKED"
+
+
+def test_an_alias_that_is_another_machines_key_lets_neither_in(chip: Bed) -> None:
+    other = identity_of(chip.tpm.ek, "w-2")
+    chip.gateway.apply(render_identity(other))
+    code, (one,) = asked_of_the_service(chip, *chip.exchange())
+    assert code == one.reason == "EK_ALIAS_TAKEN"
+    assert all(name in one.message for name in (chip.identity.name, other.name))
+
+
+def test_the_second_key_counts_only_with_the_machines_own_attestation_key(chip: Bed) -> None:
+    """The pinned attestation key is the machine's, whichever of its endorsement keys it shows."""
+    assert chip.release().node_name == "w-1"
+    other = SoftTpm()
+    chip.tpm.ak, chip.tpm._ak_key = other.ak, other._ak_key
+    assert refused(chip) == "AK_NOT_PINNED"

@@ -200,3 +200,13 @@ def test_another_control_plane_may_write_the_same_object(gateway: FakeGateway, w
 def test_nothing_to_write_writes_nothing(gateway: FakeGateway, writer: AttemptWriter) -> None:
     writer.run_once(0)
     assert gateway.writes == 0
+
+
+def test_a_second_key_is_told_beside_the_machine_that_it_belongs_to() -> None:
+    (write,) = plan_attempts([], [attempt(ek="cd" * 32, identity=NAME)], now=NOW).writes
+    assert write.document["metadata"]["name"] == f"{NAME}-pcr-mismatch"
+    assert (write.document["status"]["machine"], write.document["status"]["ekSha256"]) == (NAME, "cd" * 32)
+
+
+def test_a_stranger_stays_one_whatever_identity_is_told() -> None:
+    assert attempt(ek="", identity=NAME).machine == "stranger"

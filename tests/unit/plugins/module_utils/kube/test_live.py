@@ -218,3 +218,47 @@ def test_what_concerns_one_machine_decides_as_the_whole_does(admissions: tuple[s
     for ek in ("ab" * 32, "cd" * 32, "ef" * 32):
         whole = outcome(lambda ek=ek: live.snapshot().identity_for(ek))
         assert outcome(lambda ek=ek: live.snapshot_for(ek).identity_for(ek)) == whole
+
+
+def chips(admissions: tuple[str, ...]) -> list[dict[str, Any]]:
+    """A chip with two keys, another one with the second of them as its own, and one that is alias of nobody's."""
+    made = [
+        identity("ab" * 32, nodeName="w-1", ekAliasSha256="cd" * 32),
+        identity("cd" * 32, nodeName="w-2"),
+        identity("ef" * 32, nodeName="w-3", ekAliasSha256="ab" * 32),
+    ]
+    for document, admission in zip(made, admissions, strict=True):
+        document["spec"]["admission"] = admission
+    return [one for one in made if one["spec"]["admission"]]
+
+
+@pytest.mark.parametrize("admissions", list(itertools.product(["", "Approved", "Refused", "Revoked"], repeat=3)))
+def test_what_concerns_one_chip_decides_as_the_whole_does(admissions: tuple[str, ...]) -> None:
+    """Found by either key, and with whoever else claims one of them."""
+    gateway = FakeGateway(profile(), *chips(admissions))
+    live = live_of(gateway)
+    for ek in ("ab" * 32, "cd" * 32, "ef" * 32):
+        whole = outcome(lambda ek=ek: live.snapshot().identity_for(ek))
+        assert outcome(lambda ek=ek: live.snapshot_for(ek).identity_for(ek)) == whole
+
+
+def test_a_revocation_is_noted_with_every_key_of_the_chip() -> None:
+    guard = GivenPolicy(profile())
+    gateway = FakeGateway(profile(), *chips(("Revoked", "", "")))
+    live = LivePolicy(gateway, guard, clock=SystemClock())
+    live.snapshot_for("cd" * 32)
+    assert guard.revoked == {"ab" * 32, "cd" * 32}
+    guard.revoked = frozenset()
+    live.settle_revocations()
+    assert guard.revoked == {"ab" * 32, "cd" * 32}
+
+
+def test_who_holds_a_key_is_told_before_who_only_waits_with_it() -> None:
+    waiting = identity("cd" * 32, nodeName=f"ek-{'cd' * 10}", admission="Pending")
+    live = live_of(FakeGateway(profile(), waiting, *chips(("Approved", "", ""))))
+    found = live.snapshot_for("cd" * 32)
+    holder = found.holder_of("cd" * 32)
+    assert holder is not None
+    assert holder.node_name == "w-1"
+    assert found.holder_of("99" * 32) is None
+    assert {one.identity.node_name for one in live.registrations_of("cd" * 32)} == {"w-1", f"ek-{'cd' * 10}"}

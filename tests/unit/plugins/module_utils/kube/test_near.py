@@ -167,3 +167,13 @@ def test_a_policy_that_is_no_longer_what_it_was_confirms_nothing() -> None:
     with pytest.raises(ApiError) as caught:
         near.confirm(snapshot, "base")
     assert caught.value.code == "API_CONFLICT"
+
+
+def test_a_machine_is_found_by_its_second_key_until_that_is_gone() -> None:
+    second = "d9" * 32
+    gateway = FakeGateway(identity(ekAliasSha256=second), profile())
+    with followed(gateway) as near:
+        assert near.snapshot_for(second).identity_for(second).node_name == "w-1"
+        gateway.apply(identity())
+        near.caches[IDENTITIES].wait_for(int(told_revision(gateway)), seconds=5)
+        assert refused(near, second) == "IDENTITY_UNKNOWN"

@@ -110,3 +110,15 @@ def test_a_control_plane_is_approved_by_the_site_alone() -> None:
 def test_a_control_plane_beside_another_is_revoked() -> None:
     fleet = [*FLEET, identity("ek-cp2", "cp-2", role="control-plane")]
     assert plan_admission(fleet, Wish(name="cp-1", admission=Admission.REVOKED)).patch
+
+
+def test_the_second_key_of_a_known_machine_is_no_machine_of_its_own() -> None:
+    """It waited before its chip was enrolled with both keys: approving it would lock out both."""
+    waiting, chip = identity("ek-2nd", "ek-2nd", admission="Pending"), identity("ek-1st", "w-8")
+    waiting["spec"]["ekSha256"] = "22" * 32
+    chip["spec"] |= {"ekSha256": "11" * 32, "ekAliasSha256": "22" * 32}
+    wish = Wish(name="ek-2nd", admission=Admission.APPROVED, node_name="w-9")
+    assert plan_admission([*FLEET, waiting], wish).patch["spec"]["admission"] == "Approved"
+    with pytest.raises(AttestedError) as caught:
+        plan_admission([*FLEET, waiting, chip], wish)
+    assert caught.value.code == "EK_ALIAS_TAKEN"

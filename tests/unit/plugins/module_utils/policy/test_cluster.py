@@ -278,6 +278,32 @@ def test_revoking_a_control_plane_needs_no_new_signature() -> None:
     assert code(lambda: enforced(ek(1), identities=(banned,)).identity_for(ek(1))) == "IDENTITY_REVOKED"
 
 
+# ---- the second key of a chip
+
+CHIP = replace(IDENTITIES[0], ek_alias=ek(5))
+
+
+def test_a_control_plane_is_signed_with_both_of_its_keys() -> None:
+    """Who writes objects gives no control plane a second key; without one its digest is what it always was."""
+    wanted = policy(identities=(CHIP, IDENTITIES[1]))
+    for key in (ek(1), ek(5)):
+        assert enforced(key, wanted=wanted, identities=(CHIP,)).identity_for(key) == CHIP
+        assert code(lambda key=key: enforced(key, identities=(CHIP,)).identity_for(key)) == "IDENTITY_UNSIGNED"
+    assert identity_sha256(CHIP) != identity_sha256(IDENTITIES[0]) == identity_sha256(replace(CHIP, ek_alias=""))
+
+
+@pytest.mark.parametrize("banned", [ek(1), ek(5)])
+def test_a_revocation_of_either_key_is_one_of_the_chip(banned: str) -> None:
+    wanted = policy(identities=(CHIP,), revoked=[banned])
+    assert wanted.control_planes == ()
+    for key in (ek(1), ek(5)):
+        assert code(lambda key=key: enforced(key, wanted=wanted, identities=(CHIP,)).identity_for(key)) == (
+            "IDENTITY_REVOKED"
+        )
+        seen_only = enforced(key, revoked=frozenset({banned}), identities=(replace(CHIP, role=Role.WORKER),))
+        assert code(lambda key=key, found=seen_only: found.identity_for(key)) == "IDENTITY_REVOKED"
+
+
 # ---- what was seen
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     find_identity,
     identity_name,
     inherited_disk,
+    require_own_aliases,
 )
 
 EK = "a1" * 32
@@ -126,3 +128,65 @@ def test_the_selection_is_that_of_all_profiles_and_the_lock() -> None:
     assert policy().selection() == (0, 4, 9, 15)
     assert policy(lock_register=14).selection() == (0, 4, 9, 14)
     assert policy(profiles=[]).selection() == (15,)
+
+
+SECOND = "c3" * 32
+
+
+def chip(**changes: Any) -> NodeIdentity:
+    """Return a machine of which both keys are known."""
+    return replace(machine(), **{"ek_alias": SECOND, **changes})
+
+
+@pytest.mark.parametrize("ek", [EK, SECOND])
+def test_either_key_of_a_chip_is_the_same_machine(ek: str) -> None:
+    found = find_identity([machine(OTHER, "w-2"), chip()], ek)
+    assert (found, found.name, found.keys) == (chip(), machine().name, (EK, SECOND))
+
+
+@pytest.mark.parametrize(
+    ("identities", "reason"),
+    [
+        pytest.param([chip(admission=Admission.REVOKED)], "IDENTITY_REVOKED", id="revoked by its name"),
+        pytest.param(
+            [chip(), machine(SECOND, "w-2", Admission.REVOKED)], "IDENTITY_REVOKED", id="its other key was revoked"
+        ),
+        pytest.param(
+            [chip(), chip(ek_sha256=OTHER, node_name="w-2", admission=Admission.REVOKED)],
+            "IDENTITY_REVOKED",
+            id="revoked as the alias of another one",
+        ),
+        pytest.param([chip(), machine(SECOND, "w-2")], "EK_ALIAS_TAKEN", id="its alias names another machine"),
+        pytest.param(
+            [chip(), chip(ek_sha256=OTHER, node_name="w-2")], "EK_ALIAS_TAKEN", id="one alias of two machines"
+        ),
+        pytest.param(
+            [chip(), machine(SECOND, "w-2", Admission.REFUSED)], "EK_ALIAS_TAKEN", id="its alias names a refused one"
+        ),
+        pytest.param([chip(admission=Admission.REFUSED)], "IDENTITY_REFUSED", id="refused"),
+        pytest.param([chip(), chip()], "IDENTITY_AMBIGUOUS", id="the same identity twice"),
+    ],
+)
+def test_both_keys_of_a_chip_are_refused_alike(identities: list[NodeIdentity], reason: str) -> None:
+    """Whichever key comes: who has one of them has the chip."""
+    for ek in (EK, SECOND):
+        with pytest.raises(PolicyError) as caught:
+            find_identity(identities, ek)
+        assert caught.value.code == reason
+
+
+@pytest.mark.parametrize("ek", [EK, SECOND])
+def test_what_waits_under_the_second_key_takes_nothing_from_the_machine(ek: str) -> None:
+    """It had asked before its second key was enrolled: the queue is nobody's word."""
+    waiting = machine(SECOND, identity_name(SECOND), Admission.PENDING)
+    assert find_identity([waiting, chip()], ek) == chip()
+
+
+def test_an_alias_is_one_identitys_own() -> None:
+    require_own_aliases([chip(), machine(OTHER, "w-2")])
+    for other in (machine(SECOND, "w-2"), chip(ek_sha256=OTHER, node_name="w-2")):
+        with pytest.raises(PolicyError) as caught:
+            require_own_aliases([chip(), other])
+        assert caught.value.code == "EK_ALIAS_TAKEN"
+        assert "w-1" in caught.value.message
+        assert "w-2" in caught.value.message

@@ -230,10 +230,19 @@ def test_a_malformed_profile_is_refused(path: str, value: object, problem: str) 
         ),
         ("spec/knownBy", "x" * 257, "knownBy: expected a text on one line of at most 256 characters"),
         ("spec/diskId", "x", "site.yml.spec: 'diskId': unknown field"),
+        ("spec/ekAliasSha256", "B2" * 32, "ekAliasSha256: expected 64 lower-case hex digits, got 'B2"),
+        ("spec/ekAliasSha256", "", "ekAliasSha256: expected 64 lower-case hex digits, got ''"),
+        ("spec/ekAliasSha256", EK, "spec.ekAliasSha256: expected another key than spec.ekSha256, got the same"),
     ],
 )
 def test_a_malformed_identity_is_refused(path: str, value: object, problem: str) -> None:
     assert problem in problems_of(changed(render_identity(IDENTITY), path, value))
+
+
+def test_the_second_key_of_a_chip_is_read_back_and_left_out_where_there_is_none() -> None:
+    chip = dataclasses.replace(IDENTITY, ek_alias="b2" * 32)
+    assert parse_objects([("i.yml", render_identity(chip))]).identities == (chip,)
+    assert "ekAliasSha256" not in render_identity(IDENTITY)["spec"]
 
 
 def test_an_identity_need_not_say_how_it_became_known() -> None:

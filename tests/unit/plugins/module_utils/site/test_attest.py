@@ -33,7 +33,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.attest import Testimony as Said
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.attest import Verifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.enrolment import vouch
+from ansible_collections.attested.kubernetes.plugins.module_utils.site.enrolment import chip_keys, known_first, vouch
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.identities import (
     InventoryNode,
     render_identity_file,
@@ -53,6 +53,8 @@ from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftT
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedMachine
 
 
 class Clock:
@@ -77,17 +79,19 @@ class Machine:
     answered: Any = None
     certificates: tuple[bytes, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
+    ek: Any = None
 
     def identify(self, purpose: Purpose) -> bytes:
+        ek = self.ek or self.tpm.ek
         return ChallengeRequest(
-            ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public, ek_certificates=self.certificates
+            ek_public=ek.public, ak_public=self.tpm.ak.public, ek_certificates=self.certificates
         ).to_bytes()
 
     def answer(self, purpose: Purpose, challenge: Any) -> Said:
         logs = logs_of(self.boot, nodelock=self.nodelock)
         said = self.changes.get("purpose", purpose)
         context = BindingContext(purpose=said, cluster_id=self.cluster_id, request=logs.to_bytes())
-        self.answered = answer(self.tpm, challenge, context, ek=self.tpm.ek, ak=self.tpm.ak, logs=logs)
+        self.answered = answer(self.tpm, challenge, context, ek=self.ek or self.tpm.ek, ak=self.tpm.ak, logs=logs)
         sent = self.changes.get("logs", logs)
         return Said(binding=self.answered.bound.to_bytes(), event_logs=sent.to_bytes(), handle="h")
 
@@ -322,3 +326,163 @@ def test_another_tpm_than_the_papers_name_is_refused(machine: Machine) -> None:
     with pytest.raises(AttestedError) as caught:
         vouch(VERIFIER.enroll(machine), before=node(None), insecure_first_use=True, delivered=papers)
     assert caught.value.code == "EK_NOT_AS_DELIVERED"
+
+
+# ---- the second key of the chip
+
+
+def second_of(machine: Machine, *, certificates: tuple[bytes, ...] = ()) -> Machine:
+    """Return the same machine as it speaks by the other endorsement key of its TPM."""
+    found = Machine(tpm=machine.tpm, boot=machine.boot, certificates=certificates)
+    found.ek = machine.tpm.another_ek()
+    return found
+
+
+def both(machine: Machine, second: Machine, verifier: Verifier = VERIFIER) -> tuple[VerifiedMachine, VerifiedMachine]:
+    found = verifier.enroll(machine)
+    return found, verifier.second_key(second, found)
+
+
+def test_one_attestation_key_proves_both_keys_of_its_chip(machine: Machine) -> None:
+    second = second_of(machine)
+    found, other = both(machine, second)
+    assert (found.ek_sha256, other.ek_sha256) == (sha_of(machine), sha_of(second))
+    assert found.quote.ak_name == other.quote.ak_name
+    keys = chip_keys(found, other, before=None, insecure_first_use=True)
+    assert (keys.ek_sha256, keys.alias) == (sha_of(machine), sha_of(second))
+
+
+def sha_of(machine: Machine) -> str:
+    return (machine.ek or machine.tpm.ek).public.spki_sha256()
+
+
+def rebooted(machine: Machine) -> Machine:
+    machine.tpm.reset()
+    return second_of(machine)
+
+
+def of_another_tpm(machine: Machine) -> Machine:
+    return Machine(tpm=SoftTpm(machine.boot.pcrs), boot=machine.boot)
+
+
+def shown_for_another(machine: Machine) -> Machine:
+    """The machine shows the endorsement key of another TPM, and its own attestation key."""
+    found = Machine(tpm=machine.tpm, boot=machine.boot)
+    found.ek = SoftTpm().ek
+    return found
+
+
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [
+        pytest.param(of_another_tpm, "AK_MISMATCH", id="a key of another TPM, with that TPM's attestation key"),
+        pytest.param(shown_for_another, "TPM_CREDENTIAL_REFUSED", id="another TPM's key shown beside the own AK"),
+        pytest.param(rebooted, "TPM_RESET_BETWEEN", id="a reboot in between"),
+        pytest.param(lambda machine: machine, "EK_SECOND_REPEATED", id="the first key again"),
+    ],
+)
+def test_a_second_key_is_not_proven_by(machine: Machine, second: Any, code: str) -> None:
+    found = VERIFIER.enroll(machine)
+    with pytest.raises(AttestedError) as refused:
+        VERIFIER.second_key(second(machine), found)
+    assert refused.value.code == code
+
+
+def test_a_second_key_needs_a_certificate_where_authorities_are_configured(machine: Machine) -> None:
+    """A key of software would open its own challenges, so the attestation key alone proves nothing of it."""
+    maker = Authority.root("Maker Root CA")
+    machine.certificates = (der(maker.issue("", machine.tpm.ek.public.key(), ek_extensions())),)
+    verifier = replace(VERIFIER, demands=Demands(ek_roots=(maker.certificate,)))
+    second = second_of(machine)
+    with pytest.raises(AttestedError) as refused:
+        both(machine, second, verifier)
+    assert refused.value.code == "EK_CERTIFICATE_MISSING"
+    second.certificates = (der(maker.issue("", second.ek.public.key(), ek_extensions())),)
+    found, other = both(machine, second, verifier)
+    assert chip_keys(found, other, before=None).alias == sha_of(second)
+
+
+def enrolled(machine: Machine, alias: str = "", **changes: Any) -> InventoryNode:
+    ek = sha_of(machine)
+    return dataclasses.replace(node(ek), **{"aliases": {ek: alias} if alias else {}, **changes})
+
+
+def test_a_machine_that_shows_its_second_key_first_keeps_its_name(machine: Machine) -> None:
+    """As after an update that put a certificate for the other key into the TPM."""
+    second = second_of(machine)
+    before = enrolled(machine, sha_of(second))
+    shown = VERIFIER.enroll(second)
+    assert vouch(shown, before=before, insecure_first_use=False) == ("console fingerprint", None)
+    for asked in (None, VERIFIER.second_key(machine, shown)):
+        keys = chip_keys(shown, asked, before=before)
+        assert (keys.ek_sha256, keys.alias) == (sha_of(machine), sha_of(second))
+
+
+def test_a_machine_that_shows_a_new_key_first_is_known_by_its_old_one(machine: Machine) -> None:
+    """Both are proven to be of one chip, so the new one is its alias, if somebody vouches for that."""
+    second = second_of(machine)
+    before = enrolled(machine)
+    shown = VERIFIER.enroll(second)
+    with pytest.raises(AttestedError) as refused:
+        vouch(known_first(shown, None, before=before)[0], before=before, insecure_first_use=True)
+    assert refused.value.code == "EK_CHANGED"
+    first, other = known_first(shown, VERIFIER.second_key(machine, shown), before=before)
+    assert vouch(first, before=before, insecure_first_use=False)[0] == "console fingerprint"
+    keys = chip_keys(first, other, before=before, insecure_first_use=True)
+    assert (keys.ek_sha256, keys.alias) == (sha_of(machine), sha_of(second))
+    with pytest.raises(AttestedError) as refused:
+        chip_keys(first, other, before=before)
+    assert refused.value.code == "EK_NOT_VOUCHED_FOR"
+
+
+def test_what_the_site_knows_stays_when_nobody_asks_for_the_second_key(machine: Machine) -> None:
+    found = VERIFIER.enroll(machine)
+    assert chip_keys(found, None, before=enrolled(machine, "e" * 64)).alias == "e" * 64
+    assert chip_keys(found, None, before=enrolled(machine)).alias == ""
+    assert chip_keys(found, None, before=None).alias == ""
+
+
+def test_another_machine_in_its_place_takes_no_second_key_over(machine: Machine) -> None:
+    before = dataclasses.replace(node("f" * 64), aliases={"f" * 64: "e" * 64})
+    keys = chip_keys(VERIFIER.enroll(machine), None, before=before)
+    assert (keys.ek_sha256, keys.alias) == (sha_of(machine), "")
+
+
+def test_a_second_key_that_the_admin_wrote_down_needs_nobody_else(machine: Machine) -> None:
+    second = second_of(machine)
+    found, other = both(machine, second)
+    assert chip_keys(found, other, before=enrolled(machine, sha_of(second))).alias == sha_of(second)
+
+
+@pytest.mark.parametrize(
+    ("before", "others", "code"),
+    [
+        pytest.param({}, {}, "EK_NOT_VOUCHED_FOR", id="nobody vouches for it"),
+        pytest.param({"alias": "e" * 64, "first_use": True}, {}, "EK_CHANGED", id="the site names another one"),
+        pytest.param({"replaced": True, "first_use": True}, {}, "IDENTITY_REVOKED", id="it was replaced before"),
+        pytest.param({"first_use": True}, {"ek": True}, "EK_ALIAS_TAKEN", id="it is another node's key"),
+        pytest.param({"first_use": True}, {"alias": True}, "EK_ALIAS_TAKEN", id="it is another node's second key"),
+        pytest.param({"first_use": True}, {"replaced": True}, "EK_ALIAS_TAKEN", id="another node replaced it"),
+    ],
+)
+def test_a_second_key_that_is_proven_is_refused(machine: Machine, before: Any, others: Any, code: str) -> None:
+    second = second_of(machine)
+    found, other = both(machine, second)
+    mine, its = sha_of(second), "d" * 64
+    known = enrolled(machine, before.get("alias", ""), replaced=(mine,) if before.get("replaced") else ())
+    neighbour = dataclasses.replace(
+        node(mine if others.get("ek") else its),
+        name="w-2",
+        aliases={its: mine} if others.get("alias") else {},
+        replaced=(mine,) if others.get("replaced") else (),
+    )
+    with pytest.raises(AttestedError) as refused:
+        chip_keys(found, other, before=known, others=[neighbour], insecure_first_use=bool(before.get("first_use")))
+    assert refused.value.code == code
+
+
+def test_a_second_key_of_a_machine_that_was_replaced_does_not_come_back(machine: Machine) -> None:
+    known = dataclasses.replace(node("f" * 64), replaced=("c" * 64,), aliases={"c" * 64: sha_of(machine)})
+    with pytest.raises(AttestedError) as caught:
+        vouch(VERIFIER.enroll(machine), before=known, insecure_first_use=True, replacing=True)
+    assert caught.value.code == "IDENTITY_REVOKED"

@@ -86,3 +86,48 @@ def test_an_identity_file_keeps_who_was_revoked_and_replaced() -> None:
 def test_identity_file_is_yaml_that_reads_back() -> None:
     text = render_identity_file(ek_sha256=EK_A, known_by="certificate of lab CA").decode()
     assert f"attested_ek: sha256:{EK_A}\n" in text
+
+
+SECOND_B, SECOND_C = "2" * 64, "3" * 64
+ALIASES = {f"sha256:{EK_B}": f"sha256:{SECOND_B}", f"sha256:{EK_C}": f"sha256:{SECOND_C}"}
+
+
+def test_both_keys_of_a_chip_are_one_identity_also_of_the_machines_before() -> None:
+    known = hosts(attested_ek_replaced=[f"sha256:{EK_C}"], attested_ek_aliases=ALIASES)
+    found = {one.ek_sha256: one.ek_alias for one in enrolled_identities(read_nodes(known, GROUPS))}
+    assert found == {EK_A: "", EK_B: SECOND_B, EK_C: SECOND_C}
+
+
+def test_an_identity_file_with_second_keys_reads_back_and_one_without_is_as_before() -> None:
+    aliases = {EK_B: SECOND_B, EK_C: SECOND_C}
+    text = render_identity_file(ek_sha256=EK_B, known_by="x", replaced=[EK_C], aliases=aliases)
+    (node,) = read_nodes({"w-1": yaml.safe_load(text)}, {"workers": ["w-1"]})
+    assert (node.aliases, node.ek_alias, node.keys_before) == (aliases, SECOND_B, {EK_C, SECOND_C})
+    assert b"aliases" not in render_identity_file(ek_sha256=EK_B, known_by="x", aliases={})
+
+
+@pytest.mark.parametrize(
+    "second",
+    [pytest.param(EK_A, id="the key of another node"), pytest.param(EK_C, id="a key that another node replaced")],
+)
+def test_an_alias_that_is_another_machines_key_is_refused(second: str) -> None:
+    known = hosts(attested_ek_aliases={f"sha256:{EK_B}": f"sha256:{second}"})
+    known["cp-1"] |= {"attested_ek_replaced": [f"sha256:{EK_C}"]}
+    with pytest.raises(AttestedError) as refused:
+        enrolled_identities(read_nodes(known, GROUPS))
+    assert refused.value.code == "EK_ALIAS_TAKEN"
+
+
+@pytest.mark.parametrize(
+    "aliases",
+    [
+        pytest.param([f"sha256:{SECOND_B}"], id="a list"),
+        pytest.param({f"sha256:{EK_B}": SECOND_B}, id="a second key without its algorithm"),
+        pytest.param({f"sha256:{EK_A}": f"sha256:{SECOND_B}"}, id="of another node's key"),
+        pytest.param({f"sha256:{EK_B}": f"sha256:{EK_B}"}, id="the same key twice"),
+    ],
+)
+def test_second_keys_that_say_nothing_are_refused(aliases: object) -> None:
+    with pytest.raises(AttestedError, match="attested_ek_aliases of w-1") as refused:
+        read_nodes(hosts(attested_ek_aliases=aliases), GROUPS)
+    assert refused.value.code == "SITE_INVENTORY"

@@ -194,7 +194,7 @@ def test_changed_values_under_the_same_name_fail() -> None:
 # ---- exceptions
 
 GOOD = {"profile": "old", "nodes": ["w-1"], "until": UNTIL, "why": "firmware was taken back"}
-KNOWN = {"profiles": {"old": OLD, "new": NEW}, "keys": {"w-1": ek(2)}}
+KNOWN = {"profiles": {"old": OLD, "new": NEW}, "keys": {"w-1": (ek(2),)}}
 
 
 def test_an_exception_spares_its_node() -> None:
@@ -250,3 +250,35 @@ def test_a_memory_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(AttestedError) as caught:
         cluster_file.parse(cluster_file.render(FACTS) + text.encode() + b"\n")
     assert caught.value.code == "SITE_CLUSTER_FILE"
+
+
+# ---- the second key of a chip
+
+CHIP = replace(WORKER, ek_alias=ek(7))
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [
+        pytest.param(replace(NOTHING, revoked=frozenset({ek(2)})), id="a record knows the machine"),
+        pytest.param(replace(NOTHING, revoked=frozenset({ek(7)})), id="a record knows its second key"),
+        pytest.param(replace(NOTHING, nodes=(node(revoked=True),)), id="an object says so"),
+    ],
+)
+def test_a_revocation_is_signed_for_every_key_of_the_chip(observed: Observed) -> None:
+    found = plan(observed=observed, identities=(CP, CHIP))
+    assert found.policy.revoked == (ek(2), ek(7))
+    assert {one.node_name: one.admission for one in found.identities} == {
+        "cp-1": Admission.APPROVED,
+        "w-1": Admission.REVOKED,
+    }
+
+
+def test_a_second_key_that_only_the_cluster_knows_is_signed_too() -> None:
+    found = plan(observed=replace(NOTHING, nodes=(node(revoked=True, ek_alias=ek(8)),)))
+    assert found.policy.revoked == (ek(2), ek(8))
+
+
+def test_an_exception_names_every_key_of_its_machine() -> None:
+    (one,) = read_exceptions([GOOD], **{**KNOWN, "keys": {"w-1": CHIP.keys}})
+    assert one.machines == (ek(2), ek(7))

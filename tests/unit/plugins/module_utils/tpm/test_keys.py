@@ -15,6 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     ATTESTATION,
     Persistence,
     choose_endorsement_key,
+    choose_second_key,
     der_prefix,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import EK_ECC, EK_RSA
@@ -37,6 +38,21 @@ RSA, ECC, P384 = 0x01C00002, 0x01C0000A, 0x01C00016
 def test_the_endorsement_key_is_chosen(indices: tuple[int, ...], template: object, certificate: int) -> None:
     kind = choose_endorsement_key(indices)
     assert (kind.template, kind.certificate) == (template, certificate)
+
+
+@pytest.mark.parametrize(
+    ("indices", "template", "certificate"),
+    [
+        pytest.param((RSA,), EK_ECC, 0, id="RSA-2048 is certified"),
+        pytest.param((ECC, RSA), EK_ECC, ECC, id="both are: P-256, with its certificate"),
+        pytest.param((ECC,), EK_RSA, 0, id="P-256 is certified"),
+        pytest.param((), EK_ECC, 0, id="nothing is certified"),
+    ],
+)
+def test_the_second_key_is_the_other_one(indices: tuple[int, ...], template: object, certificate: int) -> None:
+    kind = choose_second_key(indices)
+    assert (kind.template, kind.certificate) == (template, certificate)
+    assert kind.label != choose_endorsement_key(indices).label
 
 
 @pytest.mark.parametrize(
