@@ -250,6 +250,11 @@ def matrix() -> Counts:
     return _pytest("tests/system/matrix")
 
 
+def state_disk() -> Counts:
+    """A state disk on a real dm-integrity: its life beside a TPM, and a kill before each of its steps."""
+    return _pytest("tests/system/state_disk")
+
+
 def e2e() -> Counts:
     """One cluster in the lab from nothing to its end: admissions, refusals, kills, reboots, secrets, traces."""
     return _pytest("tests/e2e")
@@ -289,6 +294,7 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "race": race,
     "sanity": sanity,
     "sanity_quick": sanity_quick,
+    "state_disk": state_disk,
     "unit": unit,
 }
 TEST = (
@@ -307,7 +313,17 @@ TEST = (
 )
 SUITES: dict[str, tuple[str, ...]] = {
     "check": ("lint", "unit", "sanity_quick"),
-    "nightly": (*TEST, "fuzz_long", "model_deep", "mutation", "machines", "control_planes", "race", "matrix"),
+    "nightly": (
+        *TEST,
+        "fuzz_long",
+        "model_deep",
+        "mutation",
+        "machines",
+        "control_planes",
+        "race",
+        "matrix",
+        "state_disk",
+    ),
     "test": TEST,
 }
 _MACHINES = frozenset({"control_planes", "e2e", "machines", "matrix", "molecule", "race"})

@@ -1,0 +1,278 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A state disk's life and its cuts, run inside of a kernel with dm-integrity (`uml.py`): /dev/ubdb is the disk.
+
+Usage: python tests/support/disk_bed.py life|cuts NUMBER ...     (in that kernel; it leaves SCENARIO.json)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import (
+    Target,
+    Wanted,
+    inspect,
+    parse_record,
+    run,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import Hooks, StateDisk
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.gateway import LinuxDevice
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.guard import read_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.paths import StatePaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner
+from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch, spellings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Step
+
+DISK = "/dev/ubdb"
+DEVICE = "/dev/disk/by-id/virtio-state"
+UUID = "71111111-2222-4333-8444-555555555555"
+KEY = bytes(range(100, 132))
+KEY_FILE = Path("/run/disk.key")
+PATHS = StatePaths(
+    memory=Path("/run/state-disk"),
+    journal=Path("/run/out/journal.json"),
+    mount_point=Path("/run/point"),
+    directories=(Path("/run/kubelet"), Path("/run/etcd")),
+)
+TPM = Path("/run/tpm")
+STEPS = 15
+"""How many steps lead from a blank disk to one in use."""
+
+
+class FileCounter:
+    """A number in a file, in the place of the TPM where only the order of the steps is tried."""
+
+    path = Path("/run/counter")
+
+    def define(self) -> int:
+        """Return the value; 7 at first."""
+        if not self.path.exists():
+            self.path.write_text("7", encoding="ascii")
+        return int(self.path.read_text(encoding="ascii"))
+
+    def read(self) -> int | None:
+        """Return the value, None where there is none."""
+        return self.define() if self.path.exists() else None
+
+    def increment(self) -> int:
+        """Add one and return the new value."""
+        self.path.write_text(str(self.define() + 1), encoding="ascii")
+        return self.define()
+
+
+def life() -> dict[str, Any]:
+    """One disk from blank to refused, by the module's own way and with a real TPM beside it; return what was seen."""
+    with SoftTpm(), ProcessWatch() as watch:
+        seen: dict[str, Any] = {
+            "blank": inspect({"device": DEVICE, "uuid": UUID, "memory": str(PATHS.memory)}, True).values
+        }
+        seen["check"] = _module("formatted", check_mode=True)
+        seen["formatted"] = [_module("formatted") for _again in range(2)]
+        seen["random"] = PATHS.first_key.stat().st_mode & 0o777
+        seen["opened"] = [_module("opened") for _again in range(2)]
+        (PATHS.directories[1] / "member").write_text("etcd was here", encoding="ascii")
+        seen["first"] = _record()
+        _module("closed")
+        shutil.copyfile(DISK, "/run/out/snapshot")
+        seen["again"] = _module("opened")
+        seen["data"] = (PATHS.directories[1] / "member").read_text(encoding="ascii")
+        seen["second"] = _record()
+        seen["info"] = inspect({"device": DEVICE, "uuid": UUID, "memory": str(PATHS.memory)}, True).values
+        seen["table"] = subprocess.run(["dmsetup", "table"], capture_output=True, check=True).stdout.decode()
+        _module("closed")
+        shutil.copyfile(DISK, "/run/out/last")
+        _copy("/run/out/snapshot", DISK)
+        seen["put back"] = _module("opened")
+        _copy("/run/out/last", DISK)
+        argv = [
+            "cryptsetup",
+            "luksChangeKey",
+            "-q",
+            "--key-slot",
+            "0",
+            "--key-file",
+            str(KEY_FILE),
+            "--pbkdf",
+            "pbkdf2",
+        ]
+        subprocess.run([*argv, "--pbkdf-force-iterations", "1000", DISK, str(KEY_FILE)], check=True)
+        seen["other header"] = _module("opened")
+        seen["mapped"] = sorted(path.name for path in Path("/dev/mapper").iterdir())
+        seen["leaked"] = _leaked(watch)
+    return seen
+
+
+def cuts(numbers: list[int]) -> dict[str, Any]:
+    """Kill the process before the step of each number, odd ones with a reboot, and run again; return how each ended."""
+    return {str(number): _cut(number) for number in numbers}
+
+
+def _cut(number: int) -> dict[str, Any]:
+    _blank()
+    begun: list[str] = []
+
+    def before(step: Step) -> None:
+        if len(begun) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begun.append(step.name)
+
+    def die() -> None:
+        disk = _disk(hooks=Hooks(before=before))
+        disk.apply(disk.plan())
+
+    _ended, status = os.waitpid(_forked(die), 0)
+    if number % 2:
+        _device().close()
+        shutil.rmtree(PATHS.memory)
+    return {"signal": os.WTERMSIG(status), **_finished()}
+
+
+def _finished() -> dict[str, Any]:
+    disk = _disk()
+    disk.apply(disk.plan())
+    record = _record()
+    header = _disk().volume()
+    return {
+        "left": [step.name for step in _disk().plan().steps],
+        "agrees": [record["generation"] == FileCounter().read(), record["header"] == header.sha256.hex()],
+        "slots": list(header.slots),
+        "initialised": header.initialised,
+        "memory": sorted(path.name for path in PATHS.memory.iterdir()),
+        "journal": PATHS.journal.exists(),
+    }
+
+
+def _forked(work: Callable[[], None]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return child
+
+
+def _device() -> LinuxDevice:
+    runner = SystemRunner()
+    return LinuxDevice(DEVICE, paths=PATHS, runner=runner, follower=runner)
+
+
+def _disk(*, hooks: Hooks | None = None) -> StateDisk:
+    wanted = Wanted(device=DEVICE, uuid=UUID, target=Target.OPENED, minimum_bytes=1 << 20)
+    key = read_key(KEY_FILE, mounts=PATHS.mounts)
+    return StateDisk(_device(), wanted, paths=PATHS, counter=FileCounter(), key=key, hooks=hooks)
+
+
+def _blank() -> None:
+    _device().close()
+    shutil.rmtree(PATHS.memory, ignore_errors=True)
+    for path in (PATHS.journal, FileCounter.path):
+        path.unlink(missing_ok=True)
+    with Path(DISK).open("r+b") as disk:
+        size = disk.seek(0, os.SEEK_END)
+        disk.seek(0)
+        disk.write(bytes(size))
+        os.fsync(disk.fileno())
+
+
+def _module(state: str, *, check_mode: bool = False) -> Any:
+    """Return the steps of the module, or the code that it failed with."""
+    params = {
+        "device": DEVICE,
+        "directories": [str(path) for path in PATHS.directories],
+        "erase": None,
+        "journal": str(PATHS.journal),
+        "key_file": str(KEY_FILE),
+        "memory": str(PATHS.memory),
+        "minimum_bytes": 1 << 20,
+        "mount_point": str(PATHS.mount_point),
+        "state": state,
+        "tcti": f"swtpm:path={TPM}/socket",
+        "tpm_timeout_seconds": 60,
+        "uuid": UUID,
+        "volume": None,
+    }
+    try:
+        return run(params, check_mode).values["steps"]
+    except AttestedError as error:
+        return error.code
+
+
+def _record() -> dict[str, Any]:
+    record = parse_record(PATHS.record.read_bytes())
+    return {"generation": record.generation, "header": record.header}
+
+
+def _leaked(watch: ProcessWatch) -> list[str]:
+    """Return where the permanent key was seen but in its own file: arguments, environments, disk, files in memory."""
+    channels = list(watch.seen())
+    files = [Path(DISK), Path("/run/out/snapshot"), *(path for path in Path("/run").rglob("*") if path.is_file())]
+    channels += [(str(path), path.read_bytes()) for path in files if path != KEY_FILE]
+    return [name for name, content in channels for needle in spellings(KEY) if needle in content]
+
+
+def _copy(source: str, target: str) -> None:
+    with Path(source).open("rb") as old, Path(target).open("r+b") as new:
+        shutil.copyfileobj(old, new, 1 << 20)
+        new.flush()
+        os.fsync(new.fileno())
+
+
+class SoftTpm:
+    """A software TPM of this kernel, its state in the folder ``tpm`` of the test."""
+
+    def __enter__(self) -> None:
+        """Start it and wait for its socket."""
+        TPM.mkdir()
+        words = [
+            "swtpm",
+            "socket",
+            "--tpm2",
+            "--tpmstate",
+            "dir=/run/out/tpm",
+            "--flags",
+            "not-need-init,startup-clear",
+        ]
+        server = f"type=unixio,path={TPM}/socket"
+        self._process = subprocess.Popen([*words, "--server", f"{server},disconnect", "--ctrl", f"{server}.ctrl"])
+        while not (TPM / "socket").exists():
+            time.sleep(0.01)
+
+    def __exit__(self, *unused: object) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait()
+
+
+def main() -> None:
+    """Run one scenario."""
+    Path("/dev/disk/by-id").mkdir(parents=True, exist_ok=True)
+    Path(DEVICE).symlink_to("../../ubdb")
+    KEY_FILE.touch(mode=0o600)
+    KEY_FILE.write_bytes(KEY)
+    scenario, numbers = sys.argv[1], [int(word) for word in sys.argv[2:]]
+    scenarios: dict[str, Callable[[], dict[str, Any]]] = {
+        "cuts": lambda: cuts(numbers),
+        "life": life,
+    }
+    found = scenarios[scenario]()
+    Path(f"/run/out/{scenario}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run a scenario of `disk_bed.py` in a kernel with dm-integrity, and return what it saw."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+from ansible_collections.attested.kubernetes.tests.support.uml import missing_packages, run_in_uml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MEBIBYTES = 28
+
+
+def run_disk_bed(scenario: str, *numbers: int, folder: Path) -> dict[str, Any]:
+    """Return the scenario's JSON; skips, with the reason, where the kernel's packages are not installed."""
+    if missing := missing_packages():
+        pytest.skip(f"no kernel with dm-integrity here: {', '.join(missing)} not installed")
+    # the kernel calls its root after the first disk, which would make that one look mounted
+    disks = [folder / "none.img", folder / "disk.img"]
+    for disk in disks:
+        with disk.open("wb") as stream:
+            stream.truncate(MEBIBYTES << 20)
+    program = f"{sys.executable} {ROOT}/tests/support/disk_bed.py {scenario} {' '.join(map(str, numbers))}"
+    run_in_uml(f"export PYTHONPATH={ROOT.parents[2]}\n{program}\n", folder=folder, disks=disks)
+    found: dict[str, Any] = json.loads((folder / f"{scenario}.json").read_text(encoding="utf-8"))
+    return found
