@@ -551,17 +551,59 @@ class Reason(Enum):
         "attested_serial in the machine's host_vars for a list.",
         "ansible-playbook attested.kubernetes.enroll",
     )
+    ENCRYPTION_FOREIGN = _row(
+        Coarse.LOCAL,
+        "The encryption at rest is not the one that init makes, so its key is not rotated.",
+        "Make /etc/kubernetes/attested/encryption.yaml hold secretbox and identity for secrets alone, or rotate by hand.",
+    )
+    ENCRYPTION_KEYS_DIFFER = _row(
+        Coarse.LOCAL,
+        "Two control planes have different keys under one name, and each cannot read what the other writes.",
+        "Compare /etc/kubernetes/attested/encryption.yaml on the control planes, and put the one that etcd's Secrets are "
+        "closed with on all of them.",
+        "ansible-playbook attested.kubernetes.status",
+    )
     ENCRYPTION_KEY_LOST = _row(
         Coarse.LOCAL,
         "The file with the key of the Secrets in etcd is gone, and etcd has Secrets.",
         "Put back /etc/kubernetes/attested/encryption.yaml from a backup or another control plane. Without it "
         "the Secrets are lost: reset the machine and make the cluster anew.",
     )
+    ENCRYPTION_KEY_MISSING = _row(
+        Coarse.LOCAL,
+        "A key for Secrets at rest was asked for that this control plane does not have.",
+        "Run the rotation again: it begins by looking which control plane has which key.",
+        "ansible-playbook attested.kubernetes.rotate_encryption_key",
+    )
     ENCRYPTION_MALFORMED = _row(
         Coarse.LOCAL,
         "The configuration of encryption at rest is not one that encrypts Secrets.",
         "Put back /etc/kubernetes/attested/encryption.yaml from a backup or another control plane; nothing was "
         "overwritten.",
+    )
+    ENCRYPTION_NOT_TAKEN = _row(
+        Coarse.LOCAL,
+        "The API server of this control plane does not use the file with the keys that it was given.",
+        "Look into the log of its kube-apiserver, then run the rotation again: nothing was lost, and no key was removed.",
+        "ansible-playbook attested.kubernetes.rotate_encryption_key",
+    )
+    ENCRYPTION_NOT_TOLD = _row(
+        Coarse.LOCAL,
+        "The API server cannot be told to encrypt: its manifest or kubeadm's configuration is not as kubeadm makes them.",
+        "Compare /etc/kubernetes/manifests/kube-apiserver.yaml and the ConfigMap kubeadm-config with those of a new cluster.",
+    )
+    ENCRYPTION_PLANES_UNREACHED = _row(
+        Coarse.LOCAL,
+        "A rotation needs every control plane of the cluster, and only them.",
+        "Start the machines that are down, run without --limit, and remove control planes that are gone for good.",
+        "ansible-playbook attested.kubernetes.status",
+    )
+    ENCRYPTION_REWRITE_FAILED = _row(
+        Coarse.LOCAL,
+        "Some Secrets could not be written again under the new key.",
+        "Read what the API server said of them; a webhook or an admission policy may deny it. Then run the rotation again: "
+        "the old key stays until all are written.",
+        "ansible-playbook attested.kubernetes.rotate_encryption_key",
     )
     ENDPOINT_INVALID = _row(
         Coarse.LOCAL,
@@ -573,6 +615,11 @@ class Reason(Enum):
         "A member of etcd is not well, so no other one is stopped.",
         "Start the machine of that member, or take it out of etcd if it is gone for good; then run this again.",
         "kubectl --namespace=kube-system get pods -l component=etcd -o wide",
+    )
+    ETCD_UNREADABLE = _row(
+        Coarse.LOCAL,
+        "The member of etcd on this control plane could not be asked.",
+        "Look whether the static pod etcd runs here, and that /etc/kubernetes/pki is whole.",
     )
     EVENT_LOG_CHANGED = _row(
         Coarse.REFUSED,

@@ -25,7 +25,7 @@ options:
   purpose:
     description: What the evidence is for; evidence for one purpose is worth nothing for another.
     type: str
-    choices: [enroll, init, verify]
+    choices: [enroll, init, share, verify]
     default: verify
   challenge:
     description: A verifier's challenge, base64 of C(attested.v1.ChallengeResponse).
@@ -123,7 +123,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.form
 
 SPEC = ArgumentSpec(
     options={
-        "purpose": {"type": "str", "choices": ["enroll", "init", "verify"], "default": "verify"},
+        "purpose": {"type": "str", "choices": ["enroll", "init", "share", "verify"], "default": "verify"},
         "challenge": {"type": "str"},
         "endorsement_key": {"type": "str", "choices": ["first", "second"], "default": "first"},
     }

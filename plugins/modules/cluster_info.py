@@ -87,6 +87,13 @@ policy:
     revoked: 0
     exceptions: [{"profile": "r650-debian13-old", "nodes": ["w-1"], "until": "2026-11-22T12:00:00Z", "why": "firmware"}]
     seen_by: {"cp-1": 7}
+secrets_written_with:
+  description:
+    - Name of the key for Secrets at rest that this control plane writes with, V(identity) where it writes in clear,
+      empty where its file is not one that init or a rotation made.
+  returned: success
+  type: str
+  sample: key-2-9f2c1d5e9f2c1d5e
 pending_requests:
   description: Certificate requests that wait for somebody's approval.
   returned: success

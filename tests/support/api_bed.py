@@ -180,6 +180,31 @@ class ApiBed:
         with self._stopped():
             self.commands["kube-apiserver"] += [f"--{name}={value}" for name, value in arguments.items()]
 
+    def add_server(self, name: str, arguments: Mapping[str, str]) -> str:
+        """Start another API server on the same store, as ``name`` in `commands`; return its URL.
+
+        ``arguments`` replace those that the first one has.
+        """
+        port = _free_port()
+        own = {"secure-port": str(port), **arguments}
+        first = [word for word in self.commands["kube-apiserver"] if word[2:].partition("=")[0] not in own]
+        self.commands[name] = [*first, *(f"--{key}={value}" for key, value in own.items())]
+        _run(self, name, self.commands[name])
+        server = f"https://127.0.0.1:{port}"
+        _wait_ready(self, server)
+        return server
+
+    def restart_server(self, name: str, server: str, *, ready: bool = True) -> None:
+        """Start one API server anew, which serves at ``server``, with what `commands` says of it now.
+
+        Without ``ready`` it is not waited for, since it is not expected to get there.
+        """
+        self.processes[name].terminate()
+        self.processes[name].wait(timeout=_STOP_SECONDS)
+        _run(self, name, self.commands[name])
+        if ready:
+            _wait_ready(self, server)
+
     @contextlib.contextmanager
     def _stopped(self) -> Iterator[None]:
         self.stop()
@@ -276,7 +301,7 @@ def _run(bed: ApiBed, name: str, argv: list[str]) -> None:
         bed.processes[name] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-def _wait_ready(bed: ApiBed) -> None:
+def _wait_ready(bed: ApiBed, server: str = "") -> None:
     context = ssl.create_default_context(cafile=str(bed.directory / "ca.crt"))
     context.load_cert_chain(bed.directory / "admin.crt", bed.directory / "admin.key")
     deadline = time.monotonic() + _READY_SECONDS
@@ -285,7 +310,7 @@ def _wait_ready(bed: ApiBed) -> None:
             if process.poll() is not None:
                 raise RuntimeError(f"{name} ended: {(bed.directory / f'{name}.log').read_text()[-2000:]}")
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
-            urllib.request.urlopen(f"{bed.server}/readyz", context=context, timeout=5).close()
+            urllib.request.urlopen(f"{server or bed.server}/readyz", context=context, timeout=5).close()
             return
         time.sleep(0.05)
     raise RuntimeError(f"the API was not ready within {_READY_SECONDS} s, see {bed.directory}")

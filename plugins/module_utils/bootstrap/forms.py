@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from .node_config import NodeConfig
 
 _SHOWN_REGISTERS = range(16)
+_WAITS_FOR_BOX = frozenset({Purpose.INIT, Purpose.SHARE})
 
 
 def run_attestation_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
-    """Identify this machine, and answer the challenge if ``params`` holds one; an init's answer is kept for its box."""
+    """Identify this machine, and answer the challenge if ``params`` holds one; what a box will be sealed to is kept."""
     config = load_node_config(params["node_config"])
     with open_tpm(config.tcti, timeout_seconds=params["tpm_timeout_seconds"]) as tpm:
         if params["challenge"] is None:
@@ -65,7 +66,7 @@ def _testimony(tpm: Tpm, config: NodeConfig, params: Mapping[str, Any]) -> dict[
         "binding": _encode(answered.bound.to_bytes()),
         "event_logs": _encode(logs.to_bytes()),
     }
-    return {**values, "handle": AnswerStore().put(answered)} if purpose is Purpose.INIT else values
+    return {**values, "handle": AnswerStore().put(answered)} if purpose in _WAITS_FOR_BOX else values
 
 
 def _encode(data: bytes) -> str:

@@ -29,6 +29,7 @@ from .turns import (
     JoinTurns,
     Turn,
     TurnApi,
+    free_turn,
     has_joined,
     take_turn,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "UsageWrite",
     "WaitingPlan",
     "WaitingRoom",
+    "free_turn",
     "has_joined",
     "newly_joined",
     "plan_attempts",

@@ -106,6 +106,11 @@ def take_turn(turn: Turn | None, *, identity: str, now: datetime) -> dict[str, A
     return _lease(identity, acquired=_shown(now), renewed=now, changes=turn.changes + 1, after=turn)  # 4
 
 
+def free_turn(turn: Turn) -> dict[str, Any]:
+    """Return the Lease by which nobody has the turn any more."""
+    return _lease("", acquired="", renewed=None, changes=turn.changes, after=turn)
+
+
 def has_joined(identity: Mapping[str, Any] | None, node: Mapping[str, Any] | None) -> bool:
     """Say whether a holder needs its turn no more: its identity is Joined, its Node labelled as a control plane."""
     if identity is None or node is None:
@@ -149,7 +154,7 @@ class JoinTurns:
             return
         identity = self._api.object(IDENTITIES, turn.holder)
         if has_joined(identity, self._api.node(identity["spec"]["nodeName"]) if identity else None):
-            self._api.replace_lease(_lease("", acquired="", renewed=None, changes=turn.changes, after=turn))
+            self._api.replace_lease(free_turn(turn))
             self._freed(turn.holder)
 
     def _read(self) -> Turn | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .admission import AdmissionPlan, Wish, plan_admission, run_admission
 from .api import KubeconfigNodeReader, NodeReader, NodeView
+from .api_server import ApiServer
 from .attempts import list_attempts, run_attempts
 from .cluster import ControlPlane, InitOutcome
 from .credential import (
@@ -19,6 +20,7 @@ from .credential import (
     validity,
     validity_of,
 )
+from .encryption_file import CLEAR, EncryptionFile, name_key
 from .form import node_spec, run_cluster, run_info, run_objects
 from .gateway import KubeletUnit, last_words
 from .inventory import ClusterView, join_identities, read_cluster
@@ -28,20 +30,30 @@ from .node import JoinMaterial, Worker
 from .operation import Machine
 from .phases import INIT_PHASES, JOIN_PHASES, MEMBER_PHASES, Phase
 from .plan import Plan
+from .plane_encryption import PlaneEncryption, parse_keys, render_keys
 from .policy_record import run_record, run_record_info
 from .reset import Reset, ResetPlan
+from .rewriting import rewrite
+from .rotation import FoundKeys, PlaneKeys, RotationPhase, RotationPlan, plan_rotation
 from .spec import ClusterSpec, KubernetesPaths, NodeSpec, is_node_name
+from .stored import Etcd, EtcdGateway, survey
 
 __all__ = [
+    "CLEAR",
     "INIT_PHASES",
     "JOIN_PHASES",
     "MEMBER_OPERATION",
     "MEMBER_PHASES",
     "AdmissionPlan",
+    "ApiServer",
     "ClusterSpec",
     "ClusterView",
     "ControlPlane",
     "ControlPlaneMember",
+    "EncryptionFile",
+    "Etcd",
+    "EtcdGateway",
+    "FoundKeys",
     "InitOutcome",
     "JoinMaterial",
     "KubeconfigNodeReader",
@@ -55,8 +67,12 @@ __all__ = [
     "NodeView",
     "Phase",
     "Plan",
+    "PlaneEncryption",
+    "PlaneKeys",
     "Reset",
     "ResetPlan",
+    "RotationPhase",
+    "RotationPlan",
     "Validity",
     "Wish",
     "Worker",
@@ -65,12 +81,17 @@ __all__ = [
     "join_identities",
     "last_words",
     "list_attempts",
+    "name_key",
     "node_spec",
+    "parse_keys",
     "place",
     "plan_admission",
+    "plan_rotation",
     "read_cluster",
     "remaining_seconds",
+    "render_keys",
     "require_pair",
+    "rewrite",
     "run_admission",
     "run_attempts",
     "run_cluster",
@@ -78,6 +99,7 @@ __all__ = [
     "run_objects",
     "run_record",
     "run_record_info",
+    "survey",
     "validity",
     "validity_of",
 ]

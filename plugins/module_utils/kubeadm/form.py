@@ -8,14 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import AttestedError
 from ..result import Diff, Result
 from ..system import SystemClock, SystemRunner, read_bytes
 from .admin import issue_admin_certificate
 from .cluster import ControlPlane, InitOutcome
+from .encryption_file import CLEAR, EncryptionFile
 from .gateway import installed_version
 from .inventory import read_cluster
 from .kubectl import Kubectl
 from .operation import Machine
+from .render import encryption_path
 from .spec import ClusterSpec, KubernetesPaths, NodeSpec
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ _DRIFT = (
 )
 _IN_CLEAR = (
     "Secrets of this cluster are not encrypted in etcd: it was made before init did that, and init changes nothing of "
-    "a running API server."
+    "a running API server. The playbook rotate_encryption_key with -e confirm=identity encrypts them."
 )
 
 
@@ -66,8 +69,21 @@ def run_objects(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
-    """Read the cluster; raises KUBECTL_FAILED."""
-    return Result(values=read_cluster(Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"]))).as_result())
+    """Read the cluster, and which key this control plane writes Secrets with; raises KUBECTL_FAILED."""
+    view = read_cluster(Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"])))
+    return Result(values={**view.as_result(), "secrets_written_with": written_with(KubernetesPaths())})
+
+
+def written_with(paths: KubernetesPaths) -> str:
+    """Return the name of the key that Secrets are written with, `CLEAR` where there is no file, else nothing.
+
+    Never an error: who only looks at the cluster is not to fail for a file that an admin wrote himself.
+    """
+    place = encryption_path(paths)
+    try:
+        return EncryptionFile.parse(read_bytes(place, limit=_LIMIT)).order[0] if place.exists() else CLEAR
+    except AttestedError:
+        return ""
 
 
 def node_spec(params: Mapping[str, Any]) -> NodeSpec:

@@ -78,6 +78,29 @@ class Kubectl:
         """Merge ``document`` into an object; raises KUBECTL_FAILED, also where an admission rule says no."""
         self._checked("patch", kind, name, "--type=merge", f"--patch={json.dumps(document)}")
 
+    def read_one(self, kind: str, name: str, namespace: str) -> tuple[dict[str, Any], ...]:
+        """Return one object, nothing where it is not there; raises KUBECTL_FAILED."""
+        found = self._checked("get", kind, name, f"--namespace={namespace}", "--ignore-not-found", "--output=json")
+        return (json.loads(found.stdout),) if found.stdout.strip() else ()
+
+    def raw(self, path: str, *, server: str) -> str:
+        """Return what one API server (its URL) answers at ``path``; raises KUBECTL_FAILED."""
+        return self._checked(f"--server={server}", "get", f"--raw={path}").stdout.decode("utf-8", "replace")
+
+    def create(self, document: Mapping[str, Any]) -> None:
+        """Create an object; raises KUBECTL_FAILED, also where it is there."""
+        self._checked("create", "-f", "-", stdin=json.dumps(document))
+
+    def replace(self, document: Mapping[str, Any]) -> None:
+        """Replace an object that nobody changed since the revision in ``document``; raises KUBECTL_FAILED."""
+        self._checked("replace", "-f", "-", stdin=json.dumps(document))
+
+    def write_again(self, kind: str, names: Sequence[str], *, namespace: str) -> str:
+        """Have the API server write objects again as they are; return what it said of those that it did not."""
+        words = (kind, *names, f"--namespace={namespace}", "--type=merge", "--patch={}", "--output=name")
+        result = self._run("patch", *words)
+        return "" if result.returncode == 0 else last_words(result)
+
     def delete(self, *words: str) -> bool:
         """Delete what ``words`` name; return whether it was there."""
         result = self._checked("delete", "--ignore-not-found", "--wait=false", *words)
@@ -106,10 +129,11 @@ class Kubectl:
         if definitions:
             self._checked("wait", "--for=condition=Established", "--timeout=30s", *definitions)
 
-    def _checked(self, *words: str) -> CommandResult:
-        result = self._run(*words)
+    def _checked(self, *words: str, stdin: str | None = None) -> CommandResult:
+        result = self._run(*words, stdin=stdin)
         if result.returncode != 0:
-            raise _failed(words[0], result)
+            verb = next(word for word in words if not word.startswith("--"))
+            raise _failed(verb, result)
         return result
 
     def _run(self, *words: str, stdin: str | None = None) -> CommandResult:

@@ -8,6 +8,7 @@ The tests are in the order of one lab's life and share it. They look with etcdct
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
@@ -156,6 +157,66 @@ def test_a_rebooted_member_comes_back_alone(road: Road) -> None:
     wait_for(lambda: etcd_members(road) == dict.fromkeys(MEMBERS, False))
     for unit in ("attested-unlock", "attested-key-service", "attested-join-service"):
         assert road.inside("cp-2", "systemctl", "is-active", unit).strip() == "active"
+
+
+def secrets_closed_by(road: Road) -> set[str]:
+    """Return the keys that etcd's Secrets are closed by, asked with etcdctl; whatever else stands there is shown."""
+    words = ("get", "/registry/secrets/", "--prefix", "--write-out=json")
+    found = json.loads(kubectl(road, "cp-1", *ETCDCTL.format(node="cp-1").split(), *words))["kvs"]
+    begin = "k8s:enc:secretbox:v1:"
+    values = [base64.b64decode(one["value"])[:80].decode("latin-1") for one in found]
+    return {text.removeprefix(begin).partition(":")[0] if text.startswith(begin) else text[:8] for text in values}
+
+
+def key_file(road: Road, node: str) -> str:
+    """Return the SHA-256 of the file with the keys of Secrets on one control plane."""
+    return road.inside(node, "sha256sum", "/etc/kubernetes/attested/encryption.yaml")
+
+
+def test_a_rotation_needs_every_control_plane(road: Road) -> None:
+    """One that is left out would be unable to read what the others write: refused, and nothing is made."""
+    before = key_file(road, "cp-1")
+    process = road.start("rotate_encryption_key", *WORDS, "-e", "confirm=key-1", "--limit", "localhost,cp-1,cp-2")
+    said, _errors = process.communicate(timeout=600)
+    assert process.returncode
+    assert "ENCRYPTION_PLANES_UNREACHED" in said
+    assert key_file(road, "cp-1") == before
+
+
+def test_the_key_of_secrets_is_rotated_without_a_restart(road: Road) -> None:
+    """Three running API servers take each file by themselves; nothing is left of the first key, and all can read."""
+    kubectl(road, "cp-2", "create", "secret", "generic", "kept", "--from-literal=value=canary")
+    assert secrets_closed_by(road) == {"key-1"}
+    pods = "get pods --namespace=kube-system --selector=component=kube-apiserver"
+    restarts = (*pods.split(), "--output=jsonpath={.items[*].status.containerStatuses[0].restartCount}")
+    before = kubectl(road, "cp-1", *restarts)
+    shown = road.play("rotate_encryption_key", *WORDS, "-e", "confirm=key-1", "--check")
+    assert secrets_closed_by(road) == {"key-1"}
+    assert any(shown.changes().values())
+    road.play("rotate_encryption_key", *WORDS, "-e", "confirm=key-1")
+    (name,) = secrets_closed_by(road)
+    assert name.startswith("key-2-")
+    assert len({key_file(road, node).split()[0] for node in MEMBERS}) == 1
+    for node in MEMBERS:
+        value = kubectl(road, node, "get", "secret", "kept", "--output=jsonpath={.data.value}")
+        assert base64.b64decode(value) == b"canary"
+    assert kubectl(road, "cp-1", *restarts) == before
+    changes = road.play("rotate_encryption_key", *WORDS, "-e", "confirm=key-1").changes()
+    assert set(changes.values()) == {0}, changes
+    road.play("status")
+
+
+def test_a_rotation_that_was_killed_is_ended_by_the_next(road: Road) -> None:
+    """Killed as soon as one of them has the new key; the next run goes on with that one and makes no other."""
+    (old,) = secrets_closed_by(road)
+    process = road.start("rotate_encryption_key", *WORDS, "-e", f"confirm={old}")
+    wait_for(lambda: key_file(road, "cp-1").split()[0] != key_file(road, "cp-2").split()[0], seconds=300)
+    process.kill()
+    process.wait()
+    road.play("rotate_encryption_key", *WORDS, "-e", f"confirm={old}")
+    (new,) = secrets_closed_by(road)
+    assert new.startswith("key-3-")
+    assert len({key_file(road, node).split()[0] for node in MEMBERS}) == 1
 
 
 def test_a_member_that_was_reset_leaves_etcd_and_joins_again(road: Road) -> None:

@@ -564,9 +564,10 @@ def test_an_unlocked_machine_may_be_enrolled_initialised_and_joined(exchange: Ex
     assert exchange.run().machine.lock.state is LockState.UNLOCKED
 
 
-def test_an_unlocked_machine_is_no_good_node(exchange: Exchange) -> None:
+@pytest.mark.parametrize("purpose", [Purpose.SHARE, Purpose.VERIFY])
+def test_an_unlocked_machine_is_no_good_node(exchange: Exchange, purpose: Purpose) -> None:
     """Since its reset it has not locked itself: nothing that it runs is a node of this cluster."""
-    exchange.context = replace(exchange.context, purpose=Purpose.VERIFY)
+    exchange.context = replace(exchange.context, purpose=purpose)
     assert code_of(exchange.run) == "NODELOCK_OPEN"
 
 

@@ -1,0 +1,74 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``encryption_recipient``: judge a control plane, and say sealed to whom a key goes."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.adapter import (
+    ArgumentSpec,
+    Result,
+    node_config_spec,
+    site_policy_spec,
+    site_spec,
+    site_verifier_spec,
+    tpm_timeout_spec,
+)
+from ..module_utils.attestation import Purpose
+from ..module_utils.bootstrap.base64_option import decode
+from ..module_utils.bootstrap.key_share import ShareOrder
+from ..module_utils.errors import Refusal
+from ..module_utils.policy import Role
+from ..module_utils.reasons import Reason
+from ..module_utils.site.policy_files import site_policy
+from ..plugin_utils.site_action import SiteAction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ActionModule(SiteAction):
+    """The secret that opens the box is in memory here, between the judgement and the sealing of the order."""
+
+    SPEC = site_spec().merged(
+        site_policy_spec(),
+        site_verifier_spec(),
+        node_config_spec(),
+        tpm_timeout_spec(),
+        ArgumentSpec(
+            options={
+                "names": {"type": "list", "elements": "str", "required": True},
+                "offer": {"type": "str", "required": True},
+            }
+        ),
+    )
+
+    def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG002  # it changes nothing
+        """Judge the node of this task and seal the order."""
+        offer = decode(params["offer"], "offer")
+        policy = site_policy(self.profiles(params), self.nodes())
+        verified, handle = self.verifier(params).verify(
+            self.port(params), purpose=Purpose.SHARE, node=self.node_name, policy=policy
+        )
+        if verified.identity.role is not Role.CONTROL_PLANE:
+            raise Refusal(
+                f"expected a control plane, the identity of {self.node_name} says {verified.identity.role.value}",
+                reason=Reason.ROLE_NOT_REGISTERED,
+            )
+        machine = verified.machine
+        order = ShareOrder(
+            names=tuple(params["names"]),
+            secret=machine.secret,
+            binding=machine.binding,
+            recipient=machine.hpke_public,
+        )
+        return Result(
+            values={
+                "handle": handle,
+                "order": base64.b64encode(order.seal(offer=offer)).decode("ascii"),
+                "profile": verified.verdict.profile,
+            }
+        )

@@ -1,0 +1,122 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The API server of this control plane: what its manifest tells it, and which encryption file it uses at this moment.
+
+It reads the file again once a minute, and says the hash of the one that it uses among its metrics.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+from ..errors import KubeadmError
+from ..reasons import Reason
+from ..system import read_bytes, write_atomic
+from .render import ENCRYPTION_ARGUMENT, encryption_path
+from .spec import API_PORT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..system import Clock
+    from .kubectl import Kubectl
+    from .spec import KubernetesPaths
+
+TAKEN_SECONDS = 240
+"""Two of its minutes, and the half minute and more that one needs that has to start."""
+
+_LOOK_SECONDS = 2
+_LIMIT = 1 << 16
+_MODE = 0o600
+_COMMAND = re.compile(r"^( *)- kube-apiserver$", re.MULTILINE)
+_ADDRESS = re.compile(r"^ *- --advertise-address=([0-9a-f.:]+)$", re.MULTILINE)
+_PORT = re.compile(r"^ *- --secure-port=([0-9]{1,5})$", re.MULTILINE)
+_USED = re.compile(
+    r'^apiserver_encryption_config_controller_last_config_info\{[^}\n]*\bhash="sha256:([0-9a-f]{64})"[^}\n]*\} 1$',
+    re.MULTILINE,
+)
+
+
+class ApiServer:
+    """The static pod beside us, asked at its own address."""
+
+    def __init__(self, paths: KubernetesPaths, kubectl: Kubectl, *, clock: Clock) -> None:
+        """Keep where its files lie and how it is asked."""
+        self._paths = paths
+        self._kubectl = kubectl
+        self._clock = clock
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its manifest names an encryption file."""
+        return f"--{ENCRYPTION_ARGUMENT}=" in self._manifest()
+
+    def uses(self, content: bytes) -> bool:
+        """Say whether it encrypts as a file with ``content`` says; raises KUBECTL_FAILED."""
+        return hashlib.sha256(content).hexdigest() in used_files(self._kubectl.raw("/metrics", server=self._url()))
+
+    def tell(self) -> bool:
+        """Name the encryption file in its manifest, which restarts it; return whether it was not named there yet.
+
+        Raises ENCRYPTION_NOT_TOLD for a manifest that is not kubeadm's, or does not show the file to the API server.
+        """
+        if self.is_told:
+            return False
+        return write_atomic(self._manifest_path, told(self._manifest(), self._paths).encode(), mode=_MODE)
+
+    def wait(self, content: bytes) -> None:
+        """Wait until it uses ``content``; raises ENCRYPTION_NOT_TAKEN. One that restarts is asked again."""
+        deadline = self._clock.monotonic() + TAKEN_SECONDS
+        last = "it uses another one"
+        while self._clock.monotonic() < deadline:
+            try:
+                if self.uses(content):
+                    return
+            except KubeadmError as error:
+                last = error.message
+            self._clock.sleep(_LOOK_SECONDS)
+        raise KubeadmError(
+            f"expected the API server at {self._url()} to use {encryption_path(self._paths)} within {TAKEN_SECONDS} s: "
+            f"{last}",
+            reason=Reason.ENCRYPTION_NOT_TAKEN,
+        )
+
+    @property
+    def _manifest_path(self) -> Path:
+        return self._paths.kubernetes / "manifests/kube-apiserver.yaml"
+
+    def _manifest(self) -> str:
+        return read_bytes(self._manifest_path, limit=_LIMIT).decode("utf-8", "replace")
+
+    def _url(self) -> str:
+        """Return its own address: the name of the cluster's endpoint would lead to any API server."""
+        manifest = self._manifest()
+        address, port = _ADDRESS.search(manifest), _PORT.search(manifest)
+        if address is None:
+            raise KubeadmError(
+                f"expected --advertise-address in {self._manifest_path}, found none", reason=Reason.ENCRYPTION_NOT_TOLD
+            )
+        host = f"[{address[1]}]" if ":" in address[1] else address[1]
+        return f"https://{host}:{port[1] if port else API_PORT}"
+
+
+def used_files(metrics: str) -> frozenset[str]:
+    """Return the SHA-256 of the encryption file that an API server uses, by its metrics; none where it has none."""
+    return frozenset(_USED.findall(metrics))
+
+
+def told(manifest: str, paths: KubernetesPaths) -> str:
+    """Return ``manifest`` with the arguments that name the encryption file; raises ENCRYPTION_NOT_TOLD. Pure."""
+    place = encryption_path(paths)
+    found = _COMMAND.findall(manifest)
+    if len(found) != 1 or f"mountPath: {place.parent}\n" not in manifest:
+        raise KubeadmError(
+            f"expected a manifest of kubeadm that mounts {place.parent}, found something else",
+            reason=Reason.ENCRYPTION_NOT_TOLD,
+        )
+    named = (f"--{ENCRYPTION_ARGUMENT}={place}", f"--{ENCRYPTION_ARGUMENT}-automatic-reload=true")
+    lines = "".join(f"\n{found[0]}- {argument}" for argument in named)
+    return _COMMAND.sub(lambda match: match[0] + lines, manifest)

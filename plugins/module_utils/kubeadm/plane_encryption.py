@@ -1,0 +1,159 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The keys of Secrets at rest on one control plane: looked at, made, given away, taken, put in order."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ..errors import KubeadmError
+from ..reasons import Reason
+from ..system import load_documents, read_bytes, write_atomic
+from .encryption_file import CLEAR, EncryptionFile, EncryptionKey, name_key
+from .render import ENCRYPTION_ARGUMENT, documents, encryption_path
+from .rotation import PlaneKeys, next_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..system import Random
+    from .api_server import ApiServer
+    from .kubectl import Kubectl
+    from .spec import KubernetesPaths
+
+_KEY_BYTES = 32
+_LIMIT = 1 << 16
+_CONFIG = ("configmap", "kubeadm-config", "kube-system")
+
+
+class PlaneEncryption:
+    """One control plane's file and the API server that uses it."""
+
+    def __init__(self, paths: KubernetesPaths, server: ApiServer) -> None:
+        """Keep both."""
+        self._place = encryption_path(paths)
+        self._server = server
+
+    def observe(self, *, name: str) -> PlaneKeys:
+        """Return what is there; raises ENCRYPTION_MALFORMED, ENCRYPTION_FOREIGN, KUBECTL_FAILED.
+
+        A machine without a file whose API server was never told of one writes in clear; of one that was told, the file
+        is lost, and it has no key at all.
+        """
+        found, told = self._read(), self._server.is_told
+        return PlaneKeys(
+            name=name,
+            keys={key.name: key.fingerprint for key in found.keys},
+            taken=told and self._place.exists() and self._server.uses(self._content()),
+            clear_first=found.clear_first,
+        )
+
+    def make(self, *, random: Random) -> str:
+        """Add a new key at the end of the file and return its name; nothing is written with it yet."""
+        found = self._read()
+        key = name_key(random.token(_KEY_BYTES), number=next_number(found.order))
+        self._write(EncryptionFile(keys=(*found.keys, key), clear_first=found.clear_first))
+        return key.name
+
+    def give(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return keys by name; raises ENCRYPTION_KEY_MISSING."""
+        return {key.name: key.secret for key in self._pick(names, given={})}
+
+    def arrange(self, order: Sequence[str], *, given: Mapping[str, bytes]) -> EncryptionFile:
+        """Return the file with the keys ``order``, those of ``given`` among them; raises ENCRYPTION_KEY_MISSING."""
+        names = [name for name in order if name != CLEAR]
+        return EncryptionFile(keys=self._pick(names, given=given), clear_first=order[0] == CLEAR)
+
+    def differs(self, wanted: EncryptionFile) -> bool:
+        """Say whether the file is another one, or the API server is not told of it yet."""
+        return not self._server.is_told or not self._place.exists() or self._content() != wanted.render()
+
+    def place(self, wanted: EncryptionFile, kubectl: Kubectl) -> bool:
+        """Write the file and wait until the API server uses it; return whether anything changed.
+
+        Raises ENCRYPTION_NOT_TAKEN, ENCRYPTION_NOT_TOLD, KUBECTL_FAILED. What joins later is told before the machine
+        itself is, so that a run that is stopped between the two does both.
+        """
+        changed = self._write(wanted)
+        if not self._server.is_told:
+            tell_joiners(kubectl, path=str(self._place))
+            changed |= self._server.tell()
+        self._server.wait(wanted.render())
+        return changed
+
+    def _pick(self, names: Iterable[str], *, given: Mapping[str, bytes]) -> tuple[EncryptionKey, ...]:
+        own = {key.name: key for key in self._read().keys}
+        offered = {name: EncryptionKey(name=name, secret=secret) for name, secret in given.items()}
+        wanted, known = tuple(names), {**offered, **own}
+        missing = sorted(set(wanted) - set(known))
+        if missing or not wanted:
+            raise KubeadmError(
+                f"expected the keys {', '.join(wanted) or 'of an order'}, {', '.join(missing) or 'none'} not here",
+                reason=Reason.ENCRYPTION_KEY_MISSING,
+            )
+        return tuple(known[name] for name in wanted)
+
+    def _read(self) -> EncryptionFile:
+        if not self._place.exists():
+            return EncryptionFile(keys=(), clear_first=not self._server.is_told)
+        return EncryptionFile.parse(self._content())
+
+    def _content(self) -> bytes:
+        return read_bytes(self._place, limit=_LIMIT)
+
+    def _write(self, wanted: EncryptionFile) -> bool:
+        content = wanted.render()
+        EncryptionFile.parse(content)  # a name that is not of its key never gets to the disk
+        self._place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        return write_atomic(self._place, content)
+
+
+def tell_joiners(kubectl: Kubectl, *, path: str) -> bool:
+    """Name the file in kubeadm's own ConfigMap, from which further control planes are made; return whether it was not.
+
+    Raises KUBECTL_FAILED, also where somebody else changed it meanwhile, and ENCRYPTION_NOT_TOLD.
+    """
+    (document,) = kubectl.read_one(*_CONFIG)
+    data = document.get("data", {})
+    try:
+        wanted = told_configuration(str(data["ClusterConfiguration"]), path=path)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise KubeadmError(
+            "expected kubeadm's ClusterConfiguration in the ConfigMap kubeadm-config, found something else",
+            reason=Reason.ENCRYPTION_NOT_TOLD,
+        ) from None
+    if not wanted:
+        return False
+    kubectl.replace({**document, "data": {**data, "ClusterConfiguration": wanted}})
+    return True
+
+
+def told_configuration(text: str, *, path: str) -> str:
+    """Return kubeadm's ClusterConfiguration with the API server's arguments for encryption, nothing if it has them."""
+    (configuration,) = load_documents(text)
+    server: dict[str, Any] = configuration.setdefault("apiServer", {})
+    arguments: list[dict[str, str]] = server.setdefault("extraArgs", [])
+    if any(one["name"] == ENCRYPTION_ARGUMENT for one in arguments):
+        return ""
+    arguments += [
+        {"name": ENCRYPTION_ARGUMENT, "value": path},
+        {"name": f"{ENCRYPTION_ARGUMENT}-automatic-reload", "value": "true"},
+    ]
+    return documents(configuration).decode()
+
+
+def parse_keys(data: bytes) -> dict[str, bytes]:
+    """Return keys by name as `render_keys` wrote them; raises ENCRYPTION_MALFORMED."""
+    try:
+        return {str(name): bytes.fromhex(secret) for name, secret in json.loads(data).items()}
+    except (ValueError, TypeError, AttributeError):
+        raise KubeadmError(
+            "expected keys by name, got something else", reason=Reason.ENCRYPTION_MALFORMED
+        ) from None  # the cause may hold a key
+
+
+def render_keys(keys: Mapping[str, bytes]) -> bytes:
+    """Return keys by name as bytes; only ever to be sealed."""
+    return json.dumps({name: secret.hex() for name, secret in keys.items()}).encode("ascii")

@@ -1,0 +1,206 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Control planes as the rotation of the key for Secrets sees them: files of their own, real API servers, one real etcd.
+
+In the place of the kubelet stands a clock: who waits for an API server has it started anew, as its manifest says then.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+    ApiServer,
+    EtcdGateway,
+    FoundKeys,
+    Kubectl,
+    KubernetesPaths,
+    PlaneEncryption,
+    RotationPhase,
+    plan_rotation,
+    rewrite,
+    survey,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import told
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import encryption_path
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom, SystemRunner
+from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import RotationPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
+    from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
+
+_MANIFEST = """apiVersion: v1
+kind: Pod
+spec:
+  containers:
+  - command:
+    - kube-apiserver
+    - --advertise-address=127.0.0.1
+    - --secure-port={port}
+    volumeMounts:
+    - mountPath: {mount}
+      name: attested
+"""
+
+
+class Pinned(SystemRunner):
+    """Runs the kubectl of the bed, which is not on this machine's path."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        timeout_seconds: float = 60,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> CommandResult:
+        """Run ``argv`` with the bed's program in the place of the first word."""
+        words = [str(binaries() / argv[0]), *argv[1:]]
+        return super().run(words, stdin=stdin, timeout_seconds=timeout_seconds, env=env, check=check)
+
+
+@dataclass(slots=True)
+class Restarting:
+    """A clock during whose sleep the kubelet would see a changed manifest, or the API server a changed file."""
+
+    restart: Callable[[], None]
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Let the API server begin anew."""
+        del seconds
+        self.restart()
+
+
+@dataclass(slots=True)
+class Plane:
+    """One control plane: its directory, the name of its API server's process in the bed, and where that serves."""
+
+    bed: ApiBed
+    name: str
+    process: str
+    server: str
+    paths: KubernetesPaths
+    restarts: int = 0
+
+    @classmethod
+    def make(cls, bed: ApiBed, name: str, *, process: str, server: str) -> Plane:
+        """Write its manifest; encryption is not in it."""
+        plane = cls(bed, name, process, server, KubernetesPaths(root=bed.directory / name))
+        plane.manifest.parent.mkdir(parents=True)
+        mount = plane.paths.kubernetes / "attested"
+        plane.manifest.write_text(_MANIFEST.format(port=server.rpartition(":")[2], mount=mount))
+        return plane
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest of its static pod."""
+        return self.paths.kubernetes / "manifests/kube-apiserver.yaml"
+
+    @property
+    def encryption(self) -> PlaneEncryption:
+        """What our modules do on it, made anew at each use as by each task."""
+        server = ApiServer(self.paths, kubectl(self.bed), clock=Restarting(self.restart))
+        return PlaneEncryption(self.paths, server)
+
+    @classmethod
+    def join(cls, bed: ApiBed, name: str, *, of: Plane) -> Plane:
+        """Make a further control plane with the file of another one, as a ticket brings it."""
+        paths = KubernetesPaths(root=bed.directory / name)
+        place = encryption_path(paths)
+        place.parent.mkdir(parents=True)
+        place.write_bytes(encryption_path(of.paths).read_bytes())
+        server = bed.add_server(name, {"encryption-provider-config": str(place)})
+        plane = cls.make(bed, name, process=name, server=server)
+        plane.manifest.write_text(told(plane.manifest.read_text(), paths))
+        return plane
+
+    def restart(self) -> None:
+        """Start its API server as the manifest says now, instead of waiting a minute for it to look into its file."""
+        lines = [line.strip().removeprefix("- ") for line in self.manifest.read_text().splitlines()]
+        said = [line for line in lines if line.startswith("--encryption-provider-config")]
+        kept = [word for word in self.bed.commands[self.process] if not word.startswith("--encryption-provider")]
+        self.bed.commands[self.process] = [*kept, *said]
+        self.bed.restart_server(self.process, self.server)
+        self.restarts += 1
+
+
+def kubectl(bed: ApiBed) -> Kubectl:
+    """Return our kubectl with the bed's admin."""
+    path = bed.directory / "admin.conf"
+    user = {"client-certificate": str(bed.directory / "admin.crt"), "client-key": str(bed.directory / "admin.key")}
+    cluster = {"server": bed.server, "certificate-authority": str(bed.directory / "ca.crt")}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "bed", "cluster": cluster}],
+        "users": [{"name": "admin", "user": user}],
+        "contexts": [{"name": "admin", "context": {"cluster": "bed", "user": "admin"}}],
+        "current-context": "admin",
+    }
+    path.write_text(json.dumps(document))
+    return Kubectl(Pinned(), kubeconfig=path)
+
+
+@dataclass(slots=True)
+class Rotation:
+    """What the playbook does, phase by phase; each phase begins by looking, as a run of its own does."""
+
+    bed: ApiBed
+    planes: dict[str, Plane]
+    phases: list[str] = field(default_factory=list)
+
+    @property
+    def etcd(self) -> EtcdGateway:
+        """The store, read as our module reads it."""
+        address = next(word for word in self.bed.commands["etcd"] if word.startswith("--listen-client-urls="))
+        return EtcdGateway(address.partition("=")[2])
+
+    def plan(self, old: str) -> RotationPlan:
+        """Look, and say what is left."""
+        found = FoundKeys(
+            planes=[plane.encryption.observe(name=plane.name) for plane in self.planes.values()],
+            members=frozenset(self.planes),
+            stored=survey(self.etcd).counts,
+        )
+        return plan_rotation(found, old=old)
+
+    def step(self, old: str, *, half: bool = False) -> bool:
+        """Do the first phase that is left; with ``half``, the first time only on the last of the control planes."""
+        plan = self.plan(old)
+        if not plan.phases:
+            return False
+        is_cut = half and plan.phases[0].value not in self.phases
+        self.phases.append(plan.phases[0].value)
+        if plan.phases[0] is RotationPhase.MAKE:
+            self.planes[plan.source].encryption.make(random=SystemRandom())
+        elif plan.phases[0] is RotationPhase.REWRITE:
+            rewrite(self.etcd, kubectl(self.bed), key=plan.successor, most=10)
+        else:
+            for name in sorted(plan.orders)[-1 if is_cut else 0 :]:
+                self.place(plan, name)
+        return True
+
+    def place(self, plan: RotationPlan, name: str) -> None:
+        """Give one control plane its file, with the keys of another one where it lacks some."""
+        given = self.planes[plan.source].encryption.give(plan.missing[name]) if name in plan.missing else {}
+        encryption = self.planes[name].encryption
+        encryption.place(encryption.arrange(plan.orders[name], given=given), kubectl(self.bed))
