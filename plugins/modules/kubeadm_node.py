@@ -45,6 +45,13 @@ options:
       - Handle of a ticket that M(attested.kubernetes.join_ticket) fetched in this boot.
       - Without it the ticket is fetched when one is needed. An unknown handle fails with V(TICKET_HANDLE_UNKNOWN).
     type: str
+  api_proxy:
+    description:
+      - Port of this machine by which the kubelet of a worker reaches the API, as V(127.0.0.1:6444); the role
+        C(api_endpoint) installs what listens there. The certificate must still be for the endpoint's name.
+      - Takes effect with the next ticket. Without it the kubelet dials the endpoint that the ticket names.
+      - Fails with V(KUBEADM_OPTION_INVALID) if it is not on loopback, or if nothing was installed there.
+    type: str
   wait_seconds:
     description: How long to ask again for a ticket that cannot be had yet, for example while the control plane starts.
     type: int
@@ -71,6 +78,11 @@ EXAMPLES = r"""
   attested.kubernetes.kubeadm_node:
     node_ip: 10.0.0.12
     role: control-plane
+
+- name: Turn this machine into a worker whose kubelet uses the proxy beside it
+  attested.kubernetes.kubeadm_node:
+    node_ip: 10.0.0.21
+    api_proxy: 127.0.0.1:6444
 
 - name: Say what is left to do, changing nothing
   attested.kubernetes.kubeadm_node:
@@ -150,6 +162,7 @@ SPEC = (
                 "role": {"type": "str", "choices": ["control-plane", "worker"], "default": "worker"},
                 "ticket": {"type": "str", "no_log": False},
                 "wait_seconds": {"type": "int", "default": 60},
+                "api_proxy": {"type": "str"},
             },
             required_if=(("state", "joined", ("node_ip",)),),
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..atls import JoinCaPins
 from ..attestation import EventLogs
+from ..errors import KubeadmError
 from ..join import Favourite, OccasionalAttester, TicketMaterial, TicketStore, first_window
 from ..join.client import JoinConfig, JoinMachine, fetch_ticket
 from ..kubeadm import (
@@ -27,6 +28,7 @@ from ..kubeadm import (
 )
 from ..nodelock import NodeLock, NodeLockPaths
 from ..policy import Role
+from ..reasons import Reason
 from ..result import Diff, Result
 from ..system import SystemClock, SystemRandom, SystemRunner, read_bytes
 from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
@@ -59,6 +61,7 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
     if params["state"] == "absent":
         return _absent(machine, params, check_mode=check_mode)
     spec = node_spec({**params, "node_name": config.name})
+    require_api_proxy(spec, machine.paths)
     journal = NodeJournal(clock=machine.clock)
     tickets = JoinTickets(config, spec, store=TicketStore(), handle=params["ticket"], role=Role(params["role"]))
     run = NodeRun(make_parts(config, spec, machine, tickets=tickets, journal=journal))
@@ -78,6 +81,16 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
             after="".join(f"{name.value}\n" for name in todo) + f"{NodePhase.JOINED.value}\n",
         ),
     )
+
+
+def require_api_proxy(spec: NodeSpec, paths: KubernetesPaths) -> None:
+    """Raise KUBEADM_OPTION_INVALID where the kubelet is to use a proxy that was never installed here."""
+    if spec.api_proxy and not paths.api_endpoint.exists():
+        raise KubeadmError(
+            f"expected what listens at {spec.api_proxy} to be installed ({paths.api_endpoint}), it is not; run the "
+            "playbook prepare",
+            reason=Reason.KUBEADM_OPTION_INVALID,
+        )
 
 
 def make_parts(

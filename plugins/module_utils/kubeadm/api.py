@@ -11,6 +11,7 @@ import http.client
 import json
 import ssl
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
@@ -85,6 +86,22 @@ class _Server:
     ca: str
     certificate: str
     key: str
+    name: str
+
+
+class _Connection(http.client.HTTPSConnection):
+    """A connection whose server proves to be ``name``, wherever it was dialled."""
+
+    def __init__(self, server: _Server, context: ssl.SSLContext) -> None:
+        """Dial ``server``."""
+        super().__init__(server.host, server.port, timeout=_TIMEOUT_SECONDS, context=context)
+        self._name = server.name
+        self._tls = context
+
+    def connect(self) -> None:
+        """Connect; raises `ssl.SSLError` where the certificate is not for that name."""
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
 
 
 class KubeconfigNodeReader:
@@ -100,26 +117,37 @@ class KubeconfigNodeReader:
 
     def node(self, name: str) -> NodeView | None:
         """Return Node ``name``."""
-        status, body = self._get(f"/api/v1/nodes/{name}")
+        body = self._read(f"/api/v1/nodes/{name}", f"Node {name}")
+        return None if body is None else _view(body)
+
+    def api_servers(self) -> tuple[str, ...]:
+        """Return host:port of each API server, as they themselves keep it in the Service default/kubernetes.
+
+        Raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED.
+        """
+        body = self._read("/api/v1/namespaces/default/endpoints/kubernetes", "the endpoints of Service kubernetes")
+        return () if body is None else _api_servers(body)
+
+    def _read(self, path: str, what: str) -> bytes | None:
+        """Return the object at ``path``, None where there is none."""
+        status, body = self._get(path)
         if status == http.client.NOT_FOUND:
             return None
         if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
             raise KubeadmError(
-                f"expected an API server that lets the kubelet's certificate read Node {name}, it said {status}",
+                f"expected an API server that lets the kubelet's certificate read {what}, it said {status}",
                 reason=Reason.KUBELET_CREDENTIAL_REFUSED,
             )
         if status != http.client.OK:
-            raise KubeadmError(f"expected the Node {name}, the API server said {status}", reason=Reason.API_UNREACHABLE)
-        return _view(body)
+            raise KubeadmError(f"expected {what}, the API server said {status}", reason=Reason.API_UNREACHABLE)
+        return body
 
     def _get(self, path: str) -> tuple[int, bytes]:
         server = _server(read_bytes(self._path, limit=_LIMIT))
         try:
             context = ssl.create_default_context(cadata=server.ca)
             context.load_cert_chain(self._credential or server.certificate, self._credential or server.key)
-            connection = http.client.HTTPSConnection(
-                server.host, server.port, timeout=_TIMEOUT_SECONDS, context=context
-            )
+            connection = _Connection(server, context)
             try:
                 connection.request("GET", path, headers={"Accept": "application/json"})
                 answer = connection.getresponse()
@@ -177,6 +205,20 @@ def _view(body: bytes) -> NodeView:
         raise KubeadmError("expected a Node object from the API server", reason=Reason.API_UNREACHABLE) from error
 
 
+def _api_servers(body: bytes) -> tuple[str, ...]:
+    try:
+        pairs = [
+            (str(ip_address(address["ip"])), int(port["port"]))
+            for subset in json.loads(body).get("subsets") or []
+            for address in subset.get("addresses") or []
+            for port in subset["ports"]
+            if port.get("name", "https") == "https"
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise KubeadmError("expected Endpoints from the API server", reason=Reason.API_UNREACHABLE) from error
+    return tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in pairs)
+
+
 def _server(kubeconfig: bytes) -> _Server:
     try:
         config: dict[str, Any] = yaml.safe_load(kubeconfig)
@@ -189,6 +231,7 @@ def _server(kubeconfig: bytes) -> _Server:
             ca=base64.b64decode(cluster["certificate-authority-data"], validate=True).decode("ascii"),
             certificate=user["client-certificate"],
             key=user["client-key"],
+            name=str(cluster.get("tls-server-name") or address.hostname),
         )
     except (yaml.YAMLError, KeyError, IndexError, TypeError, ValueError, binascii.Error) as error:
         raise KubeadmError(

@@ -94,6 +94,7 @@ def node_spec(params: Mapping[str, Any]) -> NodeSpec:
         cri_socket=params["cri_socket"],
         ignore_preflight_errors=tuple(params["ignore_preflight_errors"]),
         allow_cgroup_v1=params["allow_cgroup_v1"],
+        api_proxy=params.get("api_proxy") or "",
     )
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from ..system import read_bytes, write_atomic
 from .api import KubeconfigNodeReader, NodeReader, NodeView, wait_registered
-from .credential import KubeletCredential, place, render_kubeconfig, require_pair
+from .credential import KubeletCredential, ServerAddress, place, render_kubeconfig, require_pair
 from .operation import Machine, Operation
 from .phases import JOIN_PHASES
 from .render import ignored_checks, render_join
+from .spec import split_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +67,7 @@ class Worker:
         """Write credential and kubeconfig; return whether anything changed; raises KUBELET_CREDENTIAL_INVALID."""
         changed = place_credential(material, self._node, self._machine)
         paths = self._machine.paths
-        config = kubelet_kubeconfig(material, self._node, paths, server=material.api_endpoint)
+        config = kubelet_kubeconfig(material, self._node, paths, server=_server(material, self._node))
         return write_atomic(paths.kubelet_config, config) or changed
 
     def apply(self, todo: Plan) -> tuple[Step, ...]:
@@ -85,15 +86,25 @@ def place_credential(material: JoinMaterial, node: NodeSpec, machine: Machine) -
     return place(material.credential, machine.paths, clock=machine.clock)
 
 
-def kubelet_kubeconfig(material: JoinMaterial, node: NodeSpec, paths: KubernetesPaths, *, server: str) -> bytes:
-    """Return a kubeconfig for ``server`` (host:port) as this node; it names the file of the credential."""
+def kubelet_kubeconfig(
+    material: JoinMaterial, node: NodeSpec, paths: KubernetesPaths, *, server: ServerAddress
+) -> bytes:
+    """Return a kubeconfig for ``server`` as this node; it names the file of the credential."""
     return render_kubeconfig(
-        server=f"https://{server}",
+        server=server,
         ca=material.ca,
         cluster_name=material.cluster_name,
         user=f"system:node:{node.name}",
         credential=paths.kubelet_credential,
     )
+
+
+def _server(material: JoinMaterial, node: NodeSpec) -> ServerAddress:
+    """Return the endpoint, or the proxy of this machine, behind which the same certificate is expected."""
+    if not node.api_proxy:
+        return ServerAddress(url=f"https://{material.api_endpoint}")
+    host, _port = split_endpoint(material.api_endpoint)
+    return ServerAddress(url=f"https://{node.api_proxy}", tls_server_name=host)
 
 
 def see_node(reader: NodeReader, node: NodeSpec, machine: Machine, *, boot_id: Path) -> NodeView:

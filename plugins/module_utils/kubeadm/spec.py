@@ -48,7 +48,8 @@ class NodeSpec:
     """The choices of one node: registered ``name``, ``node_ip``, and the preflight checks that the admin ignores.
 
     ``allow_cgroup_v1`` is for machines whose kernel leaves no other way (the lab). ``patches`` is the directory of
-    kubeadm's patches, empty for none.
+    kubeadm's patches, empty for none. ``api_proxy`` is host:port of the proxy on this machine by which a worker's
+    kubelet reaches the API, empty where it dials the endpoint itself.
     """
 
     name: str
@@ -57,6 +58,7 @@ class NodeSpec:
     ignore_preflight_errors: tuple[str, ...] = ()
     allow_cgroup_v1: bool = False
     patches: str = ""
+    api_proxy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,11 @@ class KubernetesPaths:
     def image_pins(self) -> Path:
         """The images of the bundle that this machine was prepared with, with their digests."""
         return self.root / "etc/attested/images.json"
+
+    @property
+    def api_endpoint(self) -> Path:
+        """The configuration of the proxy to the API; there only on a worker that has one."""
+        return self.root / "etc/attested/api-endpoint.yml"
 
     @property
     def kubelet(self) -> Path:
@@ -171,6 +178,8 @@ def _node_problems(node: NodeSpec) -> list[str]:
         problems.append(f"expected an IP address of the node, got {node.node_ip!r}")
     if "all" in (name.lower() for name in node.ignore_preflight_errors):
         problems.append("expected the names of preflight checks to ignore, got 'all'")
+    if node.api_proxy and not _is_loopback(node.api_proxy):
+        problems.append(f"expected an API proxy on this machine, as 127.0.0.1:6444, got {node.api_proxy!r}")
     return problems
 
 
@@ -180,6 +189,14 @@ def _is_network(text: str) -> bool:
     except ValueError:
         return False
     return "/" in text
+
+
+def _is_loopback(endpoint: str) -> bool:
+    match = _ENDPOINT.fullmatch(endpoint)
+    if match is None or not 0 < int(match["port"]) <= _PORT_LIMIT:
+        return False
+    host = match["host"].strip("[]")
+    return _is_address(host) and ipaddress.ip_address(host).is_loopback
 
 
 def _is_address(text: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
     ClusterSpec,
@@ -188,6 +189,49 @@ def test_join_ignores_the_files_that_it_wrote_itself_and_the_allowed_checks(work
 def test_the_same_credential_again_changes_nothing(worker, make_pair):
     same = material(make_pair)
     assert [worker.write(same), worker.write(same)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "endpoint", "cluster"),
+    [
+        pytest.param(
+            "", "api.prod.example:6443", {"server": "https://api.prod.example:6443"}, id="none: the endpoint, as ever"
+        ),
+        pytest.param(
+            "127.0.0.1:6444",
+            "api.prod.example:6443",
+            {"server": "https://127.0.0.1:6444", "tls-server-name": "api.prod.example"},
+            id="a proxy, and the endpoint's name in the certificate",
+        ),
+        pytest.param(
+            "127.0.0.1:6444",
+            "[fd00::11]:6443",
+            {"server": "https://127.0.0.1:6444", "tls-server-name": "fd00::11"},
+            id="a proxy, and the endpoint's address in the certificate",
+        ),
+    ],
+)
+def test_the_kubelet_dials_what_the_node_says(locked, make_pair, machine, proxy, endpoint, cluster):
+    worker = Worker(dataclasses.replace(WORKER, api_proxy=proxy), locked)
+    worker.write(dataclasses.replace(material(make_pair), api_endpoint=endpoint))
+    found = yaml.safe_load(machine.paths.kubelet_config.read_text())["clusters"][0]["cluster"]
+    assert {name: value for name, value in found.items() if name != "certificate-authority-data"} == cluster
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        pytest.param("10.0.0.11:6443", id="another machine"),
+        pytest.param("0.0.0.0:6444", id="no address in particular"),
+        pytest.param("localhost:6444", id="a name, which somebody else may resolve"),
+        pytest.param("127.0.0.1", id="no port"),
+        pytest.param("127.0.0.1:0", id="port 0"),
+    ],
+)
+def test_a_proxy_that_is_not_on_this_machine_is_refused(locked, proxy):
+    with pytest.raises(KubeadmError) as caught:
+        Worker(dataclasses.replace(WORKER, api_proxy=proxy), locked)
+    assert caught.value.code == "KUBEADM_OPTION_INVALID"
 
 
 def test_a_renewed_credential_replaces_the_file_behind_the_link(worker, make_pair, machine, clock):
