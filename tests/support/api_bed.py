@@ -77,8 +77,18 @@ class Authority:
         made.write("ca", certificate, key)
         return made
 
-    def issue(self, stem: str, *, names: list[tuple[x509.ObjectIdentifier, str]], server: bool = False) -> None:
-        """Write ``stem``.crt and ``stem``.key, a certificate of this CA."""
+    def issue(
+        self,
+        stem: str,
+        *,
+        names: list[tuple[x509.ObjectIdentifier, str]],
+        server: bool = False,
+        dns: tuple[str, ...] = (),
+    ) -> None:
+        """Write ``stem``.crt and ``stem``.key, a certificate of this CA.
+
+        That of a server is for 127.0.0.1, or for the names of ``dns`` alone.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in names])
         usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
@@ -86,8 +96,8 @@ class Authority:
             x509.ExtendedKeyUsage([usage]), critical=False
         )
         if server:
-            alternatives = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-            builder = builder.add_extension(alternatives, critical=False)
+            alternatives = [x509.DNSName(name) for name in dns] or [x509.IPAddress(ip_address("127.0.0.1"))]
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         self.write(stem, builder.sign(self.key, hashes.SHA256()), key)
 
     def write(
@@ -226,10 +236,15 @@ class ApiBed:
 
 
 @contextlib.contextmanager
-def api_bed(directory: Path, *, arguments: Mapping[str, str] | None = None) -> Iterator[ApiBed]:
-    """Run a bed below ``directory`` until the block ends; ``arguments`` of the API server replace the bed's own."""
+def api_bed(
+    directory: Path, *, arguments: Mapping[str, str] | None = None, dns: tuple[str, ...] = ()
+) -> Iterator[ApiBed]:
+    """Run a bed below ``directory`` until the block ends; ``arguments`` of the API server replace the bed's own.
+
+    With ``dns`` its certificate is for these names and for no address, so the bed's own kubectl does not believe it.
+    """
     bed = ApiBed(directory, _free_port(), Authority.make(directory))
-    _credentials(bed.ca)
+    _credentials(bed.ca, dns)
     try:
         _start(bed, arguments or {})
         _wait_ready(bed)
@@ -238,8 +253,8 @@ def api_bed(directory: Path, *, arguments: Mapping[str, str] | None = None) -> I
         bed.stop()
 
 
-def _credentials(ca: Authority) -> None:
-    ca.issue("apiserver", names=[(NameOID.COMMON_NAME, "kube-apiserver")], server=True)
+def _credentials(ca: Authority, dns: tuple[str, ...]) -> None:
+    ca.issue("apiserver", names=[(NameOID.COMMON_NAME, "kube-apiserver")], server=True, dns=dns)
     ca.issue("admin", names=[(NameOID.ORGANIZATION_NAME, "system:masters"), (NameOID.COMMON_NAME, "admin")])
     key = rsa.generate_private_key(65537, 2048)
     ca.write("sa", ca.certificate, key)
@@ -303,6 +318,7 @@ def _run(bed: ApiBed, name: str, argv: list[str]) -> None:
 
 def _wait_ready(bed: ApiBed, server: str = "") -> None:
     context = ssl.create_default_context(cafile=str(bed.directory / "ca.crt"))
+    context.check_hostname = False  # it may have a certificate for other names
     context.load_cert_chain(bed.directory / "admin.crt", bed.directory / "admin.key")
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:

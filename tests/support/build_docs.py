@@ -64,6 +64,10 @@ def variables() -> str:
         "`attested_control_plane_certificates_renewed` lets each control plane renew its own certificates by a timer",
         "(`true`) or stops that timer again (`false`); where it is not set, nothing is installed",
         "([role control_plane_certificates](#control_plane_certificates)).",
+        "",
+        "`attested_api_proxy: true` lets the kubelet of each worker reach the API by a port of its own machine that",
+        "leads to whichever control plane answers ([role api_endpoint](#api_endpoint), installed by `prepare`);",
+        "`attested_api_proxy_port` is that port (6444). A worker that has joined already uses it from its next ticket.",
     ]
     for path in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
         specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]

@@ -46,6 +46,7 @@ LAYERS = (
     "components",
     "kubeadm",
     "certificates",
+    "endpoint",
     "preflight",
     "site",
     "join",
