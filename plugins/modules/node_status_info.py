@@ -105,6 +105,13 @@ control_plane_first:
   returned: success
   type: str
   sample: apiserver
+api:
+  description: >-
+    What the proxy by which the kubelet reaches the API says of itself, which control plane answered last and which are
+    known; null on a machine without one.
+  returned: success
+  type: str
+  sample: "10.0.0.12:6443 answered last; known: 10.0.0.11:6443, 10.0.0.12:6443"
 kubernetes_version:
   description: Version that the last ticket named.
   returned: success

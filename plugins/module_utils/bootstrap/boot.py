@@ -68,13 +68,14 @@ class BootstrapperConfig:
 
     ``role`` is what the machine asks to be (the key service knows what it is registered as); ``serve_init``: an admin
     may make a cluster on it; ``init_user`` is who asks from the network side; ``inventory`` is what playbooks are run
-    with; ``init_secret_hash`` lets in who has no certificate.
+    with; ``init_secret_hash`` lets in who has no certificate. ``api_proxy``: as in `NodeSpec`.
     """
 
     node_ip: str
     role: Role = Role.WORKER
     ignore_preflight_errors: tuple[str, ...] = ()
     allow_cgroup_v1: bool = False
+    api_proxy: str = ""
     serve_init: bool = False
     init_user: str = "attested-init"
     inventory: Path = Path("/etc/attested/bootstrap/inventory.yml")
@@ -204,6 +205,7 @@ class Boot:
             node_ip=self.config.node_ip,
             ignore_preflight_errors=self.config.ignore_preflight_errors,
             allow_cgroup_v1=self.config.allow_cgroup_v1,
+            api_proxy=self.config.api_proxy,
         )
         return make_parts(
             self.node,

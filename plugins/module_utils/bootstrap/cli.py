@@ -127,6 +127,7 @@ def _table(values: dict[str, Any], status: NodeStatus) -> str:
         "kubelet": "running" if values["kubelet_active"] else "stopped",
         "certificate": _certificate(values),
         "control plane": _control_plane(values),
+        "API": values["api"],
         "Kubernetes": values["kubernetes_version"],
         "reason": values["reason"],
         "message": values["message"],

@@ -40,6 +40,7 @@ _CLOSED = (
 )
 _AT_WORK = "Nothing yet: attested-bootstrapper is at work. A first control plane waits for the playbook init."
 _UNIT = "attested-bootstrapper.service"
+_PROXY = "attested-api-endpoint.service"
 _ENDED = "Run attested renew: the kubelet's certificate has ended. Where that is refused, its code says what to do."
 _REBOOTED = "Run the playbook node: after a reboot the machine fetches its ticket again, then it locks itself."
 
@@ -51,6 +52,8 @@ class NodeStatus:
     ``bootstrapper_active``: its unit runs, or is about to be started again. ``certificate_renews``: from when on the
     machine renews its kubelet's certificate by itself (None: it has none). ``control_plane``: when the first of the
     certificates of a control plane itself ends.
+    machine renews its kubelet's certificate by itself (None: it has none). ``api``: what the proxy says by which the
+    kubelet reaches the API (None: the machine has none).
     """
 
     state: NodeState
@@ -60,6 +63,7 @@ class NodeStatus:
     certificate_expires: datetime | None
     certificate_renews: datetime | None = None
     control_plane: ControlPlaneCertificates = NO_CONTROL_PLANE
+    api: str | None = None
     to_do: str
     needs_person: bool
 
@@ -78,6 +82,7 @@ class NodeStatus:
             "certificate_renews": _stamp(self.certificate_renews),
             "control_plane_expires": _stamp(self.control_plane.expires),
             "control_plane_first": self.control_plane.first,
+            "api": self.api,
             "kubernetes_version": self.state.kubernetes_version,
             "disk_id": self.state.disk_id,
             "to_do": self.to_do,
@@ -113,6 +118,7 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
         certificate_expires=None if certificate is None else certificate.ends,
         certificate_renews=None if certificate is None else certificate.renews,
         control_plane=control_plane,
+        api=_api(machine),
         to_do=to_do,
         needs_person=needs_person,
     )
@@ -160,6 +166,17 @@ def _bootstrapper_is_active(machine: Machine) -> bool:
     """Say whether the unit runs or waits for its next start; a machine without it has none."""
     shown = machine.runner.run(["systemctl", "is-active", _UNIT], check=False).stdout.strip()
     return shown in (b"active", b"activating")
+
+
+def _api(machine: Machine) -> str | None:
+    """Return what the proxy to the API says of itself, which systemd keeps for it."""
+    if not machine.paths.api_endpoint.exists():
+        return None
+    shown = machine.runner.run(["systemctl", "show", "--property=ActiveState,StatusText", _PROXY], check=False).stdout
+    said = dict(line.partition("=")[::2] for line in shown.decode("utf-8", "replace").splitlines())
+    if said.get("ActiveState") != "active":
+        return f"{_PROXY} is {said.get('ActiveState') or 'not there'}; read journalctl -u attested-api-endpoint"
+    return said.get("StatusText") or "running"
 
 
 def _is_control_plane(machine: Machine) -> bool:

@@ -16,6 +16,9 @@ import pytest
 
 ROLES = Path(__file__).parents[3] / "roles"
 VALUES = {
+    "api_endpoint_list_seconds": 600,
+    "api_endpoint_listen_port": 6444,
+    "api_endpoint_venv": "/usr",
     "bootstrapper_init_port": 9000,
     "bootstrapper_init_user": "nobody",
     "bootstrapper_venv": "/usr",
@@ -65,6 +68,8 @@ def analyze() -> str:
 @pytest.mark.parametrize(
     ("role", "unit", "limit"),
     [
+        pytest.param("api_endpoint", "attested-api-endpoint.service", 3.0, id="the proxy to the API"),
+        pytest.param("api_endpoint", "attested-api-endpoint-list.service", 3.0, id="who asks for its list"),
         pytest.param("bootstrapper", "attested-bootstrapper.service", 8.0, id="the bootstrapper, which runs kubeadm"),
         pytest.param("bootstrapper", "attested-init-service.service", 3.0, id="the init service"),
         pytest.param(
@@ -101,6 +106,9 @@ def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: flo
 @pytest.mark.parametrize(
     ("role", "unit"),
     [
+        pytest.param("api_endpoint", "attested-api-endpoint.service", id="proxy to the API"),
+        pytest.param("api_endpoint", "attested-api-endpoint-list.service", id="who asks for its list"),
+        pytest.param("api_endpoint", "attested-api-endpoint-list.timer", id="timer of its list"),
         pytest.param("bootstrapper", "attested-bootstrapper.service", id="bootstrapper"),
         pytest.param("bootstrapper", "attested-init-service.service", id="init service"),
         pytest.param("join_service", "attested-join-service.service", id="join service"),
@@ -156,6 +164,19 @@ def test_the_init_service_is_confined_as_the_verification_service_is() -> None:
     assert "SocketBindDeny=any" in ours
     unit = text_of("bootstrapper", "attested-init-service.service", bootstrapper_init_port=9001)
     assert [line for line in unit.splitlines() if "SocketBindAllow" in line] == ["SocketBindAllow=tcp:9001"]
+
+
+def test_the_proxy_has_one_port_no_root_and_no_way_to_a_credential() -> None:
+    """It listens on loopback by its program's constant; systemd holds it to the port alone, and to IPv4."""
+    unit = text_of("api_endpoint", "attested-api-endpoint.service", api_endpoint_listen_port=6445)
+    assert [line for line in unit.splitlines() if line.startswith("SocketBind")] == [
+        "SocketBindAllow=ipv4:tcp:6445",
+        "SocketBindDeny=any",
+    ]
+    for line in ("DynamicUser=yes", "CapabilityBoundingSet=", "ExecReload=/bin/kill -HUP $MAINPID"):
+        assert line in unit.splitlines()
+    hidden = next(line for line in unit.splitlines() if line.startswith("InaccessiblePaths=")).split("-/")[1:]
+    assert {path.strip() for path in hidden} >= {"etc/kubernetes", "var/lib/kubelet", "var/lib/attested"}
 
 
 def test_the_init_service_lives_and_ends_with_the_bootstrapper() -> None:

@@ -93,3 +93,22 @@ def test_status_names_the_kind_of_evidence(capsys, monkeypatch):
     assert cli.main(["status"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "evidence tpm2: proven with software TPMs" in shown
+
+
+def test_status_shows_which_control_plane_the_proxy_uses(capsys, monkeypatch):
+    told = "10.0.0.12:6443 answered last; known: 10.0.0.11:6443, 10.0.0.12:6443"
+    state = NodeStatus(
+        state=NodeState(),
+        locked=True,
+        kubelet_active=True,
+        bootstrapper_active=False,
+        certificate_expires=None,
+        api=told,
+        to_do="Nothing.",
+        needs_person=False,
+    )
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(cli, "load_node_config", lambda _path: SimpleNamespace(name="w-1", cluster_name="lab"))
+    monkeypatch.setattr(cli, "read_status", lambda _machine, _journal: state)
+    assert cli.main(["status"]) == 0
+    assert f"API {told}" in " ".join(capsys.readouterr().out.split())

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -65,6 +66,40 @@ def test_a_malformed_journal_is_refused(journal, tmp_path, change):
     with pytest.raises(SystemFault) as caught:
         journal.load()
     assert caught.value.code == "NODE_JOURNAL_MALFORMED"
+
+
+@pytest.mark.parametrize(
+    ("shown", "api"),
+    [
+        pytest.param(
+            b"ActiveState=active\nStatusText=10.0.0.12:6443 answered last; known: 10.0.0.12:6443\n",
+            "10.0.0.12:6443 answered last; known: 10.0.0.12:6443",
+            id="what it says",
+        ),
+        pytest.param(b"ActiveState=active\nStatusText=\n", "running", id="it says nothing"),
+        pytest.param(
+            b"ActiveState=failed\nStatusText=x\n",
+            "attested-api-endpoint.service is failed; read journalctl -u attested-api-endpoint",
+            id="it does not run",
+        ),
+    ],
+)
+def test_a_machine_with_a_proxy_says_which_control_plane_it_uses(machine, journal, programs, monkeypatch, shown, api):
+    machine.paths.api_endpoint.parent.mkdir(parents=True)
+    machine.paths.api_endpoint.touch()
+    run = programs.run
+
+    def answered(argv, **options):
+        done = run(argv, **options)
+        return dataclasses.replace(done, stdout=shown) if "show" in argv else done
+
+    monkeypatch.setattr(programs, "run", answered)
+    assert read_status(machine, journal).as_result()["api"] == api
+
+
+def test_a_machine_without_a_proxy_is_not_asked_for_one(machine, journal, programs):
+    assert read_status(machine, journal).api is None
+    assert not any("show" in words for words in programs.calls)
 
 
 def test_a_fresh_machine_needs_a_person(machine, journal):
