@@ -96,7 +96,8 @@ class Authority:
             x509.ExtendedKeyUsage([usage]), critical=False
         )
         if server:
-            alternatives = [x509.DNSName(name) for name in dns] or [x509.IPAddress(ip_address("127.0.0.1"))]
+            alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in dns]
+            alternatives = alternatives or [x509.IPAddress(ip_address("127.0.0.1"))]
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         self.write(stem, builder.sign(self.key, hashes.SHA256()), key)
 

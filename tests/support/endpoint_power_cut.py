@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint impor
 from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint.proxy import Dialler, Limits, Proxy
 from ansible_collections.attested.kubernetes.tests.support.endpoint_bed import ControlPlane, says
 
-LIMITS = Limits(connect_seconds=0.5, dead_seconds=2)
+LIMITS = Limits(connect_seconds=5.0, dead_seconds=2)
 
 
 class Silent:

@@ -238,7 +238,9 @@ class Proxy:
         )
         await splice.run(hello)
         waited = loop.time() - begun >= self._limits.answer_seconds
-        if not splice.has_answered and (splice.server_ended or waited):
+        if splice.server_broke:
+            self._dialler.failed(address, "its connection broke")
+        elif not splice.has_answered and (splice.server_ended or waited):
             self._dialler.failed(address, "it took the connection and said nothing")
 
     def _answered(self, address: str) -> None:

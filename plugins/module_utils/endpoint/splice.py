@@ -45,6 +45,7 @@ class Splice:
         self.received = 0
         self.has_answered = False
         self.server_ended = False
+        self.server_broke = False
 
     async def run(self, first: bytes) -> None:
         """Send ``first``, then move bytes until both sides have ended or one broke; both are then to be closed."""
@@ -98,7 +99,7 @@ class Splice:
         try:
             await asyncio.get_running_loop().sock_sendall(self._server, piece)
         except OSError:
-            self.server_ended = True
+            self.server_broke = True
             raise
         self.sent += len(piece)
 
@@ -106,7 +107,7 @@ class Splice:
         try:
             piece = await asyncio.get_running_loop().sock_recv(self._server, PIECE_BYTES)
         except OSError:
-            self.server_ended = True
+            self.server_broke = True
             raise
         self.server_ended = not piece
         return piece

