@@ -66,20 +66,17 @@ class Validity:
         return self.ends - min(RENEW_BELOW, (self.ends - self.begins) / 3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerAddress:
-    """Where a kubeconfig leads: ``url``, and the name that the certificate is for where it is not the one in there."""
+def render_kubeconfig(
+    *, server: str, ca: bytes, cluster_name: str, user: str, credential: Path, tls_server_name: str = ""
+) -> bytes:
+    """Return a kubeconfig for ``server`` (URL) whose certificate and key both are the file ``credential``.
 
-    url: str
-    tls_server_name: str = ""
-
-
-def render_kubeconfig(*, server: ServerAddress, ca: bytes, cluster_name: str, user: str, credential: Path) -> bytes:
-    """Return a kubeconfig for ``server`` whose certificate and key both are the file ``credential``."""
+    ``tls_server_name`` is the name that the server's certificate is for, where it is not the one in the URL.
+    """
     context = f"{user}@{cluster_name}"
-    cluster = {"server": server.url, "certificate-authority-data": base64.b64encode(ca).decode()}
-    if server.tls_server_name:
-        cluster["tls-server-name"] = server.tls_server_name
+    cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca).decode()}
+    if tls_server_name:
+        cluster["tls-server-name"] = tls_server_name
     return documents(
         {
             "apiVersion": "v1",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ..system import write_atomic
 from .api import Health, KubeconfigNodeReader, LocalHealth, NodeReader, NodeView, wait_ready
-from .credential import ServerAddress
 from .files import place_shared_files, require_shared_files, write_api_server_files
 from .node import JoinMaterial, kubelet_kubeconfig, place_credential, see_node
 from .operation import Machine, Operation
@@ -76,8 +75,7 @@ class ControlPlaneMember:
             (paths.discovery_config, material.api_endpoint),
             (paths.kubelet_config, _local(self._node)),
         ):
-            address = ServerAddress(url=f"https://{server}")
-            changed |= write_atomic(path, kubelet_kubeconfig(material, self._node, paths, server=address))
+            changed |= write_atomic(path, kubelet_kubeconfig(material, self._node, paths, server=server))
         return changed
 
     def apply(self, todo: Plan) -> tuple[Step, ...]:

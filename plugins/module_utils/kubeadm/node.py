@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..system import read_bytes, write_atomic
 from .api import KubeconfigNodeReader, NodeReader, NodeView, wait_registered
-from .credential import KubeletCredential, ServerAddress, place, render_kubeconfig, require_pair
+from .credential import KubeletCredential, place, render_kubeconfig, require_pair
 from .operation import Machine, Operation
 from .phases import JOIN_PHASES
 from .render import ignored_checks, render_join
@@ -67,7 +67,8 @@ class Worker:
         """Write credential and kubeconfig; return whether anything changed; raises KUBELET_CREDENTIAL_INVALID."""
         changed = place_credential(material, self._node, self._machine)
         paths = self._machine.paths
-        config = kubelet_kubeconfig(material, self._node, paths, server=_server(material, self._node))
+        server, name = _server(material, self._node)
+        config = kubelet_kubeconfig(material, self._node, paths, server=server, tls_server_name=name)
         return write_atomic(paths.kubelet_config, config) or changed
 
     def apply(self, todo: Plan) -> tuple[Step, ...]:
@@ -87,24 +88,28 @@ def place_credential(material: JoinMaterial, node: NodeSpec, machine: Machine) -
 
 
 def kubelet_kubeconfig(
-    material: JoinMaterial, node: NodeSpec, paths: KubernetesPaths, *, server: ServerAddress
+    material: JoinMaterial, node: NodeSpec, paths: KubernetesPaths, *, server: str, tls_server_name: str = ""
 ) -> bytes:
-    """Return a kubeconfig for ``server`` as this node; it names the file of the credential."""
+    """Return a kubeconfig for ``server`` (host:port) as this node; it names the file of the credential.
+
+    ``tls_server_name`` as in `render_kubeconfig`.
+    """
     return render_kubeconfig(
-        server=server,
+        server=f"https://{server}",
         ca=material.ca,
         cluster_name=material.cluster_name,
         user=f"system:node:{node.name}",
         credential=paths.kubelet_credential,
+        tls_server_name=tls_server_name,
     )
 
 
-def _server(material: JoinMaterial, node: NodeSpec) -> ServerAddress:
-    """Return the endpoint, or the proxy of this machine, behind which the same certificate is expected."""
+def _server(material: JoinMaterial, node: NodeSpec) -> tuple[str, str]:
+    """Return whom the kubelet dials, and the name that it then proves: with a proxy that of the endpoint behind it."""
     if not node.api_proxy:
-        return ServerAddress(url=f"https://{material.api_endpoint}")
+        return material.api_endpoint, ""
     host, _port = split_endpoint(material.api_endpoint)
-    return ServerAddress(url=f"https://{node.api_proxy}", tls_server_name=host)
+    return node.api_proxy, host
 
 
 def see_node(reader: NodeReader, node: NodeSpec, machine: Machine, *, boot_id: Path) -> NodeView:
