@@ -51,9 +51,8 @@ class NodeStatus:
 
     ``bootstrapper_active``: its unit runs, or is about to be started again. ``certificate_renews``: from when on the
     machine renews its kubelet's certificate by itself (None: it has none). ``control_plane``: when the first of the
-    certificates of a control plane itself ends.
-    machine renews its kubelet's certificate by itself (None: it has none). ``api``: what the proxy says by which the
-    kubelet reaches the API (None: the machine has none).
+    certificates of a control plane itself ends. ``api``: what the proxy says by which the kubelet reaches the API
+    (None: the machine has none).
     """
 
     state: NodeState
