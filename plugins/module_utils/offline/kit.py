@@ -190,7 +190,9 @@ def _require_fields(body: dict[str, Any]) -> None:
         "cluster_id": _is_id,
         "measurement_salt": _is_id,
         "join_ca": lambda value: isinstance(value, str) and value.isascii(),
-        "policy_generation": lambda value: type(value) is int and 0 <= value < _MAX_GENERATION,
+        "policy_generation": lambda value: (
+            isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_GENERATION
+        ),
         "secrets": lambda value: _is_texts(value) and set(value) == set(_PARTS),
         "files": lambda value: _is_texts(value) and len(value) <= _MAX_FILES,
     }
