@@ -8,6 +8,7 @@
     ├── ComponentError     a bundle, a download or an installed file is not what its hash says
     ├── DependencyError    a library of the virtual environment is missing
     ├── DiskError          a disk or its header is not what it must be
+    ├── EtcdError          etcd cannot be asked, or a change of its members was refused
     ├── KeyServiceError    the key service cannot answer
     ├── KubeadmError       a kubeadm phase or the kubelet failed
     ├── NodeLockError      the one-way lock is taken, foreign or unreadable
@@ -71,6 +72,10 @@ class DependencyError(AttestedError):
 
 class DiskError(AttestedError):
     """A disk or its header is not what it must be."""
+
+
+class EtcdError(AttestedError):
+    """etcd cannot be asked, or a change of its members was refused."""
 
 
 class KeyServiceError(AttestedError):

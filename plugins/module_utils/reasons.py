@@ -311,6 +311,12 @@ class Reason(Enum):
         "Look at /etc/kubernetes/pki/ca.crt and ca.key on this control plane; both must be kubeadm's.",
         "kubeadm certs check-expiration",
     )
+    CLUSTER_FOUNDER_GONE = _row(
+        Coarse.LOCAL,
+        "The machine that made the cluster is gone: one in its place joins, it makes no second cluster.",
+        "Run node: it joins by the ticket of a control plane that runs.",
+        "ansible-playbook attested.kubernetes.node",
+    )
     CLUSTER_ID_MISMATCH = _row(
         Coarse.LOCAL,
         "The secrets on this machine belong to another cluster.",
@@ -421,6 +427,12 @@ class Reason(Enum):
         "The manifest of a static pod of this control plane is not one of kubeadm's.",
         "Compare /etc/kubernetes/manifests with that of another control plane, or let kubeadm write it anew.",
         "kubeadm init phase control-plane --help",
+    )
+    CONTROL_PLANE_NONE_ANSWERS = _row(
+        Coarse.LOCAL,
+        "No control plane besides the machine in question answers for the cluster.",
+        "Start one of the others, or make the site reach it; the last control plane is neither removed nor replaced.",
+        "ansible-playbook attested.kubernetes.status",
     )
     CONTROL_PLANE_RENEWAL_FAILED = _row(
         Coarse.LOCAL,
@@ -610,11 +622,46 @@ class Reason(Enum):
         "An endpoint is not of the form host:port.",
         "Write name:port, address:port or [address]:port.",
     )
+    ETCD_LAST_MEMBER = _row(
+        Coarse.LOCAL,
+        "The only voting member of etcd cannot be taken out: the cluster would be gone.",
+        "Make another control plane first, or take the cluster down.",
+    )
+    ETCD_MEMBER_AMBIGUOUS = _row(
+        Coarse.LOCAL,
+        "More than one member of etcd is the machine in question.",
+        "Look at the list, and remove by etcdctl and the member's id the one that never started.",
+        "kubectl exec --namespace=kube-system etcd-NODE -- etcdctl member list",
+    )
     ETCD_MEMBER_UNHEALTHY = _row(
         Coarse.LOCAL,
         "A member of etcd is not well, so no other one is stopped.",
         "Start the machine of that member, or take it out of etcd if it is gone for good; then run this again.",
         "kubectl --namespace=kube-system get pods -l component=etcd -o wide",
+    )
+    ETCD_QUORUM_AT_RISK = _row(
+        Coarse.LOCAL,
+        "Without this member those that answer would be no majority of those that stay: etcd would stop.",
+        "Start the members that do not answer, or take out one of those first.",
+        "ansible-playbook attested.kubernetes.status",
+    )
+    ETCD_QUORUM_LOST = _row(
+        Coarse.LOCAL,
+        "Too few members of etcd answer to change anything.",
+        "Start members until more than half of them answer; where they are gone for good, etcd is restored from a snapshot.",
+        "ansible-playbook attested.kubernetes.status",
+    )
+    ETCD_REFUSED = _row(
+        Coarse.LOCAL,
+        "etcd did not do what it was asked.",
+        "Its own words are in the message; run it again once all members that live are connected.",
+        "journalctl -u kubelet",
+    )
+    ETCD_UNREACHABLE = _row(
+        Coarse.LOCAL,
+        "etcd of this control plane does not answer, or not with what etcd says.",
+        "Look at its static pod, and run it again on a control plane that is up.",
+        "journalctl -u kubelet",
     )
     ETCD_UNREADABLE = _row(
         Coarse.LOCAL,
@@ -679,6 +726,12 @@ class Reason(Enum):
         "The Go toolchain is missing or too old.",
         "Install Go 1.26 or later, or let the bundle playbook install one into its cache.",
         "ansible-playbook attested.kubernetes.bundle",
+    )
+    HELD_KEYS_NOT_ROTATED = _row(
+        Coarse.LOCAL,
+        "What a control plane held is not rotated by this release, so a compromised one is not made harmless.",
+        "Nothing was changed. Without compromised=true it is revoked and replaced, and the list in the message stays true.",
+        "ansible-playbook attested.kubernetes.replace -e confirm=NODE",
     )
     IDENTITY_AMBIGUOUS = _row(
         Coarse.REFUSED,

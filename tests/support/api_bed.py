@@ -68,7 +68,7 @@ class Authority:
         key = rsa.generate_private_key(65537, 2048)
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
         certificate = (
-            _builder(name, name, key.public_key())
+            certificate_builder(name, name, key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
@@ -92,7 +92,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in names])
         usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = _builder(subject, self.certificate.subject, key.public_key()).add_extension(
+        builder = certificate_builder(subject, self.certificate.subject, key.public_key()).add_extension(
             x509.ExtendedKeyUsage([usage]), critical=False
         )
         if server:
@@ -112,7 +112,8 @@ class Authority:
         (self.directory / f"{stem}.key").write_bytes(pem)
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: Any) -> x509.CertificateBuilder:
+def certificate_builder(subject: x509.Name, issuer: x509.Name, key: Any) -> x509.CertificateBuilder:
+    """Return a certificate for two days that still wants its extensions and its signature."""
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -244,7 +245,7 @@ def api_bed(
 
     With ``dns`` its certificate is for these names and for no address, so the bed's own kubectl does not believe it.
     """
-    bed = ApiBed(directory, _free_port(), Authority.make(directory))
+    bed = ApiBed(directory, free_port(), Authority.make(directory))
     _credentials(bed.ca, dns)
     try:
         _start(bed, arguments or {})
@@ -264,7 +265,7 @@ def _credentials(ca: Authority, dns: tuple[str, ...]) -> None:
 
 
 def _start(bed: ApiBed, arguments: Mapping[str, str]) -> None:
-    client, peer = f"http://127.0.0.1:{_free_port()}", f"http://127.0.0.1:{_free_port()}"
+    client, peer = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
     _spawn(
         bed,
         "etcd",
@@ -333,7 +334,8 @@ def _wait_ready(bed: ApiBed, server: str = "") -> None:
     raise RuntimeError(f"the API was not ready within {_READY_SECONDS} s, see {bed.directory}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -44,6 +44,7 @@ LAYERS = (
     "offline",
     "statedisk",
     "components",
+    "etcd",
     "kubeadm",
     "certificates",
     "endpoint",
