@@ -37,6 +37,13 @@ options:
     description: Of a machine that is revoked, the identity that takes its node's name and its disk.
     type: str
     default: ""
+  compromised:
+    description:
+      - Whether somebody else may have what the machine held. A worker held nothing of the cluster's.
+      - What a control plane held is not rotated by this release, so it fails with V(HELD_KEYS_NOT_ROTATED) before
+        anything is changed.
+    type: bool
+    default: false
   kubeconfig:
     description: Kubeconfig on this machine with the rights for it.
     type: path
@@ -122,6 +129,25 @@ certificate_until:
   returned: success
   type: str
   sample: "2026-11-24T12:00:00+00:00"
+held:
+  description: What a control plane held of the cluster's, which stays true of the machine; empty for a worker.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    what:
+      description: What it is.
+      type: str
+    where:
+      description: Where it lay.
+      type: str
+    could:
+      description: What whoever has it could still do.
+      type: str
+    ends:
+      description: When that ends by itself.
+      type: str
+  sample: []
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
@@ -133,6 +159,7 @@ SPEC = ArgumentSpec(
         "admission": {"type": "str", "choices": ["Approved", "Refused", "Revoked"], "required": True},
         "node_name": {"type": "str", "default": ""},
         "replaced_by": {"type": "str", "default": ""},
+        "compromised": {"type": "bool", "default": False},
         "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
     }
 )

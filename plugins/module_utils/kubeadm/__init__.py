@@ -23,6 +23,7 @@ from .credential import (
 from .encryption_file import CLEAR, EncryptionFile, name_key
 from .form import node_spec, run_cluster, run_info, run_objects
 from .gateway import KubeletUnit, last_words
+from .held import HELD, Held, held_by, require_nothing_held
 from .inventory import ClusterView, join_identities, read_cluster
 from .kubectl import Kubectl
 from .member import MEMBER_OPERATION, ControlPlaneMember
@@ -40,6 +41,7 @@ from .stored import Etcd, EtcdGateway, survey
 
 __all__ = [
     "CLEAR",
+    "HELD",
     "INIT_PHASES",
     "JOIN_PHASES",
     "MEMBER_OPERATION",
@@ -54,6 +56,7 @@ __all__ = [
     "Etcd",
     "EtcdGateway",
     "FoundKeys",
+    "Held",
     "InitOutcome",
     "JoinMaterial",
     "KubeconfigNodeReader",
@@ -77,6 +80,7 @@ __all__ = [
     "Wish",
     "Worker",
     "embedded_credential",
+    "held_by",
     "is_node_name",
     "join_identities",
     "last_words",
@@ -90,6 +94,7 @@ __all__ = [
     "read_cluster",
     "remaining_seconds",
     "render_keys",
+    "require_nothing_held",
     "require_pair",
     "rewrite",
     "run_admission",

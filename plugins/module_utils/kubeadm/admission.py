@@ -16,6 +16,7 @@ from ..policy import REVOKED_LABEL, Admission, Role
 from ..reasons import Reason
 from ..result import Diff, Result
 from ..system import SystemRunner
+from .held import held_by, require_nothing_held
 from .kubectl import Kubectl
 
 if TYPE_CHECKING:
@@ -27,12 +28,16 @@ _CERTIFICATE_LIFE = timedelta(hours=72)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the admin says: of which machine (name of identity or node), and which node a waiting one becomes."""
+    """What the admin says: of which machine (name of identity or node), and which node a waiting one becomes.
+
+    ``compromised``: somebody else may have what the machine held.
+    """
 
     name: str
     admission: Admission
     node_name: str = ""
     replaced_by: str = ""
+    compromised: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +59,12 @@ def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> Admis
     Raises `PolicyError` IDENTITY_NOT_FOUND (none or several of that name), IDENTITY_REVOKED (there is no way back),
     IDENTITY_NAME_WANTED (a waiting machine has no node name yet), IDENTITY_AMBIGUOUS (another machine has it),
     EK_ALIAS_TAKEN (its key is the second one of a machine that is known already),
-    IDENTITY_NEEDS_SIGNATURE (a control plane is approved by the site's signed policy alone) or
-    IDENTITY_LAST_CONTROL_PLANE.
+    IDENTITY_NEEDS_SIGNATURE (a control plane is approved by the site's signed policy alone),
+    IDENTITY_LAST_CONTROL_PLANE or HELD_KEYS_NOT_ROTATED (a compromised control plane).
     """
     identity = _find(identities, wish.name)
+    if wish.compromised:
+        require_nothing_held(identity)
     spec = identity["spec"]
     now = Admission(spec["admission"])
     if now is Admission.REVOKED and wish.admission is not Admission.REVOKED:
@@ -82,6 +89,7 @@ def run_admission(params: Mapping[str, Any], check_mode: bool) -> Result:
         admission=Admission(params["admission"]),
         node_name=params["node_name"],
         replaced_by=params["replaced_by"],
+        compromised=params["compromised"],
     )
     plan = plan_admission(kubectl.read((_KIND,)), wish)
     if plan.patch and not check_mode:
@@ -165,6 +173,7 @@ def _told(plan: AdmissionPlan, wish: Wish) -> dict[str, Any]:
         "admission": wish.admission.value,
         "disk_id": status.get("diskId", ""),
         "certificate_until": (datetime.fromisoformat(attested) + _CERTIFICATE_LIFE).isoformat() if attested else "",
+        "held": [one.as_result() for one in held_by(plan.identity)],
     }
 
 

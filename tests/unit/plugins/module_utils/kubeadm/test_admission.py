@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Wish, plan_admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import ENCRYPTION_FILE
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import HELD, Wish, held_by, plan_admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files import SHARED_FILES
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission
 
 LABEL = {"metadata": {"labels": {"attested-kubernetes.dev/revoked": "true"}}}
@@ -122,3 +124,26 @@ def test_the_second_key_of_a_known_machine_is_no_machine_of_its_own() -> None:
     with pytest.raises(AttestedError) as caught:
         plan_admission([*FLEET, waiting, chip], wish)
     assert caught.value.code == "EK_ALIAS_TAKEN"
+
+
+def test_a_compromised_control_plane_is_refused_with_all_that_it_held() -> None:
+    fleet = [*FLEET, identity("ek-cp-2", "cp-2", role="control-plane")]
+    with pytest.raises(AttestedError) as caught:
+        plan_admission(fleet, Wish(name="cp-1", admission=Admission.REVOKED, compromised=True))
+    assert caught.value.code == "HELD_KEYS_NOT_ROTATED"
+    for one in HELD:
+        assert one.what in caught.value.message
+        assert one.could in caught.value.message
+    assert plan_admission(fleet, Wish(name="cp-1", admission=Admission.REVOKED)).patch
+
+
+def test_a_compromised_worker_held_nothing_of_the_clusters() -> None:
+    plan = plan_admission(FLEET, Wish(name="w-1", admission=Admission.REVOKED, compromised=True))
+    assert plan.patch["spec"] == {"admission": "Revoked"}
+    assert held_by(plan.identity) == ()
+
+
+def test_every_file_that_control_planes_share_is_in_the_list_of_what_one_held() -> None:
+    listed = " ".join(one.where for one in HELD)
+    private = [name for name in (*SHARED_FILES, ENCRYPTION_FILE) if name.endswith((".key", "encryption.yaml"))]
+    assert [name for name in private if f"/etc/kubernetes/{name}" not in listed] == []
