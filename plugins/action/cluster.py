@@ -42,6 +42,7 @@ class ActionModule(SiteAction):
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
         """Judge the node of this task; without check mode give it the keys."""
+        self.require_founder()
         site = Site.at(params["site"])
         profiles, nodes = self.profiles(params), self.nodes()
         policy = site_policy(profiles, nodes)

@@ -57,6 +57,7 @@ class ActionModule(SiteAction):
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
         """Read the site; ask the machine; keep what it gives."""
+        self.require_founder()
         site, vault, question = Site.at(params["site"]), AnsibleVault(), self._question(params)
         bundle = secrets.load(site, vault)
         values = {"cluster_id": bundle.cluster_id.hex(), "path": str(site.admin_kubeconfig)}

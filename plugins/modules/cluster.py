@@ -15,7 +15,7 @@ description:
     TPM and locks itself to the cluster.
   - A repetition verifies again and changes nothing.
   - Fails with the reason of the check that refused, C(SITE_VAULT), C(SITE_SECRETS_INCOMPLETE) or
-    C(ROLE_NOT_REGISTERED).
+    C(ROLE_NOT_REGISTERED); with C(CLUSTER_FOUNDER_GONE) for a machine in the place of the one that made the cluster.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:

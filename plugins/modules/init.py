@@ -17,6 +17,7 @@ description:
   - What the machine does is printed while it happens, a line a task.
   - A connection that breaks ends nothing on the machine. The same is asked again, and followed from where it stood; so
     it is when the task is run again. A request with other options is refused with C(INIT_REQUEST_DIFFERS).
+  - A machine in the place of the one that made the cluster is refused with C(CLUSTER_FOUNDER_GONE).
   - At the end it writes C(.secrets/admin.kubeconfig) of the site, with the certificate that the machine gave and the
     admin's own key, which never left this machine. Fails with C(INIT_KUBECONFIG_HOLDS_KEY),
     C(INIT_KUBECONFIG_MALFORMED), C(INIT_CERTIFICATE_FOREIGN) or C(INIT_CERTIFICATE_UNUSABLE), and writes nothing, where

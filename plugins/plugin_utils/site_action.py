@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..module_utils.attestation import Demands, load_ek_store
+from ..module_utils.errors import SiteError
+from ..module_utils.reasons import Reason
 from ..module_utils.site import Site, cluster_file
 from ..module_utils.site.attest import Verifier
 from ..module_utils.site.identities import read_nodes
@@ -54,6 +56,20 @@ class SiteAction(AttestedAction):
     def nodes(self) -> tuple[InventoryNode, ...]:
         """Return the nodes of the inventory."""
         return read_nodes(self.task_vars["hostvars"], self.task_vars["groups"])
+
+    def require_founder(self) -> None:
+        """Raise CLUSTER_FOUNDER_GONE where the node of this task is not the one that makes, or made, the cluster.
+
+        The first machine makes it. One in its place must join, or there would be two clusters of one name.
+        """
+        founder = self.task_vars.get("attested_founder", self.node_name)
+        replaced = next((one.replaced for one in self.nodes() if one.name == self.node_name), ())
+        if founder != self.node_name or (replaced and "attested_founder" not in self.task_vars):
+            raise SiteError(
+                f"expected the machine that makes the cluster, {self.node_name} is "
+                + ("in the place of the one that did" if replaced else f"none, the site says {founder}"),
+                reason=Reason.CLUSTER_FOUNDER_GONE,
+            )
 
     def profiles(self, params: Mapping[str, Any]) -> tuple[MeasurementProfile, ...]:
         """Return the active profiles of the site."""

@@ -197,7 +197,7 @@ class ApiBed:
 
         ``arguments`` replace those that the first one has.
         """
-        port = _free_port()
+        port = free_port()
         own = {"secure-port": str(port), **arguments}
         first = [word for word in self.commands["kube-apiserver"] if word[2:].partition("=")[0] not in own]
         self.commands[name] = [*first, *(f"--{key}={value}" for key, value in own.items())]

@@ -37,7 +37,7 @@ OPTIONS = (
 ROLES = {
     "attestation_policy": ("main",),
     "bootstrapper": ("joined",),
-    "control_plane": ("main", "up"),
+    "control_plane": ("main", "up", "member"),
     "control_plane_certificates": ("main", "timer"),
     "join_service": ("main",),
     "key_service": ("main",),
@@ -184,3 +184,19 @@ def test_a_site_that_says_so_has_its_control_planes_renew_their_certificates_or_
 
 def test_certificates_are_rotated_on_control_planes_alone(site: Site) -> None:
     assert site.run("rotate_certificates") == ["control_plane_certificates"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param({"attested_ek_replaced": ["sha256:00"]}, id="its machine was replaced"),
+        pytest.param({"attested_founder": "nobody"}, id="the site says that nobody is the first"),
+    ],
+)
+def test_the_first_one_joins_like_the_others_where_it_did_not_make_the_cluster(
+    site: Site, said: dict[str, object]
+) -> None:
+    over_ssh = site.run("node", "-e", json.dumps(said))
+    assert sorted(over_ssh[2:4]) == ["control_plane: member", "worker"]
+    by_bootstrapper = site.run("node", *BY_BOOTSTRAPPER, "-e", json.dumps(said))
+    assert by_bootstrapper[2:4] == ["bootstrapper: joined"] * 2

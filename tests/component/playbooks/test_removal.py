@@ -1,0 +1,214 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`remove` and `replace` where machines are gone: which control plane they work on, what they call, in which order.
+
+Playbooks and the role that looks for a control plane are as they are; every other role and module only writes down that
+it was called, on which machine. A machine that is gone is an ssh port that nobody listens on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
+TRACE = """#!/usr/bin/python
+import json, pathlib
+from ansible.module_utils.basic import AnsibleModule
+given = json.loads(pathlib.Path(%(answers)r).read_text())
+options = dict.fromkeys(given["options"], {"type": "raw"})
+module = AnsibleModule(options, supports_check_mode=True)
+with pathlib.Path(%(trace)r).open("a") as trace:
+    trace.write((module.params.get("what") or %(name)r) + "\\n")
+module.exit_json(**given["results"].get(%(name)r, {}))
+"""
+OPTIONS = (
+    "admission", "ek_aliases", "ek_sha256", "endorsement_authorities", "insecure_first_use", "known_by", "node",
+    "purpose", "replaced", "replacing", "second_key", "site", "tcti", "what",
+)  # fmt: skip
+MODULES = ("attestation_key", "attestation_verification", "node_identity", "node_status_info", "trace")
+ROLES = {
+    "attestation_policy": ("main",),
+    "node_removal": ("main", "gone"),
+    "node_reset": ("main",),
+    "node_revocation": ("main",),
+    "tpm_authorization": ("main",),
+}
+SAID = {
+    "node_removal": "{{ node_removal_name }} answers={{ node_removal_answers }} etcd={{ node_removal_control_plane }}",
+    "node_reset": "by {{ node_reset_control_plane }}",
+    "node_revocation": "{{ node_revocation_etcd_member or 'a worker' }} compromised={{ node_revocation_compromised }}",
+}
+GONE: dict[str, Any] = {"ansible_connection": "ssh", "ansible_port": 9, "ansible_host": "127.0.0.1"}
+HERE: dict[str, Any] = {"ansible_connection": "local", "ansible_host": "127.0.0.1"}
+
+
+class Site:
+    """A site with three control planes and a worker, of which some are gone."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.trace = root / "trace"
+        self.collection = root / "ansible_collections" / "attested" / "kubernetes"
+        shutil.copytree(ROOT / "playbooks", self.collection / "playbooks")
+        for book in (self.collection / "playbooks").glob("*.yml"):
+            text = book.read_text(encoding="utf-8").replace("/opt/attested/venv/bin/python", sys.executable)
+            book.write_text(text, encoding="utf-8")
+        shutil.copytree(ROOT / "roles" / "answering_control_plane", self._role("answering_control_plane"))
+        modules = self.collection / "plugins" / "modules"
+        modules.mkdir(parents=True)
+        for name in MODULES:
+            where = {"answers": str(root / "answers.json"), "trace": str(self.trace), "name": name}
+            (modules / f"{name}.py").write_text(TRACE % where, encoding="utf-8")
+        for role, entries in ROLES.items():
+            for entry in entries:
+                self._traced(role, entry)
+        (root / "bin").mkdir()
+        self.kubectl("exit 0")
+
+    def _role(self, name: str) -> Path:
+        return self.collection / "roles" / name
+
+    def _traced(self, role: str, entry: str) -> None:
+        words = [role if entry == "main" else f"{role}: {entry}", "on {{ inventory_hostname }}", SAID.get(role, "")]
+        tasks = [{"attested.kubernetes.trace": {"what": " ".join(words).strip()}}]
+        folder = self._role(role) / "tasks"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{entry}.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
+
+    def kubectl(self, script: str) -> None:
+        """Let kubectl of every machine that is there do this."""
+        program = self.root / "bin" / "kubectl"
+        program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        program.chmod(0o700)
+
+    def run(self, playbook: str, *options: str, gone: tuple[str, ...] = (), ends: int = 0) -> tuple[list[str], str]:
+        """Return what was called, and what was printed."""
+        names = {"control_planes": ("cp-1", "cp-2", "cp-3"), "workers": ("w-1",)}
+        groups = {
+            group: {
+                "hosts": {name: {**(GONE if name in gone else HERE), "attested_ek": "sha256:old"} for name in hosts}
+            }
+            for group, hosts in names.items()
+        }
+        common = {
+            "ansible_python_interpreter": sys.executable,
+            "attested_policy_dir": "/policy",
+            "attested_profiles": ["one"],
+        }
+        (self.root / "hosts.yml").write_text(yaml.safe_dump({"nodes": {"vars": common, "children": groups}}))
+        answers = {
+            "node_status_info": {"phase": "Joined"},
+            "attestation_verification": {"ek_aliases": {}, "ek_sha256": "new", "known_by": "console fingerprint"},
+        }
+        (self.root / "answers.json").write_text(json.dumps({"options": OPTIONS, "results": answers}))
+        self.trace.write_text("", encoding="utf-8")
+        argv = [BIN / "ansible-playbook", "-i", "hosts.yml", "-f", "8", f"attested.kubernetes.{playbook}", *options]
+        env = {
+            "PATH": f"{self.root / 'bin'}:{BIN}:{os.environ['PATH']}",
+            "HOME": str(self.root),
+            "ANSIBLE_COLLECTIONS_PATH": str(self.root),
+            "ANSIBLE_SSH_ARGS": "-o ConnectTimeout=5 -o ControlMaster=no",
+        }
+        done = subprocess.run(argv, cwd=self.root, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == ends, done.stdout + done.stderr
+        return self.trace.read_text(encoding="utf-8").splitlines(), done.stdout
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def removed(name: str, *, by: str, answers: bool, etcd: bool, policy: tuple[str, ...]) -> list[str]:
+    """Return what a removal calls."""
+    words = f"on {by} {name} answers={answers} etcd={etcd}"
+    reset = [f"node_reset on {name} by {by}"] if answers else []
+    looked = ["node_status_info"] * len([one for one in policy if one != "cp-1"])
+    return [
+        f"node_removal {words}",
+        *reset,
+        f"node_removal: gone {words}",
+        "node_identity",
+        *looked,
+        *(f"attestation_policy on {one}" for one in policy),
+    ]
+
+
+def test_a_worker_is_removed_by_the_first_control_plane_while_it_answers(site: Site) -> None:
+    called, _said = site.run("remove", "-e", "confirm=w-1")
+    assert sorted(called) == sorted(
+        removed("w-1", by="cp-1", answers=True, etcd=False, policy=("cp-1", "cp-2", "cp-3"))
+    )
+    assert called[:4] == removed("w-1", by="cp-1", answers=True, etcd=False, policy=())
+
+
+@pytest.mark.parametrize(
+    ("name", "gone", "by", "policy"),
+    [
+        pytest.param(
+            "w-1", ("w-1", "cp-1"), "cp-2", ("cp-2", "cp-3"), id="a worker, with the first control plane gone"
+        ),
+        pytest.param("cp-1", ("cp-1",), "cp-2", ("cp-2", "cp-3"), id="the first control plane, which is gone"),
+    ],
+)
+def test_a_machine_that_is_gone_is_removed_without_it(
+    site: Site, name: str, gone: tuple[str, ...], by: str, policy: tuple[str, ...]
+) -> None:
+    called, _said = site.run("remove", "-e", f"confirm={name}", gone=gone)
+    assert sorted(called) == sorted(removed(name, by=by, answers=False, etcd=name != "w-1", policy=policy))
+
+
+def replaced(name: str, *, by: str, compromised: bool, policy: tuple[str, ...]) -> list[str]:
+    """Return what a replacement calls."""
+    member = name if name.startswith("cp") else "a worker"
+    return [
+        f"tpm_authorization on {name}",
+        "attestation_key",
+        "attestation_verification",
+        f"node_revocation on {by} {member} compromised={compromised}",
+        "node_identity",
+        *["node_status_info"] * len([one for one in policy if one != "cp-1"]),
+        *(f"attestation_policy on {one}" for one in policy),
+    ]
+
+
+def test_a_worker_is_replaced_by_the_first_control_plane_while_it_answers(site: Site) -> None:
+    called, _said = site.run("replace", "-e", "confirm=w-1")
+    assert sorted(called) == sorted(replaced("w-1", by="cp-1", compromised=False, policy=("cp-1", "cp-2", "cp-3")))
+    assert called[:5] == replaced("w-1", by="cp-1", compromised=False, policy=())
+
+
+def test_the_first_control_plane_is_replaced_by_another_one(site: Site) -> None:
+    """The machine in its place answers, and is not asked what the cluster says. That it is compromised is handed on."""
+    called, _said = site.run("replace", "-e", "confirm=cp-1", "-e", "compromised=true")
+    assert sorted(called) == sorted(replaced("cp-1", by="cp-2", compromised=True, policy=("cp-2", "cp-3")))
+
+
+def test_nothing_is_done_where_no_other_control_plane_answers(site: Site) -> None:
+    called, said = site.run("remove", "-e", "confirm=cp-1", gone=("cp-2", "cp-3"), ends=2)
+    assert "CONTROL_PLANE_NONE_ANSWERS" in said
+    assert called == []
+
+
+def test_a_machine_whose_api_server_is_down_does_not_answer(site: Site) -> None:
+    site.kubectl("echo refused >&2; exit 1")
+    called, said = site.run("replace", "-e", "confirm=w-1", ends=2)
+    assert "CONTROL_PLANE_NONE_ANSWERS" in said
+    assert called == []
+
+
+def test_remove_asks_which_node_is_meant(site: Site) -> None:
+    called, said = site.run("remove", "-e", "confirm=w-9", ends=2)
+    assert "CONFIRMATION_MISSING" in said
+    assert called == []

@@ -1,0 +1,180 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The first control plane is lost, and another machine takes its place by one playbook; then the lost one comes back.
+
+The new machine stands in the rack as w-2 and is cp-1 in the site from then on; the old one keeps its disk and its TPM.
+The tests are in the order of one lab's life and share it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
+from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
+from ansible_collections.attested.kubernetes.tests.support.road import Road
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow
+
+OLD, NEW = "cp-1", "w-2"
+"""Names in the rack; both are the node cp-1, one after the other."""
+PLANES = ("cp-1", "cp-2", "cp-3")
+NEW_ADDRESS = "10.89.7.22"
+WORDS = ("-e", '{"lab_control_planes": 3, "lab_workers": 1}')
+SECONDS = 300
+CREDENTIALS = " ".join(
+    f"--{option}=/etc/kubernetes/pki/etcd/{name}"
+    for option, name in (("cacert", "ca.crt"), ("cert", "server.crt"), ("key", "server.key"))
+)
+
+
+@pytest.fixture(scope="module")
+def road() -> Iterator[Road]:
+    """The lab with its cluster, and one more machine that is switched on and nothing else."""
+    if found := obstacles():
+        pytest.skip(found)
+    name = "attested-replaced"
+    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback="127.70.0")
+    with ProcessWatch() as watch:
+        road = Road(lab=lab, watch=watch, began=time.time())
+        try:
+            road.play("lab_machines", *WORDS, where=Path.home())
+            for playbook in ("lab", "init", "node"):
+                road.play(playbook, *WORDS)
+            road.play("lab_machine", "-e", f"machine={NEW}")
+            yield road
+        finally:
+            lab.play("lab_down")
+
+
+def kubectl(road: Road, *words: str, asked: str = "cp-2", check: bool = True) -> str:
+    """Ask the API server of one control plane, on it and with its own credential."""
+    config = ("--kubeconfig=/etc/kubernetes/admin.conf", "--server=https://127.0.0.1:6443", "--request-timeout=30s")
+    return road.inside(asked, "kubectl", *config, *words, check=check)
+
+
+def etcd_members(road: Road) -> dict[str, bool]:
+    """Return whether each member is a learner, as etcdctl says on the second control plane."""
+    words = f"exec --namespace=kube-system etcd-cp-2 -- etcdctl {CREDENTIALS} member list --write-out=json"
+    said = kubectl(road, *words.split(), check=False)
+    return {
+        one.get("name", ""): one.get("isLearner", False) for one in json.loads(said or '{"members": []}')["members"]
+    }
+
+
+def identities(road: Road) -> dict[str, str]:
+    """Return the admission of each identity that is or was the node cp-1."""
+    found = json.loads(kubectl(road, "get", "nodeidentities", "--output=json"))["items"]
+    return {one["metadata"]["name"]: one["spec"]["admission"] for one in found if one["spec"]["nodeName"] == "cp-1"}
+
+
+class Writer:
+    """Writes objects through the third control plane, one after the other; remembers those that were not taken."""
+
+    def __init__(self, road: Road) -> None:
+        self._road = road
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self.taken = 0
+        self.lost: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_unused: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        while not self._ends.is_set():
+            name = f"written-{self.taken + len(self.lost)}"
+            words = ("create", "configmap", name, "--output=name")
+            if kubectl(self._road, *words, asked="cp-3", check=False):
+                self.taken += 1
+            else:
+                self.lost.append(name)
+
+
+def lose(road: Road) -> None:
+    """Switch the first control plane off, as far as anybody can tell from outside."""
+    units = ("kubelet", "containerd", "attested-join-service", "attested-key-service", "attested-verification-service")
+    road.inside(OLD, "systemctl", "stop", *units, "ssh", check=False)
+    road.inside(OLD, "sh", "-c", "for p in $(pgrep -f '^(kube-|etcd )'); do kill -9 $p; done", check=False)
+
+
+def put_in_its_place(road: Road) -> None:
+    """Let the site's cp-1 be the new machine, as an admin does with an editor."""
+    hosts = road.site / "hosts.yml"
+    lines = hosts.read_text().splitlines()
+    place = next(number for number, line in enumerate(lines) if line.strip().startswith("cp-1:"))
+    lines[place] = f"        cp-1: {{ansible_host: {road.lab.loopback}.22, attested_node_ip: {NEW_ADDRESS}}}"
+    hosts.write_text("\n".join(lines) + "\n")
+
+
+def test_the_first_control_plane_is_lost_for_good_and_replaced_and_the_others_never_stop(road: Road) -> None:
+    """Two commands, and the machine in its place is a further control plane; every object that was written is there."""
+    (before,) = identities(road)
+    lose(road)
+    wait_for(lambda: kubectl(road, "get", "--raw=/readyz", check=False) == "ok", seconds=SECONDS)
+    put_in_its_place(road)
+    with Writer(road) as writer:
+        road.play("prepare", "--limit=cp-1")
+        said = road.play("replace", "-e", "confirm=cp-1").output
+        assert sorted(etcd_members(road)) == ["cp-2", "cp-3"]
+        road.play("node", "--limit=cp-1")
+    assert writer.taken
+    assert writer.lost == []
+    assert "sign a certificate for any user or node" in said
+    wait_for(lambda: etcd_members(road) == dict.fromkeys(PLANES, False), seconds=SECONDS)
+    address = "--output=jsonpath={.status.addresses[?(@.type=='InternalIP')].address}"
+    assert kubectl(road, "get", "node", "cp-1", address) == NEW_ADDRESS
+    after = identities(road)
+    assert after.pop(before) == "Revoked"
+    assert list(after.values()) == ["Approved"]
+    assert kubectl(road, "get", "--raw=/readyz", asked=NEW) == "ok"
+
+
+def test_init_makes_no_second_cluster_of_it(road: Road) -> None:
+    run = road.finish("init", road.start("init"))
+    assert run.returncode != 0
+    assert "CLUSTER_FOUNDER_GONE" in run.output
+
+
+@pytest.mark.parametrize(
+    "playbook", [("replace", "-e", "confirm=cp-1"), ("node",), ("policy",)], ids=lambda one: one[0]
+)
+def test_a_second_run_changes_nothing(road: Road, playbook: tuple[str, ...]) -> None:
+    changes = road.play(*playbook).changes()
+    assert set(changes.values()) == {0}, changes
+
+
+def test_the_lost_one_comes_back_and_gets_nothing(road: Road) -> None:
+    """It has its disk, its TPM and its certificates: no ticket, no renewal, and etcd does not take it back."""
+    road.inside(OLD, "systemctl", "start", "containerd", "kubelet", check=False)
+    said = road.inside(OLD, "sh", "-c", "/opt/attested/venv/bin/attested renew --now 2>&1", check=False)
+    assert "TICKET_REFUSED" in said
+    log = "cat /var/log/pods/kube-system_etcd-*/etcd/*.log"
+    wait_for(lambda: "permanently removed" in road.inside(OLD, "sh", "-c", log, check=False), seconds=SECONDS)
+    assert etcd_members(road) == dict.fromkeys(PLANES, False)
+    reasons = json.loads(kubectl(road, "get", "joinattempts", "--output=json"))["items"]
+    assert "IDENTITY_REVOKED" in {one["status"]["reason"] for one in reasons}
+
+
+def test_a_control_plane_is_removed_and_etcd_has_two(road: Road) -> None:
+    """The third one, while it runs: it is fresh afterwards, and the site says so."""
+    road.play("remove", "-e", "confirm=cp-3")
+    assert etcd_members(road) == {"cp-1": False, "cp-2": False}
+    assert "node/cp-3" not in kubectl(road, "get", "nodes", "--output=name")
+    assert road.inside("cp-3", "find", "/etc/kubernetes", "-type", "f", check=False) == ""
+    assert "attested_admission: Refused" in (road.site / "host_vars" / "cp-3" / "identity.yml").read_text()
