@@ -389,7 +389,8 @@ class Reason(Enum):
     CONTROL_PLANE_CA_ENDS = _row(
         Coarse.LOCAL,
         "A CA of the cluster ends soon, and no certificate that it signs is of use for longer.",
-        "Nothing renews a CA by itself: replace it as Kubernetes' page 'Manual Rotation of CA Certificates' says, with both CAs trusted in between; then run this again.",
+        "Nothing renews a CA by itself: replace it as Kubernetes' page 'Manual Rotation of CA Certificates' says, with both CAs trusted "
+        "in between; then run this again.",
         "openssl x509 -noout -enddate -in /etc/kubernetes/pki/ca.crt",
     )
     CONTROL_PLANE_CERTIFICATE_EARLY = _row(

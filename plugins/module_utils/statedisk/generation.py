@@ -67,7 +67,7 @@ def parse_record(data: bytes) -> Record:
     if set(members) != {"version", "generation", "header"} or members["version"] != RECORD_VERSION:
         raise _malformed("other members or another version")
     generation, header = members["generation"], members["header"]
-    if type(generation) is not int or generation not in _NUMBERS:
+    if not isinstance(generation, int) or isinstance(generation, bool) or generation not in _NUMBERS:
         raise _malformed(f"the generation {str(generation)[:40]}")
     if not isinstance(header, str) or not _SHA256.fullmatch(header):
         raise _malformed("a header that is no SHA-256")

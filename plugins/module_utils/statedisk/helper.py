@@ -121,4 +121,4 @@ def _paths(job: Mapping[str, Any]) -> StatePaths:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

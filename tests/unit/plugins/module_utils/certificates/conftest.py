@@ -131,7 +131,7 @@ class Around:
         self.sick = {}
         self.ill = set()
         self.before_restart = lambda _component: None
-        self.refusal = None
+        self.refusals = []
 
     def is_well(self, component):
         return component not in self.ill
@@ -148,8 +148,8 @@ class Around:
 
     def take(self):
         self.told.append("turn")
-        if self.refusal:
-            raise self.refusal
+        for refusal in self.refusals:
+            raise refusal
 
     def free(self):
         self.told.append("free")

@@ -155,7 +155,7 @@ def test_a_member_of_etcd_that_is_not_well_keeps_etcd_running(pki, renewal, arou
 
 def test_another_ones_turn_is_respected(pki, renewal, around, kubeadm):
     due(pki, "scheduler.conf")
-    around.refusal = Refusal("busy", reason=Reason.CONTROL_PLANE_JOIN_BUSY)
+    around.refusals = [Refusal("busy", reason=Reason.CONTROL_PLANE_JOIN_BUSY)]
     with pytest.raises(Refusal, match="busy"):
         renewal.apply(renewal.plan())
     assert kubeadm.renewed == []
