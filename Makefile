@@ -2,6 +2,7 @@
 PYTHON ?= python3
 LAB := $(HOME)/.local/state/attested-lab
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+unexport PYTHONPATH ANSIBLE_COLLECTIONS_PATH
 export ANSIBLE_STDOUT_CALLBACK = attested.kubernetes.stages
 export ANSIBLE_INVENTORY_UNPARSED_WARNING = False
 export ANSIBLE_LOCALHOST_WARNING = False

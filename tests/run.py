@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from ansible_collections.attested.kubernetes.tests.support import lanes as imported
 from ansible_collections.attested.kubernetes.tests.support.lanes import Order, run_in_lanes, run_named, say
 
 if TYPE_CHECKING:
@@ -363,6 +364,14 @@ def in_own_process(name: str) -> Ended:
     return Ended(name=name, seconds=time.monotonic() - began, counts=counts)
 
 
+def other_tree(module: str | None = imported.__file__) -> str:
+    """Return why the tests would be those of another tree than this, or nothing."""
+    found = Path(module or "").resolve()
+    if found.is_relative_to(ROOT):
+        return ""
+    return f"expected to test {ROOT}, but Python imports {found}: unset PYTHONPATH and ANSIBLE_COLLECTIONS_PATH"
+
+
 def _named(words: list[str]) -> list[str]:
     names: list[str] = []
     for word in words:
@@ -381,6 +390,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Run what the command line names; return 1 if anything failed."""
     arguments = _arguments()
+    if reason := other_tree():
+        raise SystemExit(reason)
     names = _named(arguments.what)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     if "nightly" in arguments.what:

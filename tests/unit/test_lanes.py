@@ -8,10 +8,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.tests import run
 from ansible_collections.attested.kubernetes.tests.support.lanes import Order, run_in_lanes, run_named
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ORDER = Order(needs={"e2e": frozenset({"bundle"})}, apart=(frozenset({"e2e", "molecule"}),))
 
@@ -79,3 +83,11 @@ def test_a_stage_that_says_nothing_has_failed(monkeypatch: pytest.MonkeyPatch) -
     """Killed before its report: one failure, not none."""
     monkeypatch.setattr(run, "run_named", lambda _name, _argv: -9)
     assert run.in_own_process("unit").counts == run.Counts(failed=1)
+
+
+def test_another_tree_is_not_tested_in_place_of_this(tmp_path: Path) -> None:
+    """A caller's PYTHONPATH names a second clone."""
+    assert run.other_tree() == ""
+    reason = run.other_tree(str(tmp_path / "lanes.py"))
+    assert str(run.ROOT) in reason
+    assert "unset PYTHONPATH" in reason
