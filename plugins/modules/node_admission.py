@@ -125,7 +125,9 @@ disk_id:
   type: str
   sample: 7b5c1c52-0a3b-4b5e-9c8e-1f2d3c4b5a69
 certificate_until:
-  description: When the last certificate that it may hold ends at the latest; empty if it never got one.
+  description:
+    - When every certificate that came with a ticket has ended; empty if it never got one.
+    - The kubelet of the first control plane began with one of kubeadm, of a year, which may outlive this.
   returned: success
   type: str
   sample: "2026-11-24T12:00:00+00:00"

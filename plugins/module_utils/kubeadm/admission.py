@@ -52,6 +52,17 @@ class AdmissionPlan:
         """The name of the identity."""
         return str(self.identity["metadata"]["name"])
 
+    @property
+    def certificate_until(self) -> str:
+        """When every certificate that came with a ticket has ended (ISO 8601); empty if it never got one.
+
+        Counted from the last ticket's end, a quarter of an hour after its certificate was made: never too early. A
+        push of evidence brings no certificate and changes nothing here; kubeadm's own, of the first control plane's
+        kubelet, came with no ticket.
+        """
+        expires = self.identity.get("status", {}).get("tickets", {}).get("expires", "")
+        return (datetime.fromisoformat(expires) + _CERTIFICATE_LIFE).isoformat() if expires else ""
+
 
 def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> AdmissionPlan:
     """Return what is to patch.
@@ -161,7 +172,6 @@ def _require_another_control_plane(identities: Sequence[Mapping[str, Any]], iden
 
 def _told(plan: AdmissionPlan, wish: Wish) -> dict[str, Any]:
     spec, status = plan.identity["spec"], plan.identity.get("status", {})
-    attested = status.get("lastAttestation", {}).get("time", "")
     return {
         "identity": plan.name,
         "node": wish.node_name or spec["nodeName"],
@@ -172,7 +182,7 @@ def _told(plan: AdmissionPlan, wish: Wish) -> dict[str, Any]:
         "before": spec["admission"],
         "admission": wish.admission.value,
         "disk_id": status.get("diskId", ""),
-        "certificate_until": (datetime.fromisoformat(attested) + _CERTIFICATE_LIFE).isoformat() if attested else "",
+        "certificate_until": plan.certificate_until,
         "held": [one.as_result() for one in held_by(plan.identity)],
     }
 

@@ -84,7 +84,7 @@ HELD = (
         what="its kubelet's certificate",
         where="/var/lib/kubelet/pki",
         could="read what its node's user may; once it is revoked it writes nothing",
-        ends="at most 72 hours after its last ticket",
+        ends="at most 72 hours after its last ticket; what kubeadm made for the first control plane, a year after that",
     ),
 )
 """The site's policy key is not among them: no machine can sign who is one of the cluster, and which boots count."""

@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import KUBELET_LIFE
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release import TICKET_LIFE
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import ENCRYPTION_FILE
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import HELD, Wish, held_by, plan_admission
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files import SHARED_FILES
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission, shown_time
 
+MADE = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 LABEL = {"metadata": {"labels": {"attested-kubernetes.dev/revoked": "true"}}}
 
 
@@ -92,6 +96,28 @@ def test_what_is_refused(name: str, admission: Admission, code: str) -> None:
     with pytest.raises(AttestedError) as caught:
         plan_admission(FLEET, Wish(name=name, admission=admission))
     assert caught.value.code == code
+
+
+def test_its_certificate_ends_with_the_last_ticket_and_not_with_the_last_evidence() -> None:
+    machine = identity("ek-cert", "w-5")
+    machine["status"] = {
+        "tickets": {"expires": shown_time(MADE + TICKET_LIFE)},
+        "lastAttestation": {"time": shown_time(MADE + timedelta(days=2))},
+    }
+    until = plan_admission([machine], Wish(name="w-5", admission=Admission.REVOKED)).certificate_until
+    assert datetime.fromisoformat(until) == MADE + KUBELET_LIFE + TICKET_LIFE
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({}, id="nothing is known of it"),
+        pytest.param({"lastAttestation": {"time": shown_time(MADE)}}, id="a first control plane that pushes evidence"),
+    ],
+)
+def test_without_a_ticket_no_end_is_told(status: dict[str, Any]) -> None:
+    machine = {**identity("ek-none", "w-5"), "status": status}
+    assert plan_admission([machine], Wish(name="w-5", admission=Admission.REVOKED)).certificate_until == ""
 
 
 def test_two_machines_of_one_node_are_told_by_their_keys() -> None:

@@ -1,0 +1,60 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the admin reads of a machine that was revoked or taken out: until when its certificate is good for anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+
+ROLES = Path(__file__).parents[3] / "roles"
+UNTIL = "2026-11-24T12:15:00+00:00"
+TICKET = f"until {UNTIL} at the latest"
+YEAR = "for up to a year after that"
+NEVER = "It never got a certificate of this cluster."
+
+
+def told(role: str, **values: Any) -> str:
+    """Return what the role prints, rendered as Ansible does."""
+    text = (ROLES / role / "templates" / "left.j2").read_text(encoding="utf-8")
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True)
+    return environment.from_string(text).render(values)
+
+
+@pytest.mark.parametrize(
+    ("role", "until", "says"),
+    [
+        pytest.param("worker", UNTIL, {TICKET}, id="a worker that joined"),
+        pytest.param("worker", "", {NEVER}, id="a worker that never joined"),
+        pytest.param("control-plane", "", {YEAR}, id="the first control plane, which had no ticket"),
+        pytest.param("control-plane", UNTIL, {TICKET, YEAR}, id="a control plane with a ticket, maybe the first one"),
+    ],
+)
+def test_a_revoked_machines_certificate(role: str, until: str, says: set[str]) -> None:
+    done = {"node": "n-1", "identity": "ek-1", "role": role, "certificate_until": until}
+    text = told("node_revocation", node_revocation_done=done, node_revocation_drained={})
+    assert {one for one in (TICKET, YEAR, NEVER) if one in text} == says
+
+
+@pytest.mark.parametrize(
+    ("held", "year"),
+    [
+        pytest.param([], False, id="a worker"),
+        pytest.param([{"what": "a key", "could": "do much", "ends": "never"}], True, id="a control plane"),
+    ],
+)
+def test_a_dead_machine_that_was_taken_out(held: list[dict[str, str]], year: bool) -> None:
+    text = told(
+        "node_removal",
+        ansible_check_mode=False,
+        node_removal_answers=False,
+        node_removal_done={"held": held},
+        node_removal_drained={},
+        node_removal_name="n-1",
+    )
+    assert "ends after 72 hours at most" in text
+    assert ("a year after that" in text) is year
