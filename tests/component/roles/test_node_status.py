@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the table of status says of nodes that failed, and whom it calls."""
+"""What status prints: nodes that failed, whom it calls, machines that wait, the policy and its exceptions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 BIN = Path(sys.executable).parent
 ROLE = Path(__file__).parents[3] / "roles" / "node_status"
@@ -23,7 +26,7 @@ BOOK = """
         content: "{{{{ lookup('ansible.builtin.template', '{role}/templates/' ~ item) }}}}"
         dest: "{{{{ playbook_dir }}}}/{{{{ item }}}}.txt"
         mode: "0600"
-      loop: [table.j2, needed.j2]
+      loop: [table.j2, needed.j2, policy.j2]
       run_once: true
 """
 ROWS = [
@@ -34,26 +37,81 @@ ROWS = [
 ]
 
 
-def rendered(tmp_path: Path) -> tuple[dict[str, str], list[str]]:
-    """Return the table (node to column ATTESTED) and the lines of those that need a person."""
+WAITING = [
+    {"identity": "ek-7", "claims": "w-7", "since": "2026-11-20T08:00:00Z"},
+    {"identity": "ek-8", "claims": "", "since": "2026-11-21T08:00:00Z"},
+]
+POLICY = {
+    "generation": 7,
+    "profiles": ["base", "next"],
+    "revoked": 2,
+    "seen_by": {"cp-1": 7, "cp-2": 6},
+    "exceptions": [
+        {"profile": "odd", "nodes": ["w-1", "w-2"], "until": "2999-01-01T00:00:00Z", "why": "firmware of w-1 first"},
+        {"profile": "old", "nodes": ["w-3"], "until": "2001-01-01T00:00:00Z", "why": "was in a hurry"},
+    ],
+}
+
+
+def rendered(directory: Path, **cluster: Any) -> dict[str, list[str]]:
+    """Return the lines of each template, as the role prints them."""
     node = {"needs_person": False, "to_do": "Nothing.", "phase": "Joined"}
-    known = {"node_status_node": node, "__node_status_cluster": {"nodes": ROWS, "waiting": []}}
-    (tmp_path / "vars.json").write_text(json.dumps(known), encoding="utf-8")
-    (tmp_path / "book.yml").write_text(BOOK.format(role=ROLE), encoding="utf-8")
+    known = {"node_status_node": node, "__node_status_cluster": {"nodes": ROWS, **cluster}}
+    (directory / "vars.json").write_text(json.dumps(known), encoding="utf-8")
+    (directory / "book.yml").write_text(BOOK.format(role=ROLE), encoding="utf-8")
     argv = [BIN / "ansible-playbook", "-i", "w-1,w-2,w-3,w-4,", "-e", "@vars.json", "book.yml"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    header, *lines = (tmp_path / "table.j2.txt").read_text(encoding="utf-8").splitlines()
+    return {path.name: path.read_text(encoding="utf-8").splitlines() for path in directory.glob("*.j2.txt")}
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What is printed of a cluster with machines that wait and a policy with exceptions."""
+    return rendered(tmp_path_factory.mktemp("status"), waiting=WAITING, policy=POLICY)
+
+
+def test_the_table_says_how_nodes_stand_and_calls_for_those_that_are_bad(printed: dict[str, list[str]]) -> None:
+    header, *lines = printed["table.j2.txt"]
     start = header.index("ATTESTED")
-    table = {line.split()[0]: line[start : start + 8].strip() for line in lines}
-    return table, (tmp_path / "needed.j2.txt").read_text(encoding="utf-8").splitlines()
-
-
-def test_the_table_says_how_nodes_stand_and_calls_for_those_that_are_bad(tmp_path: Path) -> None:
-    table, needed = rendered(tmp_path)
+    table = {line.split()[0]: line[start : start + 8].strip() for line in lines[: len(ROWS)]}
     assert table == {"w-1": "good", "w-2": "failed", "w-3": "overdue", "w-4": "-"}
-    assert needed == [
+    assert printed["needed.j2.txt"] == [
         "A person is needed:",
         "w-2: refused; next: attested explain X",
         "w-3: overdue; next: push",
     ]
+
+
+def test_machines_that_wait_are_told_with_the_command_that_lets_them_in(printed: dict[str, list[str]]) -> None:
+    assert printed["table.j2.txt"][1 + len(ROWS) :] == [
+        "WAITS: ek-7 (says it is w-7) since 2026-11-20T08:00:00Z: approve -e confirm=ek-7 -e node=NAME",
+        "WAITS: ek-8 (says it is nobody) since 2026-11-21T08:00:00Z: approve -e confirm=ek-8 -e node=NAME",
+    ]
+
+
+def test_an_exception_is_told_until_somebody_takes_it_away(printed: dict[str, list[str]]) -> None:
+    assert printed["policy.j2.txt"] == [
+        "POLICY generation 7, profiles base, next, 2 revoked, recorded by cp-1: 7, cp-2: 6",
+        "EXCEPTION odd on w-1, w-2 until 2999-01-01T00:00:00Z: firmware of w-1 first",
+        "EXCEPTION old on w-3 until 2001-01-01T00:00:00Z (over): was in a hurry",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "line"),
+    [
+        pytest.param(
+            {},
+            "POLICY none: every machine is refused. Run ansible-playbook attested.kubernetes.policy",
+            id="none was signed yet",
+        ),
+        pytest.param(
+            {**POLICY, "seen_by": {}, "exceptions": []},
+            "POLICY generation 7, profiles base, next, 2 revoked, recorded by nobody yet",
+            id="no control plane has seen it",
+        ),
+    ],
+)
+def test_a_policy_that_is_not_in_force_is_told(tmp_path: Path, policy: dict[str, Any], line: str) -> None:
+    assert rendered(tmp_path, waiting=[], policy=policy)["policy.j2.txt"] == [line]

@@ -14,6 +14,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Kubectl, join_identities, read_cluster
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin import issue_admin_certificate
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import installed_version, redact
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    ClusterPolicy,
+    NamedDigest,
+    PolicyException,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -173,6 +178,60 @@ def test_a_machine_that_has_not_joined_and_a_node_that_nobody_enrolled_are_both_
     waiting = named("NodeIdentity", "ek-2", spec={"nodeName": "w-2", "role": "worker", "admission": "Approved"})
     rows = {row["name"]: (row["registered"], row["identity"]) for row in join_identities([NODE], [waiting])}
     assert rows == {"w-1": (True, ""), "w-2": (False, "ek-2")}
+
+
+ENDS = dt.datetime(2026, 11, 23, 12, 0, tzinfo=dt.UTC)
+POLICY = ClusterPolicy(
+    generation=7,
+    profiles=(NamedDigest("base", "a1" * 32), NamedDigest("next", "a2" * 32)),
+    control_planes=(NamedDigest("ek-cp", "a3" * 32),),
+    revoked=("99" * 32,),
+    exceptions=(
+        PolicyException(
+            profile=NamedDigest("odd", "a4" * 32),
+            machines=("11" * 32, "22" * 32, "33" * 32),
+            expires=ENDS,
+            why="firmware of w-1 first",
+        ),
+    ),
+)
+
+
+def view_of_policy(*identities, **policy):
+    """Return the policy of a cluster with these identities, and with the policy's object if it says anything."""
+    kinds = "nodes,certificatesigningrequests,clusterrolebindings,rolebindings,customresourcedefinitions"
+    known = ("nodeidentities.attested-kubernetes.dev", "attestationpolicies.attested-kubernetes.dev")
+    objects = {kinds: [named("CustomResourceDefinition", one) for one in known], known[0]: list(identities)}
+    objects[known[1]] = [named("AttestationPolicy", "cluster", **policy)] if policy else []
+    return read_cluster(kubectl(Api(objects=objects))).as_result()["policy"]
+
+
+def test_an_exception_is_told_with_its_nodes_its_end_and_its_reason():
+    machines = [
+        named("NodeIdentity", "ek-1", spec={**IDENTITY["spec"], "ekSha256": "11" * 32}),
+        named("NodeIdentity", "ek-2", spec={**IDENTITY["spec"], "nodeName": "w-2", "ekAliasSha256": "22" * 32}),
+    ]
+    told = view_of_policy(*machines, spec={"generation": 7, **POLICY.content()})
+    assert told["exceptions"] == [
+        {
+            "profile": "odd",
+            "nodes": ["w-1", "w-2", "33" * 32],
+            "until": "2026-11-23T12:00:00Z",
+            "why": "firmware of w-1 first",
+        }
+    ]
+    assert (told["generation"], told["profiles"], told["revoked"]) == (7, ["base", "next"], 1)
+
+
+def test_who_recorded_the_policy_is_told_with_the_generation():
+    seen = {"cp-2": {"generation": 6, "time": "t"}, "cp-1": {"generation": 7}, "cp-3": {}}
+    told = view_of_policy(spec={"generation": 7, **POLICY.content()}, status={"seenBy": seen})
+    assert list(told["seen_by"].items()) == [("cp-1", 7), ("cp-2", 6), ("cp-3", 0)]
+    assert view_of_policy(spec={"generation": 7, **POLICY.content()})["seen_by"] == {}
+
+
+def test_without_a_policy_nothing_is_told_of_it():
+    assert view_of_policy(IDENTITY) == {}
 
 
 def binding(name, role, *subjects, kind="ClusterRoleBinding"):
