@@ -165,6 +165,12 @@ def test_fresh_evidence_of_every_node_reads_locked_to_this_cluster(road: Road) -
         assert_one_lock_event(road, node)
 
 
+def test_a_worker_pushes_its_evidence_and_renews_by_itself(road: Road) -> None:
+    """Both timers wait for their time; what each of them starts is tried on its own."""
+    timers = ("attested-reattest.timer", "attested-renew.timer")
+    assert road.inside("w-1", "systemctl", "is-active", *timers).split() == ["active", "active"]
+
+
 def test_a_worker_renews_its_certificate_by_its_unit(road: Road) -> None:
     """By the very unit of the timer, told to do it now: a new key, nothing pending, and the same kubelet, ready."""
     before, kubelet = credential(road, "w-1"), main_pid(road, "w-1", "kubelet.service")

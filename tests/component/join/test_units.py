@@ -33,6 +33,7 @@ VALUES = {
     "key_service_firmware_log": "/a",
     "key_service_userspace_log": "/b",
     "verification_service_listen_port": 9091,
+    "verification_service_reattest_seconds": 3600,
     "verification_service_renew_seconds": 3600,
     "verification_service_tcti": "device:/dev/tpmrm0",
     "verification_service_user": "nobody",
@@ -117,6 +118,7 @@ def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: flo
         pytest.param("verification_service", "attested-verification-service.service", id="verification service"),
         pytest.param("verification_service", "attested-witness.service", id="witness"),
         pytest.param("verification_service", "attested-reattest.service", id="push of fresh evidence"),
+        pytest.param("verification_service", "attested-reattest.timer", id="timer of the push"),
         pytest.param("verification_service", "attested-renew.service", id="renewal of the certificate"),
         pytest.param("verification_service", "attested-renew.timer", id="timer of the renewal"),
         pytest.param(
