@@ -12,10 +12,12 @@ from ..module_utils.attestation.image import NextBoot, judge_next_boot
 from ..module_utils.policy import differences, render_profile
 from ..module_utils.site import Site
 from ..module_utils.site.policy_files import load_profiles, render_objects
+from ..module_utils.system import SystemClock
 from ..plugin_utils.action import AttestedAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from ..module_utils.policy import MeasurementProfile
 
@@ -42,13 +44,15 @@ class ActionModule(AttestedAction):
             "manifests": render_objects(found, ()),
             "differences": [str(one) for one in differences(found)],
         }
-        return Result(values=values, warnings=tuple(_warnings(params["next_boots"], found)))
+        return Result(values=values, warnings=tuple(_warnings(params["next_boots"], found, SystemClock().now())))
 
 
-def _warnings(told: Sequence[Mapping[str, Any]], profiles: Sequence[MeasurementProfile]) -> Iterator[str]:
+def _warnings(
+    told: Sequence[Mapping[str, Any]], profiles: Sequence[MeasurementProfile], now: datetime
+) -> Iterator[str]:
     for one in told:
         try:
-            warning = judge_next_boot(NextBoot.of_mapping(one), profiles)
+            warning = judge_next_boot(NextBoot.of_mapping(one), profiles, now=now)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             warning = f"expected what next_boot_info returns, got something else ({error})"
         if warning:

@@ -55,6 +55,17 @@ PLAY = """
       register: retired
     - attested.kubernetes.measurement_profile: {site: "{{ here }}", name: fleet, state: retired}
       register: retired_again
+    - attested.kubernetes.measurement_profile:
+        site: "{{ here }}"
+        name: over
+        base: next
+        image: "{{ here }}/boot/EFI/Linux/next.efi"
+        expires: "2026-01-01T00:00:00Z"
+    - attested.kubernetes.measurement_profile_info:
+        site: "{{ here }}"
+        profiles: [fleet, over]
+        next_boots: "{{ found.next_boots }}"
+      register: out_of_force
     - attested.kubernetes.measurement_profile: {site: "{{ here }}", name: next, state: absent}
       check_mode: true
       register: would_go
@@ -66,7 +77,8 @@ PLAY = """
         mode: "0600"
         content: >-
           {{ {'merged': merged, 'again': again, 'before': before, 'staged': staged, 'retired': retired,
-          'retired_again': retired_again, 'would_go': would_go, 'nothing': nothing} | to_json }}
+          'retired_again': retired_again, 'out_of_force': out_of_force, 'would_go': would_go,
+          'nothing': nothing} | to_json }}
 """
 
 
@@ -94,7 +106,7 @@ def _run(folder: Path) -> dict[str, Any]:
         env={**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_PYTHON_INTERPRETER": sys.executable},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -124,6 +136,12 @@ def test_an_image_that_nobody_booted_is_warned_of_until_its_profile_is_staged(to
 def test_a_profile_is_retired_once_and_kept(told: dict[str, Any]) -> None:
     assert (told["retired"]["changed"], told["retired_again"]["changed"]) == (True, False)
     assert profile(told, "fleet").accepts_nobody
+
+
+def test_profiles_out_of_force_do_not_silence_the_warning(told: dict[str, Any]) -> None:
+    """Both would accept the image: one is retired, the other expired."""
+    (warning,) = told["out_of_force"]["warnings"]
+    assert "no active profile would accept the machine after booting it (fleet: retired; over: expired at" in warning
 
 
 def test_check_mode_removes_nothing(told: dict[str, Any]) -> None:

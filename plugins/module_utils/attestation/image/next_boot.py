@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...policy import IMAGE_REGISTER, KERNEL_REGISTER
-from .prediction import INITRD_PHASES, PHASES, PROGRAM_REGISTER, predict
+from ...policy import IMAGE_REGISTER, KERNEL_REGISTER, Assertions, BootFacts, failed_assertions
+from .prediction import INITRD_PHASES, PHASES, PROGRAM_REGISTER, image_events, predict
 from .uki import KernelImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from ...policy import MeasurementProfile
 
@@ -75,28 +78,39 @@ class NextBoot:
         )
 
 
-def judge_next_boot(found: NextBoot, profiles: Iterable[MeasurementProfile]) -> str:
-    """Return why no profile in force would accept the machine after booting ``found``; empty if one would.
+def judge_next_boot(found: NextBoot, profiles: Iterable[MeasurementProfile], *, now: datetime) -> str:
+    """Return why no profile in force at ``now`` would accept the machine after booting ``found``; empty if one would.
 
-    Only registers that an image moves are looked at: firmware and keys are as they were at the last attestation.
+    Looked at is what an image moves and tells: registers, its own command line, its kernel's release. Firmware and
+    keys, and what is asserted of them, are as they were at the last attestation.
     """
     if found.problem:
         return f"{found.path}: cannot be read, so nobody knows what it will be measured as ({found.problem})"
-    lacking = [
-        f"{profile.name}: {why}" for profile in profiles if not profile.accepts_nobody for why in [_why(found, profile)]
-    ]
-    if not lacking or any(one.endswith(": ") for one in lacking):
+    lacking = [(profile.name, _out_of_force(profile, now) or _why(found, profile)) for profile in profiles]
+    if not all(why for _name, why in lacking):
         return ""
-    return f"{found.path}: no active profile would accept the machine after booting it ({'; '.join(lacking)})"
+    told = "; ".join(f"{name}: {why}" for name, why in lacking) or "there is none"
+    return f"{found.path}: no active profile would accept the machine after booting it ({told})"
+
+
+def _out_of_force(profile: MeasurementProfile, now: datetime) -> str:
+    """Return why the profile accepts no machine at all, whatever it boots; empty if it may."""
+    if profile.retired:
+        return "retired"
+    if profile.accepts_nobody:
+        return "without values for a register"
+    if profile.expires is not None and now >= profile.expires:
+        return f"expired at {profile.expires.isoformat()}"
+    return ""
 
 
 def _why(found: NextBoot, profile: MeasurementProfile) -> str:
     """Return what would deviate, empty if nothing would."""
     held = [pcr for pcr in _MOVED if pcr in profile.registers]
-    if not held:
-        return ""
     if found.image is not None:
-        return min((_image(found.image, profile, held, phases) for phases in (PHASES, INITRD_PHASES)), key=len)
+        image = found.image
+        moved = min((_image(image, profile, held, phases) for phases in (PHASES, INITRD_PHASES)), key=len)
+        return ", ".join([*moved, *_asserted(image, profile.assertions)])
     known = {event.digest for event in profile.reference_events if event.pcr == KERNEL_REGISTER}
     files = {"kernel": found.kernel, "initrd": found.initrd}
     new = [name for name, digest in files.items() if digest and digest not in known]
@@ -105,7 +119,26 @@ def _why(found: NextBoot, profile: MeasurementProfile) -> str:
     )
 
 
-def _image(image: KernelImage, profile: MeasurementProfile, held: list[int], phases: tuple[str, ...]) -> str:
+def _asserted(image: KernelImage, assertions: Assertions) -> list[str]:
+    """Return what is asserted of command line and kernel and would not hold: facts as a log would prove them.
+
+    An image without a command line of its own gets one from whoever starts it, which is not known here.
+    """
+    missing: dict[int, str] = {}
+    digests = [event.digest for event in image_events(image, (), missing)]
+    measured = dict(zip(digests[::2], digests[1::2], strict=True))
+    release = measured.get(hashlib.sha256(b".uname\0").digest(), b"")
+    told = Assertions(kernels=() if IMAGE_REGISTER in missing else assertions.kernels)
+    if ".cmdline" in image.sections:
+        told = dataclasses.replace(told, lockdown=assertions.lockdown, boot_options=assertions.boot_options)
+    facts = BootFacts(kernel=release, command_lines=(image.command_line,) if image.command_line else ())
+    wrong = [str(failed) for failed in failed_assertions(told, facts)]
+    if assertions.kernels and IMAGE_REGISTER in missing:
+        wrong.append(f"assertion: the kernel's release cannot be computed: {missing[IMAGE_REGISTER]}")
+    return wrong
+
+
+def _image(image: KernelImage, profile: MeasurementProfile, held: list[int], phases: tuple[str, ...]) -> list[str]:
     predicted = predict(
         image, secure_boot=profile.assertions.secure_boot, phases=phases, reference=profile.reference_events
     )
@@ -115,4 +148,4 @@ def _image(image: KernelImage, profile: MeasurementProfile, held: list[int], pha
             wrong.append(f"PCR {pcr} cannot be computed: {predicted.missing[pcr]}")
         elif predicted.registers[pcr] not in {value.digest for value in profile.registers[pcr]}:
             wrong.append(f"PCR {pcr} will be {predicted.registers[pcr].hex()}")
-    return ", ".join(wrong)
+    return wrong

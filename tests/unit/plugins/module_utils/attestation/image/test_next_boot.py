@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,16 +20,25 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.im
     predict_profile,
     read_image,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    Assertions,
+    Lockdown,
+    Preset,
+)
 from ansible_collections.attested.kubernetes.tests.support import pe
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import learned
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasurementProfile
+
 IMAGE = pe.image(stub=252)
 BOOTED_KERNEL = "ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0"
 BASE = learned("deb13-base", Preset.IMAGE)
+SECURE = learned("deb13-secureboot")
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+REFUSED = "no active profile would accept the machine after booting it"
 
 
 def put(path: Path, data: bytes) -> None:
@@ -36,9 +46,18 @@ def put(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def expected(data: bytes = IMAGE, **options: object) -> object:
+def expected(data: bytes = IMAGE, **options: object) -> MeasurementProfile:
     prediction = predict(read_image(data), secure_boot=False, **options)  # type: ignore[arg-type]
     return predict_profile(BASE, "next", prediction, label="x")
+
+
+def asserting(**assertions: object) -> MeasurementProfile:
+    """The profile of a machine with Secure Boot on, which no image moves, with other assertions."""
+    return dataclasses.replace(SECURE, assertions=Assertions(**assertions))  # type: ignore[arg-type]
+
+
+def judged(data: bytes, *profiles: MeasurementProfile) -> str:
+    return judge_next_boot(NextBoot(path="/efi/a.efi", image=read_image(data)), profiles, now=NOW)
 
 
 def test_images_and_the_newest_kernel_are_found(tmp_path: Path) -> None:
@@ -59,7 +78,7 @@ def test_an_image_that_cannot_be_read_is_told_with_its_problem(tmp_path: Path) -
     put(tmp_path / "efi/EFI/Linux/broken.efi", b"MZ")
     found = find_next_boots(tmp_path)[0]
     assert "IMAGE_MALFORMED" in found.problem
-    assert "cannot be read, so nobody knows" in judge_next_boot(found, [BASE])
+    assert "cannot be read, so nobody knows" in judge_next_boot(found, [BASE], now=NOW)
 
 
 def test_it_travels_as_plain_data(tmp_path: Path) -> None:
@@ -72,13 +91,12 @@ def test_it_travels_as_plain_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{}, {"phases": ("enter-initrd", "leave-initrd", "sysinit", "ready")}])
 def test_an_image_that_a_profile_expects_gives_no_warning(options: dict[str, object]) -> None:
     """Whether systemd runs in the initrd is not in the image, so either way is right."""
-    found = NextBoot(path="/efi/a.efi", image=read_image(IMAGE))
-    assert judge_next_boot(found, [BASE, expected(**options)]) == ""  # type: ignore[list-item]
+    assert judged(IMAGE, BASE, expected(**options)) == ""
 
 
 def test_an_image_that_no_profile_expects_is_warned_of_with_each_register() -> None:
     other = NextBoot(path="/efi/b.efi", image=read_image(pe.image(stub=252, linux=pe.kernel(b"another"))))
-    warning = judge_next_boot(other, [expected()])  # type: ignore[list-item]
+    warning = judge_next_boot(other, [expected()], now=NOW)
     assert warning.startswith(
         "/efi/b.efi: no active profile would accept the machine after booting it (next: PCR 4 will"
     )
@@ -86,16 +104,109 @@ def test_an_image_that_no_profile_expects_is_warned_of_with_each_register() -> N
     assert "PCR 11 will be" in warning
 
 
-def test_a_profile_that_no_image_moves_expects_every_image() -> None:
+def with_line(line: str, *, stub: int = 257) -> bytes:
+    return pe.image(stub=stub, cmdline=line.encode(), uname=b"6.12.1")
+
+
+ALLOWED = "root=LABEL=root ro quiet"
+
+
+def test_a_profile_that_no_image_moves_expects_every_image_with_its_options() -> None:
     """Preset secure-boot lives through kernel updates."""
-    found = NextBoot(path="/efi/b.efi", image=read_image(IMAGE))
-    assert judge_next_boot(found, [BASE, learned("deb13-secureboot")]) == ""
+    secure = asserting(secure_boot=True, boot_options=tuple(ALLOWED.split()))
+    assert judged(with_line(ALLOWED), BASE, secure) == ""
 
 
-def test_a_retired_profile_expects_nothing() -> None:
-    found = NextBoot(path="/efi/a.efi", image=read_image(IMAGE))
-    retired = dataclasses.replace(expected(), retired=True)  # type: ignore[type-var]
-    assert "no active profile" in judge_next_boot(found, [BASE, retired])
+def test_an_option_that_a_learned_machine_did_not_have_is_warned_of() -> None:
+    """What preset secure-boot learned; no register of it moves, so the image's own command line is all there is."""
+    line = " ".join(SECURE.assertions.boot_options or ())
+    assert judged(with_line(line), SECURE) == ""
+    warning = judged(with_line(f"{line} init=/bin/sh"), SECURE)
+    assert f"{REFUSED} (deb13-secureboot: assertion: expected no other boot option than" in warning
+    assert warning.endswith(", got init=/bin/sh)")
+
+
+@pytest.mark.parametrize(
+    ("data", "assertions", "told"),
+    [
+        pytest.param(
+            with_line(f"{ALLOWED} lockdown=integrity"), {"lockdown": Lockdown.INTEGRITY}, "", id="lockdown asked for"
+        ),
+        pytest.param(
+            with_line(ALLOWED),
+            {"lockdown": Lockdown.INTEGRITY},
+            "expected lockdown=integrity on the kernel's command line, got none",
+            id="lockdown left out",
+        ),
+        pytest.param(with_line(ALLOWED), {"kernels": ("6.12.1",)}, "", id="an accepted release"),
+        pytest.param(
+            with_line(ALLOWED),
+            {"kernels": ("6.12.2",)},
+            "expected a kernel of the releases 6.12.2, got one whose hash is",
+            id="another release",
+        ),
+        pytest.param(
+            with_line(ALLOWED, stub=252),
+            {"kernels": ("6.12.1",)},
+            "got no release in the log",
+            id="a stub that does not measure the release",
+        ),
+        pytest.param(
+            with_line(ALLOWED, stub=253),
+            {"kernels": ("6.12.1",)},
+            "the kernel's release cannot be computed: systemd-stub 253 measures sections of its own choice",
+            id="a stub that nobody compared",
+        ),
+        pytest.param(
+            pe.image(cmdline=b""),
+            {"lockdown": Lockdown.INTEGRITY, "boot_options": ("quiet",)},
+            "",
+            id="no command line of its own: whoever starts it gives one",
+        ),
+        pytest.param(
+            with_line(" "), {"boot_options": ("quiet",)}, "got no command line that the log proves", id="an empty one"
+        ),
+        pytest.param(with_line(ALLOWED), {"firmware_minimum": "9999"}, "", id="firmware, which no image tells"),
+    ],
+)
+def test_what_an_image_tells_is_held_against_assertions(data: bytes, assertions: dict[str, object], told: str) -> None:
+    warning = judged(data, asserting(**assertions))
+    assert told in warning
+    assert bool(warning) is bool(told)
+
+
+def test_registers_and_assertions_are_told_together() -> None:
+    """An image whose registers are expected may still break what is asserted."""
+    wanted = dataclasses.replace(expected(), assertions=Assertions(kernels=("6.12.2",)))
+    assert f"{REFUSED} (next: assertion: expected a kernel of the releases 6.12.2" in judged(IMAGE, wanted)
+    other = judged(pe.image(stub=252, linux=pe.kernel(b"another")), wanted)
+    assert "next: PCR 4 will be" in other
+    assert ", assertion: expected a kernel" in other
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        pytest.param({"retired": True}, "retired", id="retired"),
+        pytest.param({"registers": {}}, "without values for a register", id="without registers"),
+        pytest.param({"registers": {7: ()}}, "without values for a register", id="without a value"),
+        pytest.param({"expires": NOW}, "expired at 2026-11-22T12:00:00+00:00", id="expired this moment"),
+    ],
+)
+def test_profiles_out_of_force_expect_nothing(change: dict[str, object], told: str) -> None:
+    """Also where no other profile is left; the same profile in force would expect the image."""
+    assert judged(IMAGE, expected()) == ""
+    gone = dataclasses.replace(expected(), **change)  # type: ignore[arg-type]
+    assert judged(IMAGE, gone) == f"/efi/a.efi: {REFUSED} (next: {told})"
+    assert f"; next: {told})" in judged(IMAGE, BASE, gone)
+
+
+def test_a_profile_expects_until_it_expires() -> None:
+    assert judged(IMAGE, dataclasses.replace(expected(), expires=NOW + timedelta(seconds=1))) == ""
+
+
+def test_without_any_profile_nothing_is_expected() -> None:
+    assert judged(IMAGE) == f"/efi/a.efi: {REFUSED} (there is none)"
 
 
 @pytest.mark.parametrize(
@@ -110,6 +221,6 @@ def test_a_retired_profile_expects_nothing() -> None:
 )
 def test_a_kernels_file_is_looked_for_in_what_grub_measured(kernel: str, initrd: str, told: str) -> None:
     found = NextBoot(path="/boot/vmlinuz-1", kernel=bytes.fromhex(kernel), initrd=bytes.fromhex(initrd))
-    warning = judge_next_boot(found, [learned("deb13-grub")])
+    warning = judge_next_boot(found, [learned("deb13-grub")], now=NOW)
     assert told in warning
     assert bool(warning) is bool(told)
