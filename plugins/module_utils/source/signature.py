@@ -133,6 +133,8 @@ class _SshSignature:
                 key.verify(self.value, signed)
             elif isinstance(key, ec.EllipticCurvePublicKey) and self.algorithm == _ECDSA:
                 r, s = (int.from_bytes(part, "big", signed=True) for part in _strings(self.value, 2))
+                if min(r, s) < 0:
+                    raise _malformed("two positive numbers")
                 key.verify(asymmetric_utils.encode_dss_signature(r, s), signed, ec.ECDSA(hashes.SHA256()))
             else:
                 raise _malformed(f"a signature of the key's own kind, got {self.algorithm[:32]!r}")

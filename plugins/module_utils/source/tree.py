@@ -109,13 +109,17 @@ def _walk(objects: Objects, tree: str) -> list[_Entry]:
 
 def _entries(content: bytes, folder: str) -> list[_Entry]:
     entries: list[_Entry] = []
-    while content:
-        head, zero, rest = content.partition(b"\0")
-        mode, _space, name = head.partition(b" ")
-        if not zero or len(rest) < _ID_BYTES:
+    at = 0
+    while at < len(content):
+        if len(entries) == MAX_ENTRIES:
+            raise too_large("more files")
+        zero = content.find(b"\0", at)
+        end = zero + 1 + _ID_BYTES
+        if zero < 0 or end > len(content):
             raise hostile(folder, "an entry that is cut off")
-        entries.append(_entry(mode, name, rest[:_ID_BYTES].hex(), folder=folder))
-        content = rest[_ID_BYTES:]
+        mode, _space, name = content[at:zero].partition(b" ")
+        entries.append(_entry(mode, name, content[zero + 1 : end].hex(), folder=folder))
+        at = end
     if len({entry.path for entry in entries}) != len(entries):
         raise hostile(folder, "a name twice")
     return entries
@@ -143,7 +147,7 @@ def _checked(file: SiteFile) -> SiteFile:
     """Refuse a link that leads out: only leading steps up count as such, and folders of a tree are no links."""
     if file.kind is not FileKind.LINK:
         return file
-    parts = file.content.decode(errors="replace").split("/")
+    parts = file.content[: _MAX_TARGET + 1].decode(errors="replace").split("/")
     ups = next((index for index, part in enumerate(parts) if part != ".."), len(parts))
     outside = ups > file.path.count("/") or not parts[0] or ".." in parts[ups:]
     if outside or not file.content or b"\0" in file.content or len(file.content) > _MAX_TARGET:

@@ -116,7 +116,10 @@ def parse_measured(text: str) -> Measured:
         measured = Measured(**{name: value for name, value in body.items() if name != _MARK})
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise _state_malformed() from error
-    if measured.to_text() != text or not _is_version(measured.version):
+    texts = (measured.commit, measured.signer, measured.collection, measured.bundle, measured.node_config)
+    if not _is_version(measured.version) or not all(isinstance(one, str) for one in texts):
+        raise _state_malformed()
+    if measured.to_text() != text:
         raise _state_malformed()
     return measured
 

@@ -12,10 +12,13 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.source import parse_signer, verify_commit
 from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import object_id
-from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+P256 = ec.derive_private_key(7, ec.SECP256R1())
 TREE = "ab" * 20
 HEAD = f"tree {TREE}\nauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n".encode()
 MESSAGE = b"\nChange the site\n"
@@ -38,6 +41,20 @@ def signature(signed, *, namespace=b"git", hash_name=b"sha512", magic=b"SSHSIG",
     value = KEY.sign(b"SSHSIG" + string(namespace) + string(b"") + string(hash_name) + string(digest))
     fields = (blob(), namespace, b"", hash_name, string(algorithm) + string(value))
     return magic + version.to_bytes(4, "big") + b"".join(map(string, fields))
+
+
+def number(value):
+    """Return an mpint of SSH."""
+    return string(value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+
+
+def ecdsa_signature(signed, *, change=lambda r, s: (r, s)):
+    """Return a signature of `P256`, its two numbers changed."""
+    digest = string(hashlib.sha256(signed).digest())
+    value = P256.sign(b"SSHSIG" + string(b"git") + string(b"") + string(b"sha256") + digest, ec.ECDSA(hashes.SHA256()))
+    numbers = b"".join(map(number, change(*decode_dss_signature(value))))
+    fields = (blob(P256), b"git", b"", b"sha256", string(b"ecdsa-sha2-nistp256") + string(numbers))
+    return b"SSHSIG" + (1).to_bytes(4, "big") + b"".join(map(string, fields))
 
 
 def armoured(data):
@@ -127,6 +144,26 @@ def test_step_4_a_key_that_is_not_pinned_is_refused():
 )
 def test_step_5_a_signature_that_does_not_fit_is_refused(content):
     assert code(content) == "SOURCE_SIGNATURE"
+
+
+def test_a_key_of_p256_signs_as_well():
+    content = commit(armoured(ecdsa_signature(HEAD + MESSAGE)))
+    assert verify(content, signers=(P256,)).signer.blob == blob(P256)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda r, s: (-r, s), id="first number negative"),
+        pytest.param(lambda r, s: (r, -s), id="second number negative"),
+        pytest.param(lambda r, s: (r, 0), id="nought"),
+        pytest.param(lambda r, s: (s, r), id="exchanged"),
+        pytest.param(lambda r, s: (r, s << 8000), id="a long number"),
+    ],
+)
+def test_step_5_two_other_numbers_of_p256_are_refused(change):
+    content = commit(armoured(ecdsa_signature(HEAD + MESSAGE, change=change)))
+    assert code(content, signers=(P256,)) == "SOURCE_SIGNATURE"
 
 
 def test_step_6_a_commit_that_does_not_begin_with_its_tree_is_refused():

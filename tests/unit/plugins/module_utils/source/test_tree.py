@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.source import FileKind, SiteFile, read_files
 from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import object_id
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.tree import MAX_BYTES, MAX_ENTRIES
 
 BLOB = b"hello\n"
 
@@ -113,6 +116,23 @@ def test_a_deep_tree_is_refused(store):
     for _level in range(24):
         tree = store.tree((b"40000", b"a", tree))
     assert code(store, tree) == "SOURCE_TOO_LARGE"
+
+
+def test_a_tree_of_a_million_files_is_refused_without_reading_it_all(store):
+    """One entry of it is no entry at all, behind as many as a site may have."""
+    entry = b"100644 %07d\0" + bytes(20)
+    good = b"".join(entry % number for number in range(MAX_ENTRIES))
+    assert code(store, store.put("tree", good + b"broken" * 1_000_000)) == "SOURCE_TOO_LARGE"
+
+
+def test_a_link_of_many_megabytes_is_refused_without_taking_it_apart(store):
+    tree = store.tree((b"120000", b"link", store.put("blob", b"/" * (MAX_BYTES // 4))))
+    tracemalloc.start()
+    try:
+        assert code(store, tree) == "SOURCE_LINK_OUTSIDE"
+        assert tracemalloc.get_traced_memory()[1] < MAX_BYTES
+    finally:
+        tracemalloc.stop()
 
 
 def test_one_large_file_in_many_places_is_refused(store):

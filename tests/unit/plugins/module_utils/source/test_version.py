@@ -124,6 +124,9 @@ def test_what_is_measured_is_read_back_and_begins_like_nothing_else():
         MEASURED.to_text().replace(":7,", ":0,"),
         MEASURED.to_text().replace('"attested.source":1', '"attested.source":2'),
         MEASURED.to_text().replace('"version"', '"more"'),
+        MEASURED.to_text().replace('"SHA256:x"', '["SHA256:x"]'),
+        MEASURED.to_text().replace('"SHA256:x"', "7"),
+        MEASURED.to_text().replace('"SHA256:x"', "[" * 900 + "]" * 900),
     ],
 )
 def test_any_other_text_is_refused(text):
