@@ -30,6 +30,11 @@ def test_a_row_that_is_open_after_its_owner_closed_is_noticed(monkeypatch) -> No
     assert "S22: still open (state disk), and issue 6 is closed" in threats.problems()
 
 
+def test_no_row_waits_for_the_issue_of_the_attacks(monkeypatch) -> None:
+    monkeypatch.setattr(threats, "OPEN", (Row(id="S1", title="x", owner=4, why="x"),))
+    assert "S1: still open (x), and issue 4 is closed" in threats.problems()
+
+
 def test_a_row_that_nobody_has_is_noticed(monkeypatch) -> None:
     monkeypatch.setattr(threats, "OWNED", threats.OWNED[1:])
     assert "S10: expected one row, got 0" in threats.problems()
