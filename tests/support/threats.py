@@ -18,6 +18,7 @@ from ansible_collections.attested.kubernetes.tests.support.house import ROOT, UT
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from xml.etree import ElementTree as ET
 
 FOLDER = ROOT / "tests" / "attacks"
 FIRST, LAST = 1, 42
@@ -102,6 +103,26 @@ def problems() -> list[str]:
     for threat, path in tried.values():
         wrong += _problems_of(threat, path)
     return wrong
+
+
+def untried(suite: ET.Element) -> list[str]:
+    """Return the rows of which a run of all attacks has tried nothing; ``suite`` is pytest's report of it (JUnit).
+
+    The source of a test that was skipped says that its attack is tried, and nothing tried it.
+    """
+    ran: set[str] = set()
+    why: dict[str, str] = {}
+    for case in suite.iter("testcase"):
+        skipped, names = case.find("skipped"), f"{case.get('classname')}.{case.get('name')}".split(".")
+        if skipped is None:
+            ran.update(names)
+        else:
+            why |= dict.fromkeys(names, f"skipped: {skipped.get('message')}")
+    return [
+        f"{one}: expected a test of {path.name} that ran, got none ({why.get(path.stem, 'none was there')})"
+        for one, (_threat, path) in threats().items()
+        if path.stem not in ran
+    ]
 
 
 def table() -> str:
