@@ -30,7 +30,7 @@ from .ek_profile import parse_certificate, spki_of
 from .ek_store import EkStore, load_ek_store
 from .eventlog import DEFAULT_REGISTER, LockReading, LockState, describe, parse_firmware_log, parse_records
 from .evidence import BoundEvidence, EventLogs, Evidence
-from .registry import VARIANTS, Standing, Variant, admission, variant, verify_evidence
+from .registry import VARIANTS, Standing, Variant, admission, own_evidence, unproven_evidence, variant, verify_evidence
 from .tpm2 import QuotingTpm, VerifiedQuote, issue
 from .verified import VerifiedMachine, VerifiedNode
 from .verify import Demands, shows_activation, verify_machine, verify_node
@@ -71,11 +71,13 @@ __all__ = [
     "issue_doorkeeper",
     "load_ek_store",
     "new_challenge",
+    "own_evidence",
     "parse_certificate",
     "parse_firmware_log",
     "parse_records",
     "shows_activation",
     "spki_of",
+    "unproven_evidence",
     "variant",
     "verify_constellation_document",
     "verify_doorkeeper",

@@ -28,7 +28,7 @@ DEFAULT_VARIANT = tpm2.VARIANT
 
 
 class Standing(Enum):
-    """How far a variant was shown to work; the value is the sentence for `status`, reports and the documentation."""
+    """How far a variant was shown to work; the value is the sentence for status, report and documentation."""
 
     FOREIGN = "proven with software TPMs; anybody can make such a key, so believed only as insecure_constellation_peer"
     PROVEN = "proven with software TPMs and recorded boots of machines"
@@ -117,6 +117,17 @@ def variant(name: str) -> Variant:
     if row is None:
         raise Refusal(f"expected evidence of {', '.join(VARIANTS)}, got {name[:32]!r}", reason=Reason.VARIANT_UNKNOWN)
     return row
+
+
+def own_evidence() -> str:
+    """Return the kind of evidence that nodes of this release are judged by, and its standing, for people."""
+    return f"{DEFAULT_VARIANT}: {variant(DEFAULT_VARIANT).standing.value}"
+
+
+def unproven_evidence() -> str:
+    """Return the kinds that are verified here and that nobody ran on hardware, for people; empty where none is."""
+    names = [row.name for row in VARIANTS.values() if row.standing is Standing.UNPROVEN]
+    return f"{', '.join(names)}: {Standing.UNPROVEN.value}" if names else ""
 
 
 def admission(name: str) -> Admission:

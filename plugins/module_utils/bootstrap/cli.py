@@ -13,6 +13,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..attestation import own_evidence, unproven_evidence
 from ..errors import AttestedError
 from ..kubeadm import KubernetesPaths, Machine
 from ..reasons import Reason
@@ -24,7 +25,7 @@ from .node_config import DEFAULT_PATH, load_node_config
 from .rescue import add_rescue
 from .secret import add_secret
 from .status import NodeStatus, read_status
-from .variants import add_variants, own_evidence
+from .variants import add_variants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +58,13 @@ def _status(options: argparse.Namespace) -> int:
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
     config = load_node_config(options.config)
     status = read_status(machine, NodeJournal(clock=machine.clock))
-    values = {"node": config.name, "cluster": config.cluster_name, "evidence": own_evidence(), **status.as_result()}
+    values = {
+        "node": config.name,
+        "cluster": config.cluster_name,
+        "evidence": own_evidence(),
+        "verified_only": unproven_evidence() or None,
+        **status.as_result(),
+    }
     if options.json:
         _say(json.dumps(values, indent=2))
     else:
@@ -124,6 +131,7 @@ def _table(values: dict[str, Any], status: NodeStatus) -> str:
         "since": values["since"],
         "locked": "yes" if values["locked"] else "no",
         "evidence": values["evidence"],
+        "verified only": values["verified_only"],
         "kubelet": "running" if values["kubelet_active"] else "stopped",
         "certificate": _certificate(values),
         "control plane": _control_plane(values),

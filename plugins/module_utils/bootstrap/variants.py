@@ -9,17 +9,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..attestation import VARIANTS, variant
+from ..attestation import VARIANTS
 
 if TYPE_CHECKING:
     import argparse
-
-_OWN = "tpm2"
-
-
-def own_evidence() -> str:
-    """Return the kind of evidence that nodes join with, and its standing, for `attested status`."""
-    return f"{_OWN}: {variant(_OWN).standing.value}"
 
 
 def add_variants(commands: Any, common: argparse.ArgumentParser) -> None:

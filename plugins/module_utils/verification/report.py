@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._deps.jinja import jinja2
+from ..attestation import own_evidence, unproven_evidence
 from .finding import Finding, Outcome
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def render_json(report: FleetReport) -> bytes:
         "cluster_id": report.cluster_id,
         "release": report.release,
         "made_at": report.made_at.isoformat(),
+        "evidence": {"judged": own_evidence(), "verified_only": unproven_evidence()},
         "counts": {outcome.value: report.count(outcome) for outcome in Outcome},
         "nodes": [one.to_document() for one in report.ordered()],
         "boots": [_boot_document(one) for one in report.boots()],
@@ -117,6 +119,8 @@ def render_html(report: FleetReport) -> bytes:
     boots = report.boots()
     page = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         report=report,
+        judged=own_evidence(),
+        verified_only=unproven_evidence(),
         findings=report.ordered(),
         boots=boots,
         boot_of={node: one.letter for one in boots for node in one.nodes},

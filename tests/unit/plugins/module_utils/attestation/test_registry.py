@@ -11,8 +11,11 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
     VARIANTS,
     Evidence,
+    Standing,
     admission,
     issue_doorkeeper,
+    own_evidence,
+    unproven_evidence,
     variant,
     verify_evidence,
 )
@@ -67,6 +70,20 @@ def test_the_doorkeeper_goes_through_the_table(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(Refusal) as caught:
         issue_doorkeeper(TPM, TPM.ak, spki_sha256=b"k" * 32, nonce=b"n" * 32, pcrs=(4,))
     assert caught.value.code == "VARIANT_UNKNOWN"
+
+
+def test_kinds_that_nobody_ran_on_hardware_are_named_until_somebody_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert own_evidence() == "tpm2: proven with software TPMs and recorded boots of machines"
+    assert unproven_evidence() == "sev-snp, tdx: verification only, not proven on hardware"
+    monkeypatch.setitem(VARIANTS, "tdx", replace(variant("tdx"), standing=Standing.PROVEN))
+    assert unproven_evidence() == "sev-snp: verification only, not proven on hardware"
+    monkeypatch.setitem(VARIANTS, "sev-snp", replace(variant("sev-snp"), standing=Standing.PROVEN))
+    assert unproven_evidence() == ""
+
+
+def test_a_kind_that_nobody_ran_on_hardware_admits_nobody() -> None:
+    """Status and report say "verification only" of it, so it had better be only that."""
+    assert [row.name for row in VARIANTS.values() if row.admission and row.standing is Standing.UNPROVEN] == []
 
 
 def test_the_documented_table_is_this_one() -> None:

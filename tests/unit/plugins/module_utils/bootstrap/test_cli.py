@@ -93,6 +93,10 @@ def test_status_names_the_kind_of_evidence(capsys, monkeypatch):
     assert cli.main(["status"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "evidence tpm2: proven with software TPMs" in shown
+    assert "verified only sev-snp, tdx: verification only, not proven on hardware" in shown
+    assert cli.main(["status", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["verified_only"] == "sev-snp, tdx: verification only, not proven on hardware"
 
 
 def test_status_shows_which_control_plane_the_proxy_uses(capsys, monkeypatch):

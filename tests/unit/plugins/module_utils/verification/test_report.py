@@ -10,6 +10,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import own_evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.verification.finding import Outcome, ShownEvent
 from ansible_collections.attested.kubernetes.plugins.module_utils.verification.report import (
     _letter,
@@ -98,6 +99,15 @@ def test_the_page_shows_fleet_boots_and_differences():
     ):
         assert one in text
     assert text.index("What needs a person") < text.index("Boots")
+
+
+def test_both_reports_say_how_far_each_kind_of_evidence_was_shown_to_work():
+    """Nobody ran the confidential ones on hardware, and who reads of a fleet is told so."""
+    judged, verified_only = own_evidence(), "sev-snp, tdx: verification only, not proven on hardware"
+    text = Page(render_html(GOOD)).text
+    assert f"Kind of evidence that every node was judged by: {judged}." in text
+    assert f"Kinds that admit no machine: {verified_only}." in text
+    assert json.loads(render_json(GOOD))["evidence"] == {"judged": judged, "verified_only": verified_only}
 
 
 def test_a_fleet_without_trouble_says_nothing_of_trouble():
