@@ -158,11 +158,16 @@ def test_a_second_run_changes_nothing(road: Road, playbook: str) -> None:
     assert set(changes.values()) == {0}, changes
 
 
-def test_fresh_evidence_of_every_node_reads_locked_to_this_cluster(road: Road) -> None:
-    """The playbook verify challenges each node anew; a lock event too many or too few would fail it."""
-    road.play("verify")
+def test_fresh_evidence_of_every_node_reads_locked_to_this_cluster(road: Road, tmp_path: Path) -> None:
+    """The playbook verify challenges each node anew, and reports; a lock event too many or too few would fail it."""
+    road.play("verify", "-e", f"attested_report={tmp_path / 'fleet'}")
     for node in NODES:
         assert_one_lock_event(road, node)
+    report = json.loads((tmp_path / "fleet.json").read_bytes())
+    assert report["cluster_id"] == cluster_id(road)
+    assert {one["node"]: one["outcome"] for one in report["nodes"]} == dict.fromkeys(NODES, "verified")
+    page = (tmp_path / "fleet.html").read_text(encoding="utf-8")
+    assert [node for node in NODES if node not in page] == []
 
 
 def test_a_worker_pushes_its_evidence_and_renews_by_itself(road: Road) -> None:

@@ -1,0 +1,82 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A benchmark says what it measured: the highest memory, a refusal that was one, a rate beside its aim."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import Round, costs
+from ansible_collections.attested.kubernetes.tests.support.bench import Peak, require_refusal
+
+MEGA = 1_000_000
+BUSY = ("JOIN_SERVICE_BUSY", "larger than max")
+
+# holds the megabytes that a line on its standard input names, gives them back, and says so
+HOLDER = """
+import mmap, sys
+for line in sys.stdin:
+    with mmap.mmap(-1, int(line) * 1_000_000) as held:
+        for place in range(0, len(held), 4096):
+            held[place] = 1
+    print("given back", flush=True)
+"""
+
+
+def test_the_peak_is_what_was_held_meanwhile_and_not_before() -> None:
+    """Memory that was given back again counts, but for the few pages that the kernel counts late."""
+    words = [sys.executable, "-c", HOLDER]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        if not Path(f"/proc/{process.pid}/clear_refs").exists():
+            process.kill()
+            pytest.skip("this kernel does not count the peak of a process anew")
+
+        def hold(megabytes: int) -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(f"{megabytes}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "given back\n"
+
+        hold(100)
+        peak = Peak(process.pid)
+        assert peak.before < 60 * MEGA
+        hold(40)
+        assert 35 * MEGA < peak.bytes - peak.before < 60 * MEGA
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    "got",
+    [
+        pytest.param("answered", id="no refusal"),
+        pytest.param("JOIN_SERVICE_BUSY: too many requests", id="the same code for another cause"),
+        pytest.param("JOIN_SERVICE_UNAVAILABLE: Received message larger than max", id="another code"),
+    ],
+)
+def test_what_was_not_refused_as_it_should_be_ends_a_benchmark(got: str) -> None:
+    with pytest.raises(RuntimeError, match="a body: expected a refusal with"):
+        require_refusal("a body", expected=BUSY, got=got)
+
+
+def test_a_refusal_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    require_refusal("a body", expected=BUSY, got="JOIN_SERVICE_BUSY: got 'Received message larger than max'")
+    assert capsys.readouterr().out.startswith("a body: JOIN_SERVICE_BUSY")
+
+
+def test_too_few_tickets_a_second_are_over_the_budget() -> None:
+    """Of a rate alone the table could not say so: a budget is what may not be exceeded."""
+    rounds = {c: Round(rate=rate, seconds=(), cpu={}) for c, rate in ((1, 73.0), (8, 24.0), (32, 170.0))}
+    found = {one.name: (one.unit, one.is_over) for one in costs(rounds)}
+    assert found == {
+        "a ticket, c=1": ("ms", False),
+        "a ticket, c=8": ("ms", True),
+        "a ticket, c=32": ("ms", False),
+        "a ticket in the best round": ("ms", False),
+    }
+    slower = {c: Round(rate=150.0, seconds=(), cpu={}) for c in (1, 8, 32)}
+    assert [one.is_over for one in costs(slower)] == [False, False, True, True]
