@@ -9,7 +9,7 @@ import json
 import os
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,38 @@ class Figure:
         beside = f"{_short(self.baseline)} {self.baseline_name}" if self.baseline else "-"
         budget = f"{_short(self.budget)}{' OVER' * self.is_over}" if self.budget else "-"
         return (self.name, f"{_short(self.value)} {self.unit}", budget, ratio, beside)
+
+
+@dataclass(slots=True)
+class Peak:
+    """The highest memory that a process holds from now on, whatever it held before; raises OSError where none tells.
+
+    What a process holds afterwards says nothing of what it held meanwhile.
+    """
+
+    pid: int
+    before: int = field(init=False)
+    """Bytes that it holds as this begins."""
+
+    def __post_init__(self) -> None:
+        """Let the kernel count anew (proc(5): 5 to clear_refs resets VmHWM to what is held now)."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="ascii")
+        self.before = self.bytes
+
+    @property
+    def bytes(self) -> int:
+        """Return the highest that it held since then."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8").splitlines()
+        (line,) = (one for one in status if one.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+
+
+def require_refusal(what: str, *, expected: tuple[str, ...], got: str) -> None:
+    """Print how ``what`` ended; raise unless it has all ``expected`` words, since something else was measured then."""
+    print(f"{what}: {got}", flush=True)
+    lacking = [word for word in expected if word not in got]
+    if lacking:
+        raise RuntimeError(f"{what}: expected a refusal with {', '.join(lacking)}, got {got}")
 
 
 def _short(value: float) -> str:
