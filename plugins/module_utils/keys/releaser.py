@@ -17,7 +17,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -38,6 +37,7 @@ from ..attestation import (
 from ..errors import ApiError, AttestedError, KeyServiceError, PolicyError, Refusal
 from ..policy import OVERDUE_AFTER, Role, inherited_disk
 from ..reasons import Reason
+from ..system import NamedLocks
 from .ca import JoinCa, load_signing_key
 from .derive import DiskId
 from .issue import Exchange, issue_ticket
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from .release import Decision, Held
 
 _ATTEMPTS = 4
-_STRIPES = 64
 _FINAL = frozenset({Reason.CALL_GONE, Reason.CONTROL_PLANE_JOIN_BUSY, Reason.IDENTITY_RATE})
 """Refusals that no other reading of the policy changes."""
 _UUID_BYTES = 16
@@ -150,7 +149,7 @@ class Releaser:
         self._random = random
         self._challenges = ChallengeStore()
         self._held: dict[str, Held] = {}
-        self._stripes = tuple(threading.Lock() for _unused in range(_STRIPES))
+        self._machines = NamedLocks()
 
     def configure(self, *, facts: ClusterFacts, demands: Demands) -> None:
         """Decide by these from the next try on; one that runs keeps what it began with."""
@@ -201,7 +200,7 @@ class Releaser:
             note=note,
             gone=gone,
         )
-        with self._stripe(record):
+        with self._machines.held(record.ek_public.spki_sha256()):
             return self._release_near(call) or self._release(call)
 
     def _selection(self) -> tuple[int, ...]:
@@ -219,7 +218,7 @@ class Releaser:
         return None
 
     def _release(self, call: _Call, attempts: int = _ATTEMPTS) -> Released:
-        """Try until nobody changed the identity meanwhile; the caller holds this machine's stripe."""
+        """Try until nobody changed the identity meanwhile; the caller holds this machine's lock."""
         try:
             return self._try(call, self._policy.snapshot_for(call.record.ek_public.spki_sha256()))
         except ApiError as error:
@@ -307,9 +306,6 @@ class Releaser:
             now=now,
             control_plane=material,
         )
-
-    def _stripe(self, record: ChallengeRecord) -> threading.Lock:
-        return self._stripes[hash(record.ek_public.spki_sha256()) % _STRIPES]
 
 
 def _note_node(call: _Call, policy: Snapshot) -> None:

@@ -9,6 +9,7 @@ from .clock import Clock, SystemClock, span
 from .command import CommandResult, Follower, Runner, SystemRunner
 from .documents import load_documents, require_shallow, unique_members
 from .files import read_bytes, remove, write_atomic
+from .locks import NamedLocks
 from .random import Random, SystemRandom, shuffled, uniform
 from .rate import TokenBuckets
 from .redaction import HIDDEN, MAX_LINE, MAX_LINES, hide, redact
@@ -22,6 +23,7 @@ __all__ = [
     "Clock",
     "CommandResult",
     "Follower",
+    "NamedLocks",
     "Random",
     "Runner",
     "SystemClock",

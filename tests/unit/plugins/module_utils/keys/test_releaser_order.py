@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
-    Challenge,
-    ChallengeRequest,
     Demands,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, AttestedError
@@ -20,7 +19,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import ID
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
-from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -185,10 +183,12 @@ def test_a_revoked_machine_is_no_pretender(bed: Bed) -> None:
 
 def test_a_challenge_of_another_machine_does_not_wait(bed: Bed) -> None:
     """One machine's calls follow each other; two machines' need not."""
-    asked = [ChallengeRequest(ek_public=tpm.ek.public, ak_public=tpm.ak.public) for tpm in (bed.tpm, SoftTpm())]
-    records = [
-        bed.releaser.take(Challenge.parse(bed.releaser.challenge(one.to_bytes())).id) for one in (*asked, asked[0])
-    ]
-    first, other, again = (bed.releaser._stripe(record) for record in records)
-    assert first is again
-    assert other in bed.releaser._stripes
+    call, stranger = bed.exchange(), Bed()
+    stranger.releaser._machines = bed.releaser._machines
+    with ThreadPoolExecutor(1) as pool:
+        with bed.releaser._machines.held(bed.identity.ek_sha256):
+            waiting = pool.submit(bed.release, *call)
+            assert stranger.release().node_name == "w-1"
+            assert bed.status() == {}
+        assert waiting.result().node_name == "w-1"
+    assert bed.status()["phase"] == "Admitted"
