@@ -91,11 +91,11 @@ def read_lock(
     why = _unexplained(others, own)
     if why:
         return _foreign(why)
-    for count in range(len(own), -1, -1):
-        # A record is written before its extension, so a machine may have died between the two: the value decides.
-        if value in _values(register, [_digest(one) for one in others], [_digest(one) for one in own[:count]]):
-            return _explained(others, own[:count])
-    return _foreign(f"the logs do not lead to {value.hex()}")
+    while value not in _values(register, _digests(others), _digests(own)):
+        if not own:
+            return _foreign(f"the logs do not lead to {value.hex()}")
+        own = own[:-1]  # written before its extension: the machine may have died between the two, the value decides
+    return _explained(others, own)
 
 
 def _explained(others: list[UserspaceRecord], own: list[UserspaceRecord]) -> LockReading:
@@ -130,11 +130,11 @@ def _preimage(record: UserspaceRecord) -> bytes | None:
         told = bytes.fromhex(record.text) if record.kind == LOCK_KIND else record.text.encode()
     except ValueError:
         return None
-    return told if hashlib.sha256(told).digest() == _digest(record) else None
+    return told if hashlib.sha256(told).digest() == record.digests.get(ALG_SHA256) else None
 
 
-def _digest(record: UserspaceRecord) -> bytes:
-    return record.digests.get(ALG_SHA256, b"")
+def _digests(records: list[UserspaceRecord]) -> list[bytes]:
+    return [record.digests[ALG_SHA256] for record in records]
 
 
 def _values(register: int, others: list[bytes], own: list[bytes]) -> Iterator[bytes]:
@@ -142,8 +142,8 @@ def _values(register: int, others: list[bytes], own: list[bytes]) -> Iterator[by
     total = len(others) + len(own)
     for positions in reversed(list(itertools.combinations(range(total), len(own)))):
         order, value = list(others), initial_value(register)
-        for position, digest in zip(positions, own, strict=True):
-            order.insert(position, digest)
+        for index, position in enumerate(positions):
+            order.insert(position, own[index])
         for digest in order:
             value = extend(value, digest)
         yield value
