@@ -82,7 +82,7 @@ def _check_issuer(leaf: x509.Certificate, pins: JoinCaPins) -> None:
     for pin in pins.certificates:
         try:
             leaf.verify_directly_issued_by(pin)
-        except (ValueError, TypeError, exceptions.InvalidSignature):
+        except (ValueError, exceptions.InvalidSignature):
             continue
         return
     raise TransportError(
