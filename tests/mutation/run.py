@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Mutate the deciding code, and see that a test fails for each mutant.
 
-Usage: python tests/mutation/run.py [--slice N] [--without-api-bed] [FILE ...]
+Usage: python tests/mutation/run.py [--slice N] [--files N] [--without-api-bed] [FILE ...]
 
 A session of pytest collects the tests of a file once and learns which of them enter which function. Then each mutant is
 a fork of that session: the changed code takes the place of the function's, and the tests that enter it run until one
@@ -78,6 +78,12 @@ def _passes(outcome: Outcome, tests: tuple[str, ...]) -> bool:
     return subprocess.run(argv, cwd=ROOT, check=False, capture_output=True, env=environ).returncode == 0
 
 
+def drawn(targets: list[str], *, count: int, seed: str) -> list[str]:
+    """Return ``count`` of the ``targets`` as ``seed`` draws them, all of them where it is 0."""
+    ranked = sorted(targets, key=lambda one: hashlib.sha256(f"{seed}{one}".encode()).digest())
+    return sorted(ranked[:count]) if count else targets
+
+
 def judge(outcomes: list[Outcome], listed: dict[str, dict[str, str]], *, sliced: bool) -> list[str]:
     """Return what is wrong: a survivor that no list argues, one in a numbered check, or too many."""
     survivors = [one for one in outcomes if one.result == "survived"]
@@ -97,15 +103,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", metavar="FILE", default=list(TARGETS))
     parser.add_argument("--slice", type=int, default=0, help="at most so many mutants a file, chosen by the commit")
+    parser.add_argument("--files", type=int, default=0, help="so many of the files, chosen by the commit")
     parser.add_argument("--without-api-bed", action="store_true", help="try survivors on no API bed")
     options = parser.parse_args()
     seed = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    seed = hashlib.sha256(seed.encode()).hexdigest()
     outcomes: list[Outcome] = []
-    for target in options.targets or TARGETS:
+    for target in drawn(options.targets or list(TARGETS), count=options.files, seed=seed):
         found = run_target(
             target,
             slice_of=options.slice,
-            seed=hashlib.sha256(seed.encode()).hexdigest(),
+            seed=seed,
             on_api_bed=not options.without_api_bed,
         )
         outcomes += found
@@ -114,7 +122,7 @@ def main() -> int:
             if one.result in _SHOWN:
                 print(f"{target}:{one.line}: {one.result}: {one.mutant}")
         print(f"{target}: {len(found)} mutants, " + ", ".join(f"{n} {what}" for what, n in counts.items()), flush=True)
-    wrong = judge(outcomes, yaml.safe_load(SURVIVORS.read_text()) or {}, sliced=bool(options.slice))
+    wrong = judge(outcomes, yaml.safe_load(SURVIVORS.read_text()) or {}, sliced=bool(options.slice or options.files))
     print("\n".join(wrong))
     survived = sum(one.result == "survived" for one in outcomes)
     print(f"{len(outcomes)} mutants, {len(outcomes) - survived} killed, {survived} survived", flush=True)

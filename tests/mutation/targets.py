@@ -15,13 +15,22 @@ _UNIT = "tests/unit/plugins/module_utils"
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "atls/binding.py": (f"{_UNIT}/atls/test_binding.py", f"{_UNIT}/attestation/test_challenge.py"),
+    "atls/pins.py": (f"{_UNIT}/atls/test_pins.py",),
+    "attestation/challenge.py": (f"{_UNIT}/attestation/test_challenge.py",),
+    "attestation/eventlog/nodelock.py": (f"{_UNIT}/attestation/eventlog/test_nodelock.py",),
+    "attestation/eventlog/replay.py": (f"{_UNIT}/attestation/eventlog/test_replay.py",),
     "attestation/tpm2/verifier.py": (
         f"{_UNIT}/attestation/tpm2",
         f"{_UNIT}/attestation/test_verify.py",
     ),
     "attestation/verified.py": (f"{_UNIT}/attestation/test_verify.py",),
     "attestation/verify.py": (f"{_UNIT}/attestation/test_verify.py", "tests/component/attestation"),
+    "join/ticket.py": (f"{_UNIT}/join/test_ticket.py",),
     "keys/continuity.py": (f"{_UNIT}/keys/test_continuity.py",),
+    "keys/control_plane.py": (f"{_UNIT}/keys/test_control_plane.py",),
+    "keys/derive.py": (f"{_UNIT}/keys/test_derive.py",),
+    "keys/issue.py": (f"{_UNIT}/join/test_ticket.py",),
+    "keys/kubelet.py": (f"{_UNIT}/keys/test_kubelet.py",),
     "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
     "keys/releaser.py": tuple(f"{_UNIT}/keys/test_releaser{part}.py" for part in ("", "_control_plane", "_order")),
     "nodelock/form.py": ("tests/component/nodelock/test_form.py",),
@@ -32,7 +41,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "policy/decision.py": tuple(
         f"{_UNIT}/policy/test_{name}.py" for name in ("algebra", "assertions", "decision", "refusal")
     ),
+    "policy/facts.py": (f"{_UNIT}/policy/test_facts.py",),
+    "policy/identity.py": (f"{_UNIT}/policy/test_identity.py",),
     "policy/in_force.py": tuple(f"{_UNIT}/policy/test_{name}.py" for name in ("assertions", "cluster", "identity")),
+    "policy/profile.py": (f"{_UNIT}/policy/test_profile.py",),
+    "policy/standing.py": (f"{_UNIT}/policy/test_standing.py",),
     "sealing/box.py": (f"{_UNIT}/sealing",),
 }
 """A file below plugins/module_utils, and its unit and component tests."""
@@ -48,9 +61,15 @@ MUTANT = "ATTESTED_MUTANT"
 """Names the mutant (``file#number``) that an interpreter imports."""
 
 NUMBERED = {
+    "atls/pins.py",
     "attestation/tpm2/verifier.py",
     "attestation/verify.py",
+    "join/ticket.py",
+    "keys/control_plane.py",
+    "keys/kubelet.py",
     "keys/release.py",
+    "keys/releaser.py",
     "policy/in_force.py",
+    "policy/standing.py",
 }
 """Files whose docstrings number their checks: nothing may survive there, listed or not."""

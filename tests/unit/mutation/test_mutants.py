@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 from ansible_collections.attested.kubernetes.tests.mutation.mutants import mutants_of
+from ansible_collections.attested.kubernetes.tests.mutation.run import drawn
 from ansible_collections.attested.kubernetes.tests.mutation.targets import NUMBERED, ROOT, TARGETS, UTILS
 
 CHANGES = [
@@ -49,5 +51,21 @@ def test_each_target_and_its_tests_are_there(target):
     assert next(mutants_of((UTILS / target).read_text())).line > 0
 
 
-def test_numbered_files_are_targets():
-    assert set(TARGETS) >= NUMBERED
+def numbers_its_checks(target):
+    tree = ast.parse((UTILS / target).read_text())
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    told = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]
+    return any(re.search(r"^ *1\. ", one, re.MULTILINE) for one in told)
+
+
+def test_the_targets_whose_docstrings_number_their_checks_are_those_where_nothing_may_survive():
+    assert {target for target in TARGETS if numbers_its_checks(target)} == NUMBERED
+
+
+def test_a_commit_draws_its_files_and_other_commits_draw_others():
+    targets = sorted(TARGETS)
+    draws = [drawn(targets, count=3, seed=f"commit {number}") for number in range(100)]
+    assert draws[0] == drawn(targets[::-1], count=3, seed="commit 0") != draws[1]
+    assert {len(one) for one in draws} == {3}
+    assert {target for one in draws for target in one} == set(targets)
+    assert drawn(targets, count=0, seed="commit 0") == targets

@@ -30,6 +30,7 @@ CA = make_join_ca("prod", now=NOW)
 CA_KEY = serialization.load_pem_private_key(CA.private_key, password=None)
 CA_NAME = x509.load_pem_x509_certificate(CA.certificate).subject
 FOREIGN_CA = make_join_ca("prod", now=NOW)
+OTHER_CA = make_join_ca("test", now=NOW)
 PINS = JoinCaPins.from_pem(CA.certificate)
 SERVER_NAME = x509.SubjectAlternativeName([x509.DNSName(join_service_name(CLUSTER_ID))])
 IS_NO_CA = x509.BasicConstraints(ca=False, path_length=None)
@@ -53,6 +54,33 @@ def leaf(*extensions: Any, key: Any = None) -> x509.Certificate:
     return builder.sign(CA_KEY, None)  # type: ignore[arg-type]
 
 
+def resigned(certificate: x509.Certificate, old: bytes, new: bytes) -> x509.Certificate:
+    """Return a certificate that the join CA has signed with ``new`` for each ``old``, also in a form that nobody makes.
+
+    Also behind the signed part, where the algorithm is named again.
+    """
+    der = certificate.public_bytes(serialization.Encoding.DER)
+    signed = certificate.tbs_certificate_bytes
+    changed = signed.replace(old, new)
+    assert len(changed) == len(signed)
+    assert changed != signed
+    start = der.index(signed)
+    behind = der[start + len(signed) : -64].replace(old, new)
+    signature = CA_KEY.sign(changed)  # type: ignore[union-attr, call-arg]
+    return x509.load_der_x509_certificate(der[:start] + changed + behind + signature)
+
+
+SERVER_AUTH = b"\x06\x08\x2b\x06\x01\x05\x05\x07\x03\x01"
+ED25519, NOBODYS = b"\x06\x03\x2b\x65\x70", b"\x06\x03\x2b\x65\x01"
+ON_P256 = b"\x06\x07\x2a\x86\x48\xce\x3d\x02\x01"
+TWO = tuple(x509.UnrecognizedExtension(x509.ObjectIdentifier(f"1.2.{last}"), b"") for last in (3, 4))
+
+
+def twice(certificate: x509.Certificate) -> x509.Certificate:
+    """Return one of which both extensions of `TWO` are the same."""
+    return resigned(certificate, b"\x06\x02\x2a\x04", b"\x06\x02\x2a\x03")
+
+
 def names(*values: Any) -> x509.SubjectAlternativeName:
     """Return other names than the right one."""
     return x509.SubjectAlternativeName(values)
@@ -61,8 +89,9 @@ def names(*values: Any) -> x509.SubjectAlternativeName:
 def test_the_service_of_the_cluster_is_accepted() -> None:
     """As the key service signs it, under one pin and under either of two."""
     good = service_credentials(CA, now=NOW).chain[0]
+    one = JoinCaPins.from_pem(CA.certificate)
     both = JoinCaPins.from_pem(FOREIGN_CA.certificate + CA.certificate)
-    for pins in (PINS, both):
+    for pins in (one, both):
         verify_service_certificate(good, pins=pins, cluster_id=CLUSTER_ID, now=NOW)
 
 
@@ -118,6 +147,28 @@ def test_the_service_of_the_cluster_is_accepted() -> None:
         pytest.param(
             leaf(*GOOD, key=ed25519.Ed25519PrivateKey.generate()), NOW, "PEER_CERTIFICATE_MALFORMED", id="another key"
         ),
+        pytest.param(
+            leaf(*GOOD, key=ec.generate_private_key(ec.SECP384R1())), NOW, "PEER_CERTIFICATE_MALFORMED", id="on P-384"
+        ),
+        pytest.param(
+            resigned(leaf(*GOOD), ON_P256, ON_P256[:-1] + b"\x7f"),
+            NOW,
+            "PEER_CERTIFICATE_MALFORMED",
+            id="a key of no known kind",
+        ),
+        pytest.param(twice(leaf(*GOOD, *TWO)), NOW, "PEER_CERTIFICATE_MALFORMED", id="an extension twice"),
+        pytest.param(
+            resigned(leaf(*GOOD), SERVER_AUTH, b"\x04" + SERVER_AUTH[1:]),
+            NOW,
+            "PEER_CERTIFICATE_MALFORMED",
+            id="a usage that does not parse",
+        ),
+        pytest.param(
+            service_credentials(OTHER_CA, now=NOW).chain[0], NOW, "JOIN_CA_MISMATCH", id="a CA of another name"
+        ),
+        pytest.param(
+            resigned(leaf(*GOOD), ED25519, NOBODYS), NOW, "JOIN_CA_MISMATCH", id="signed by an algorithm of nobody"
+        ),
         pytest.param(leaf(*GOOD), NOW + timedelta(hours=2), "JOIN_CERTIFICATE_EXPIRED", id="expired"),
         pytest.param(leaf(*GOOD), NOW - timedelta(hours=2), "CLOCK_SKEW", id="of the future"),
     ],
@@ -127,6 +178,46 @@ def test_others_are_refused(certificate: x509.Certificate, now: datetime, code: 
     with pytest.raises(AttestedError) as caught:
         verify_service_certificate(certificate, pins=PINS, cluster_id=CLUSTER_ID, now=now)
     assert caught.value.code == code
+
+
+def test_the_name_is_of_the_cluster_id_and_no_longer_than_a_label_may_be() -> None:
+    assert join_service_name(bytes(range(32))) == "join.000102030405060708090a0b0c0d0e0f.attested"
+
+
+def refused(certificate: x509.Certificate, now: datetime = NOW) -> AttestedError:
+    """Return what refuses a certificate."""
+    with pytest.raises(AttestedError) as caught:
+        verify_service_certificate(certificate, pins=PINS, cluster_id=CLUSTER_ID, now=now)
+    return caught.value
+
+
+def test_a_refusal_tells_the_names_that_came() -> None:
+    assert "got no name" in refused(leaf(IS_NO_CA, FOR_SERVERS)).message
+    two = names(x509.DNSName("a.example"), x509.DNSName("b.example"))
+    assert "got 'a.example', 'b.example'" in refused(leaf(two, IS_NO_CA, FOR_SERVERS)).message
+
+
+def test_a_long_issuer_is_cut() -> None:
+    """Whoever answers chose it."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    many = x509.Name([x509.NameAttribute(x509.NameOID.ORGANIZATIONAL_UNIT_NAME, letter * 60) for letter in "abcde"])
+    builder = x509.CertificateBuilder().subject_name(many).issuer_name(many).public_key(key.public_key())
+    foreign = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1)).sign(key, None)
+    said = repr(many.rfc4514_string())
+    assert len(said) > 201
+    assert f"got one of {said[:200]}: a foreign service" in refused(foreign).message
+
+
+@pytest.mark.parametrize("off", [timedelta(hours=-1), timedelta(hours=1)])
+def test_a_certificate_is_good_from_its_first_second_to_its_last(off: timedelta) -> None:
+    verify_service_certificate(leaf(*GOOD), pins=PINS, cluster_id=CLUSTER_ID, now=NOW + off)
+
+
+@pytest.mark.parametrize("off", [timedelta(hours=-2), timedelta(hours=2)])
+def test_a_wrong_clock_is_no_reason_to_give_up(off: timedelta) -> None:
+    error = refused(leaf(*GOOD), NOW + off)
+    assert isinstance(error, TransportError)
+    assert error.retryable
 
 
 @pytest.mark.parametrize(
@@ -205,3 +296,27 @@ def test_pins_are_one_or_two_ed25519_authorities(pem: bytes) -> None:
     """Anything else is a mistake of the site, found before anything is dialled."""
     with pytest.raises(SiteError, match="JOIN_CA_PIN_INVALID"):
         JoinCaPins.from_pem(pem)
+
+
+def test_no_pin_trusts_nobody() -> None:
+    with pytest.raises(SiteError, match="JOIN_CA_PIN_INVALID"):
+        JoinCaPins(())
+
+
+IS_CA = x509.BasicConstraints(ca=True, path_length=0)
+
+
+@pytest.mark.parametrize(
+    "pin",
+    [
+        pytest.param(twice(leaf(IS_CA, *TWO, key=CA_KEY)), id="with an extension twice"),
+        pytest.param(
+            resigned(leaf(IS_CA, FOR_SERVERS, key=CA_KEY), SERVER_AUTH, b"\x04" + SERVER_AUTH[1:]),
+            id="with an extension that does not parse",
+        ),
+        pytest.param(resigned(leaf(IS_CA, key=CA_KEY), ED25519, NOBODYS), id="with a key of no known kind"),
+    ],
+)
+def test_a_pin_that_cannot_be_understood_is_none(pin: x509.Certificate) -> None:
+    with pytest.raises(SiteError, match="JOIN_CA_PIN_INVALID"):
+        JoinCaPins((pin,))

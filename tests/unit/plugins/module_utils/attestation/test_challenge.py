@@ -84,8 +84,47 @@ def test_two_challenges_share_nothing() -> None:
 
 
 def test_a_selection_is_put_in_order() -> None:
-    challenge, _unused = new_challenge(EXCHANGE.request(), selection=(15, 4, 4), random=SystemRandom(), now=NOW)
-    assert challenge.selection == (4, 15)
+    challenge, _unused = new_challenge(EXCHANGE.request(), selection=(15, 9, 4, 4), random=SystemRandom(), now=NOW)
+    assert challenge.selection == (4, 9, 15)
+    assert Challenge.parse(challenge.to_bytes()).selection == (4, 9, 15)
+
+
+def test_the_last_register_may_be_asked_for() -> None:
+    data = changed("ChallengeResponse", CHALLENGE.to_bytes(), pcr_selection=[0, 23])
+    assert Challenge.parse(data).selection == (0, 23)
+
+
+def filled(make: Callable[[int], bytes], size: int) -> bytes:
+    """Return what ``make`` gives for a filling that makes it of this size."""
+    data = make(size // 2 + size - len(make(size // 2)))
+    assert len(data) == size
+    return data
+
+
+def request_of(size: int) -> bytes:
+    return filled(lambda n: changed("ChallengeRequest", REQUEST.to_bytes(), ek_certificates=[b"x" * n]), size)
+
+
+def challenge_of(size: int) -> bytes:
+    return filled(lambda n: changed("ChallengeResponse", CHALLENGE.to_bytes(), credential_blob=b"x" * n), size)
+
+
+def test_messages_may_be_of_the_largest_size_and_no_larger() -> None:
+    """Two keys of 1 KiB and seventeen certificates of 4 KiB; four structures of 1 KiB."""
+    assert ChallengeRequest.parse(request_of(71_680))
+    assert Challenge.parse(challenge_of(4096))
+    assert code_of(lambda: ChallengeRequest.parse(request_of(71_681))) == "MESSAGE_TOO_LARGE"
+    assert code_of(lambda: Challenge.parse(challenge_of(4097))) == "MESSAGE_TOO_LARGE"
+
+
+def test_seventeen_certificates_may_come() -> None:
+    data = changed("ChallengeRequest", REQUEST.to_bytes(), ek_certificates=[b"x"] * 17)
+    assert len(ChallengeRequest.parse(data).ek_certificates) == 17
+
+
+def test_a_key_that_could_sign_anything_is_not_challenged() -> None:
+    unrestricted = Public.parse(public_area("ek"))
+    assert code_of(lambda: EXCHANGE.challenged(ak_public=unrestricted)) == "AK_ATTRIBUTES"
 
 
 @pytest.mark.parametrize(
@@ -255,6 +294,22 @@ def test_a_full_store_takes_no_more_until_challenges_expire() -> None:
     late = record_at(60)
     store.add(late, now=NOW + timedelta(seconds=60))
     assert store.take(late.challenge.id) is late
+
+
+def test_a_store_keeps_1024_where_nobody_says_otherwise() -> None:
+    store = ChallengeStore()
+    records = [replace(RECORD, challenge=replace(CHALLENGE, id=number.to_bytes(16, "big"))) for number in range(1025)]
+    for record in records[:-1]:
+        store.add(record, now=NOW)
+    assert code_of(lambda: store.add(records[-1], now=NOW)) == "CHALLENGES_EXHAUSTED"
+
+
+def test_an_answer_that_comes_late_is_told_so_while_there_is_room() -> None:
+    """The record is kept, so that the refusal is about its age."""
+    store, record = ChallengeStore(capacity=2), record_at(0)
+    store.add(record, now=NOW)
+    store.add(record_at(61), now=NOW + timedelta(seconds=61))
+    assert store.take(record.challenge.id) is record
 
 
 def test_one_of_many_threads_gets_the_record() -> None:

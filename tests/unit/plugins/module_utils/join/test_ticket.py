@@ -347,6 +347,50 @@ def test_a_ticket_cannot_be_used(node: Node, make: Any, code: str) -> None:
     assert caught.value.code == code
 
 
+def signed_anew(node: Node, **changes: Any) -> bytes:
+    """Return an answer of the right join service whose ticket says something else in public."""
+    issued = node.issued()
+    message = message_class("attested.v1.Ticket").FromString(issued.ticket)
+    for name, value in changes.items():
+        setattr(message, name, value)
+    ticket = message.SerializeToString()
+    signature = sign_ticket(load_signing_key(JOIN_CA), cluster_id=bundle().cluster_id, binding=BINDING, ticket=ticket)
+    return node.answer(dataclasses.replace(issued, ticket=ticket, signature=signature))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        pytest.param(
+            {"cluster_id": b"C" * 32},
+            "TICKET_NOT_OURS",
+            f"the cluster id {bundle().cluster_id.hex()} in the ticket, got {(b'C' * 32).hex()}",
+            id="another cluster",
+        ),
+        pytest.param(
+            {"role": "control-plane"},
+            "TICKET_NOT_OURS",
+            "the role 'worker' in the ticket, got 'control-plane'",
+            id="another role",
+        ),
+        pytest.param(
+            {"node_name": "n" * 101},
+            "TICKET_NOT_OURS",
+            f"the node name 'w-1' in the ticket, got '{'n' * 100}'",
+            id="a long name, of which a part is told",
+        ),
+        pytest.param({"disk_uuid": "../disk"}, "DISK_ID_MALFORMED", "'../disk'", id="a disk id that is none"),
+    ],
+)
+def test_what_the_right_service_signed_must_be_ours_all_the_same(
+    node: Node, changes: dict[str, Any], code: str, said: str
+) -> None:
+    with pytest.raises(AttestedError) as caught:
+        node.open(signed_anew(node, **changes))
+    assert caught.value.code == code
+    assert said in caught.value.message
+
+
 @pytest.mark.parametrize(
     ("off", "said"),
     [

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.control_plane import (
+    KUBERNETES,
     OwnControlPlane,
     check_files,
     read_files,
@@ -22,6 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket im
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
 from ansible_collections.attested.kubernetes.tests.support.control_plane import ENCRYPTION, shared_files, write_files
+from ansible_collections.attested.kubernetes.tests.support.keys_of_no_use import encrypted_key, unknown_key
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.policy_site import (
     MemoryCounter,
@@ -32,7 +35,6 @@ from ansible_collections.attested.kubernetes.tests.support.policy_site import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 CLUSTER = b"c" * 32
 EK = "a" * 64
@@ -92,6 +94,17 @@ def test_a_certificate_of_another_key_is_refused(name: str) -> None:
 def test_halves_of_two_keys_are_refused() -> None:
     mixed = {**shared_files(), "pki/sa.key": shared_files()["pki/ca.key"]}
     assert code(lambda: check_files(mixed)) == "CONTROL_PLANE_FILES_UNUSABLE"
+
+
+@pytest.mark.parametrize("name", ["pki/ca.key", "pki/sa.key"])
+@pytest.mark.parametrize("key", [encrypted_key, unknown_key])
+def test_a_key_that_nobody_here_can_use_is_refused(name: str, key: Callable[[], bytes]) -> None:
+    unusable = {**shared_files(), name: key()}
+    assert code(lambda: check_files(unusable)) == "CONTROL_PLANE_FILES_UNUSABLE"
+
+
+def test_the_files_lie_where_kubeadm_puts_them() -> None:
+    assert Path("/etc/kubernetes") == KUBERNETES
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
@@ -16,6 +19,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
     disk_key,
     emergency_ssh_seed,
     measurement_secret,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.derive import (
+    CLUSTER_ID_BYTES,
+    KEY_BYTES,
+    policy_record_key,
 )
 
 
@@ -93,3 +101,20 @@ def test_a_disk_id_that_is_no_lower_case_uuid_is_refused(text: str) -> None:
 def test_a_new_disk_id_is_a_version_4_uuid() -> None:
     assert DiskId.from_random(b"\xff" * 16).uuid == "ffffffff-ffff-4fff-bfff-ffffffffffff"
     assert DiskId.from_random(bytes(16)).uuid == "00000000-0000-4000-8000-000000000000"
+    counting = bytes.fromhex("00112233445566778899aabbccddeeff")
+    assert DiskId.from_random(counting).uuid == "00112233-4455-4677-8899-aabbccddeeff"
+
+
+def test_keys_and_cluster_ids_are_as_long_as_they_are_said_to_be() -> None:
+    """What takes a cluster id apart counts by this number."""
+    assert len(cluster_id(MeasurementSecret(_row(0)), _row(0x20))) == CLUSTER_ID_BYTES
+    assert len(emergency_ssh_seed(UNIT).reveal()) == KEY_BYTES
+
+
+def test_the_key_of_the_record_is_what_it_was() -> None:
+    """HKDF by its definition (RFC 5869): another key, and no control plane finds its own record whole any more."""
+    use, cluster = b"attested.kubernetes/policy-record-key/v1", b"c" * 32
+    info = b"".join(len(part).to_bytes(8, "big") + part for part in (use, cluster))
+    extracted = hmac.digest(_row(0x60), _row(0x40), hashlib.sha256)
+    expanded = hmac.digest(extracted, info + b"\x01", hashlib.sha256)
+    assert policy_record_key(UNIT, cluster).reveal() == expanded

@@ -11,14 +11,31 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import kubelet
+from ansible_collections.attested.kubernetes.tests.support.keys_of_no_use import encrypted_key, unknown_key
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 O, CN, OU = NameOID.ORGANIZATION_NAME, NameOID.COMMON_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME  # noqa: E741
 GOOD = [(O, "system:nodes"), (CN, "system:node:w-1")]
+_UNHASHED = (ed25519.Ed25519PrivateKey, ed448.Ed448PrivateKey)
+MOST_BYTES = 16 * 1024
+NAME_TEXT = b"\x0c\x0fsystem:node:w-1"
+
+
+ONLY_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=False,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 def make_ca(key: Any = None) -> kubelet.ClusterCa:
@@ -34,7 +51,7 @@ def make_ca(key: Any = None) -> kubelet.ClusterCa:
         .not_valid_after(NOW + timedelta(days=3650))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     )
-    algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    algorithm = None if isinstance(key, _UNHASHED) else hashes.SHA256()
     pem = builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)
     return kubelet.load_cluster_ca(pem, private_pem(key))
 
@@ -51,8 +68,27 @@ def make_request(subject: list[tuple[Any, str]] | None = None, key: Any = None, 
     builder = x509.CertificateSigningRequestBuilder().subject_name(names)
     if extension is not None:
         builder = builder.add_extension(extension, critical=False)
-    algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    algorithm = None if isinstance(key, _UNHASHED) else hashes.SHA256()
     return builder.sign(key, algorithm).public_bytes(serialization.Encoding.DER)
+
+
+def rsa_key_of(first: int, second: int) -> rsa.RSAPrivateKey:
+    """Return the key of two primes, whose generation would take seconds."""
+    private = pow(65537, -1, (first - 1) * (second - 1))
+    numbers = rsa.RSAPrivateNumbers(
+        p=first,
+        q=second,
+        d=private,
+        dmp1=private % (first - 1),
+        dmq1=private % (second - 1),
+        iqmp=pow(second, -1, first),
+        public_numbers=rsa.RSAPublicNumbers(e=65537, n=first * second),
+    )
+    return numbers.private_key(unsafe_skip_rsa_key_validation=True)
+
+
+LARGEST_RSA = rsa_key_of(2**2048 - 1557, 2**2048 - 2543)
+TOO_LARGE_RSA = rsa_key_of(2**2048 - 1557, 2**2049 - 1449)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +97,7 @@ def make_request(subject: list[tuple[Any, str]] | None = None, key: Any = None, 
         pytest.param(ec.generate_private_key(ec.SECP256R1()), id="P-256"),
         pytest.param(ed25519.Ed25519PrivateKey.generate(), id="Ed25519"),
         pytest.param(rsa.generate_private_key(65537, 2048), id="RSA-2048"),
+        pytest.param(LARGEST_RSA, id="RSA-4096"),
     ],
 )
 def test_certificate_names_the_registered_node_and_nothing_else(key: Any) -> None:
@@ -73,11 +110,13 @@ def test_certificate_names_the_registered_node_and_nothing_else(key: Any) -> Non
     group = (NameOID.ORGANIZATION_NAME, "attested:ek-1")
     assert [(part.oid, part.value) for part in certificate.subject] == [GOOD[0], group, GOOD[1]]
     assert certificate.public_key() == key.public_key()
+    assert certificate.not_valid_before_utc == NOW - timedelta(minutes=5)
     assert certificate.not_valid_after_utc == NOW + timedelta(hours=72)
-    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
-    present = {type(extension.value).__name__ for extension in certificate.extensions}
-    assert present == {"BasicConstraints", "KeyUsage", "ExtendedKeyUsage"}
+    assert [(extension.value, extension.critical) for extension in certificate.extensions] == [
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (ONLY_SIGNS, True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +146,8 @@ def test_csr_for_another_nodes_name_is_refused(subject: list[tuple[Any, str]]) -
     [
         pytest.param(ec.generate_private_key(ec.SECP384R1()), id="P-384"),
         pytest.param(rsa.generate_private_key(65537, 1024), id="RSA-1024"),
+        pytest.param(TOO_LARGE_RSA, id="RSA-4097"),
+        pytest.param(ed448.Ed448PrivateKey.generate(), id="Ed448"),
     ],
 )
 def test_a_key_of_another_kind_is_refused(key: Any) -> None:
@@ -119,6 +160,35 @@ def _broken_signature(der: bytes) -> bytes:
     return der[:-1] + bytes([der[-1] ^ 1])
 
 
+def _signed_anew(old: bytes, new: bytes) -> bytes:
+    """Return a request that says ``new`` for ``old`` below its own signature."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    der = make_request(key=key)
+    signed = x509.load_der_x509_csr(der).tbs_certrequest_bytes
+    changed = signed.replace(old, new)
+    assert len(changed) == len(signed) != 0
+    assert changed != signed
+    return der.replace(signed, changed)[:-64] + key.sign(changed)
+
+
+def _of_size(size: int) -> bytes:
+    """Return a good request of so many bytes, made large by an extension that nobody reads."""
+    key = ed25519.Ed25519PrivateKey.generate()
+
+    def with_padding(length: int) -> bytes:
+        return make_request(
+            key=key, extension=x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3"), bytes(length))
+        )
+
+    der = with_padding(size // 2 + size - len(with_padding(size // 2)))
+    assert len(der) == size
+    return der
+
+
+def test_a_request_may_be_of_the_largest_size() -> None:
+    assert kubelet.check_kubelet_request(_of_size(MOST_BYTES), node_name="w-1")
+
+
 @pytest.mark.parametrize(
     "der",
     [
@@ -126,7 +196,13 @@ def _broken_signature(der: bytes) -> bytes:
         pytest.param(b"\x30\x03\x02\x01\x00", id="another structure"),
         pytest.param(_broken_signature(make_request()), id="a changed signature"),
         pytest.param(make_request() + b"\x00", id="a byte behind it"),
-        pytest.param(b"\x30" * 20_000, id="too many bytes"),
+        pytest.param(_of_size(MOST_BYTES + 1), id="a byte too many"),
+        pytest.param(
+            _signed_anew(b"\x0c\x0fsystem:node:w-1", b"\x0c\x0fsystem:node:w-\xff"), id="a name that is no text"
+        ),
+        pytest.param(_signed_anew(b"\x0c\x0fsystem:node:w-1", b"\x03\x0f\x00ystem:node:w-1"), id="a name of bits"),
+        pytest.param(_signed_anew(b"\x02\x01\x00", b"\x02\x01\x01"), id="another version"),
+        pytest.param(_signed_anew(b"\x06\x03\x2b\x65\x70", b"\x06\x03\x2b\x65\x01"), id="a key of no known kind"),
     ],
 )
 def test_a_malformed_request_is_refused(der: bytes) -> None:
@@ -139,6 +215,19 @@ def test_a_ca_with_a_foreign_key_is_refused() -> None:
     one, other = make_ca(), ec.generate_private_key(ec.SECP256R1())
     with pytest.raises(AttestedError) as caught:
         kubelet.load_cluster_ca(one.pem(), private_pem(other))
+    assert caught.value.code == "CLUSTER_CA_UNUSABLE"
+
+
+@pytest.mark.parametrize("key", [encrypted_key, unknown_key])
+def test_a_ca_whose_key_cannot_be_loaded_is_refused(key: Any) -> None:
+    with pytest.raises(AttestedError) as caught:
+        kubelet.load_cluster_ca(make_ca().pem(), key())
+    assert caught.value.code == "CLUSTER_CA_UNUSABLE"
+
+
+def test_a_ca_of_a_kind_that_kubernetes_does_not_use_is_refused() -> None:
+    with pytest.raises(AttestedError) as caught:
+        make_ca(ed448.Ed448PrivateKey.generate())
     assert caught.value.code == "CLUSTER_CA_UNUSABLE"
 
 
@@ -166,8 +255,15 @@ def test_bytes_that_are_no_request_claim_nothing() -> None:
     assert kubelet.claimed_node_name(b"\x30\x80") == ""
 
 
-def test_an_rsa_ca_as_kubeadm_makes_it_signs_too() -> None:
-    ca = make_ca(rsa.generate_private_key(65537, 2048))
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(rsa.generate_private_key(65537, 2048), id="RSA as kubeadm makes it"),
+        pytest.param(ed25519.Ed25519PrivateKey.generate(), id="Ed25519"),
+    ],
+)
+def test_a_ca_of_another_kind_signs_too(key: Any) -> None:
+    ca = make_ca(key)
     request = kubelet.check_kubelet_request(make_request(), node_name="w-1")
     pem = kubelet.sign_kubelet_certificate(request, node_name="w-1", machine="ek-1", ca=ca, now=NOW)
     x509.load_pem_x509_certificate(pem).verify_directly_issued_by(ca.certificate)

@@ -58,6 +58,9 @@ def old(disk_id: str = "disk-a", **changes: Any) -> NodeIdentity:
         pytest.param([old(node_name="w-2")], "", id="of another node"),
         pytest.param([old(admission=Admission.APPROVED)], "", id="of a live machine"),
         pytest.param([old(), old(ek_sha256="c3" * 32)], "disk-a", id="through two machines with one disk"),
+        pytest.param(
+            [old(disk_id=""), old(ek_sha256="c3" * 32)], "disk-a", id="through two machines, one never had a disk"
+        ),
         pytest.param([], "", id="of nobody"),
     ],
 )
@@ -182,8 +185,16 @@ def test_what_waits_under_the_second_key_takes_nothing_from_the_machine(ek: str)
     assert find_identity([waiting, chip()], ek) == chip()
 
 
+def test_what_waits_is_not_admitted_by_the_alias_that_it_claims() -> None:
+    approved, claims = machine(SECOND, "w-2"), chip(admission=Admission.PENDING)
+    with pytest.raises(PolicyError) as caught:
+        find_identity([approved, claims], EK)
+    assert caught.value.code == "IDENTITY_PENDING"
+    assert find_identity([approved, claims], SECOND) == approved
+
+
 def test_an_alias_is_one_identitys_own() -> None:
-    require_own_aliases([chip(), machine(OTHER, "w-2")])
+    require_own_aliases([chip(), machine(OTHER, "w-2"), machine("d4" * 32, "w-3")])
     for other in (machine(SECOND, "w-2"), chip(ek_sha256=OTHER, node_name="w-2")):
         with pytest.raises(PolicyError) as caught:
             require_own_aliases([chip(), other])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    CONDITION,
     OVERDUE_AFTER,
     EvidenceRefusal,
     IdentityStatus,
@@ -56,6 +57,13 @@ EK = "ab" * 32
         ),
         pytest.param(
             {"attested_at": NOW + HOUR}, NOW - 4 * HOUR, Standing.OVERDUE, NOW - HOUR, id="evidence of the future"
+        ),
+        pytest.param(
+            {"attested_at": NOW + 5 * dt.timedelta(minutes=1) + SECOND},
+            NOW - 4 * HOUR,
+            Standing.OVERDUE,
+            NOW - HOUR,
+            id="of a second more than clocks may differ",
         ),
     ],
 )
@@ -142,3 +150,8 @@ def test_what_an_object_says(status: dict[str, Any], attested_at: Any, refusal: 
 def test_a_time_is_shown_to_the_second_in_utc() -> None:
     assert shown_time(NOW.astimezone(dt.timezone(HOUR))) == "2026-11-21T12:00:00Z"
     assert shown_time(None) == "never"
+
+
+def test_operators_wait_for_the_condition_by_its_name() -> None:
+    """Their ``kubectl wait --for=condition=Attested`` is outside of this tree."""
+    assert CONDITION == "Attested"

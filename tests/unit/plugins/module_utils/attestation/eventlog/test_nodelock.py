@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
     DEFAULT_REGISTER,
     LOCK_KIND,
+    SOURCE_KIND,
     FirmwareEvent,
     FirmwareLog,
     LockReading,
@@ -78,7 +80,7 @@ def test_a_lock_names_its_cluster() -> None:
 
 def test_our_configuration_may_be_measured_before_the_lock() -> None:
     node = told("node-configuration:1f", "node-configuration")
-    assert reading(value_after(*SYSTEMD, node), node).state is LockState.UNLOCKED
+    assert reading(value_after(*SYSTEMD, node), node) == LockReading(state=LockState.UNLOCKED)
     assert reading(value_after(*SYSTEMD, node, lock()), node, lock()).state is LockState.LOCKED
 
 
@@ -90,6 +92,11 @@ def test_systemd_may_measure_a_volume_after_the_lock() -> None:
 def test_records_of_other_registers_do_not_count() -> None:
     every = parse_records(BOOT.userspace, "log")
     assert reading(BOOT.pcrs[15], systemd=every).state is LockState.UNLOCKED
+    value = value_after(*SYSTEMD, lock())
+    assert reading(value, replace(told("a"), pcr=11), lock()).state is LockState.LOCKED
+    elsewhere = FirmwareEvent(pcr=14, kind=1, digests={ALG_SHA256: bytes(32)}, data=b"")
+    firmware = FirmwareLog(events=(elsewhere,), startup_locality=0)
+    assert reading(BOOT.pcrs[15], firmware=firmware).state is LockState.UNLOCKED
 
 
 @pytest.mark.parametrize(
@@ -137,17 +144,44 @@ def test_what_cannot_be_explained_is_foreign(value: bytes, own: tuple[UserspaceR
 def test_too_many_records_are_not_tried() -> None:
     many = tuple(told(f"cryptsetup:{number}") for number in range(17))
     assert "17 and 0 records" in reading(value_after(*many), systemd=many).why
+    assert reading(value_after(*many[1:]), systemd=many[1:]).state is LockState.UNLOCKED
 
 
 def test_a_register_that_the_firmware_extended_is_foreign() -> None:
     event = FirmwareEvent(pcr=15, kind=1, digests={ALG_SHA256: bytes(32)}, data=b"")
-    got = reading(bytes(32), systemd=(), firmware=FirmwareLog(events=(event,), startup_locality=0))
+    events = (event, replace(event, pcr=14))
+    got = reading(bytes(32), systemd=(), firmware=FirmwareLog(events=events, startup_locality=0))
     assert (got.state, got.why) == (LockState.FOREIGN, "the firmware extended it")
 
 
 def test_a_lock_that_was_recorded_and_then_not_taken_is_none() -> None:
     """The machine died between the record and the extension."""
     assert reading(BOOT.pcrs[15], lock()).state is LockState.UNLOCKED
+
+
+def test_what_was_recorded_last_alone_may_not_have_happened() -> None:
+    node = told("node-configuration:1f", "node-configuration")
+    got = reading(value_after(*SYSTEMD, node), node, lock())
+    assert (got.state, got.own) == (LockState.UNLOCKED, 1)
+
+
+def test_the_source_is_what_our_log_says_first() -> None:
+    source = told("commit 1f", SOURCE_KIND)
+    assert (SOURCE_KIND, DEFAULT_REGISTER) == ("source", 15)
+    assert reading(value_after(*SYSTEMD, source), source).source == "commit 1f"
+    locked = LockReading(state=LockState.LOCKED, cluster_id=OURS, source="commit 1f")
+    assert reading(value_after(*SYSTEMD, source, lock()), source, lock()) == locked
+    late = reading(value_after(*SYSTEMD, lock(), source), lock(), source)
+    assert late == LockReading(state=LockState.LOCKED, cluster_id=OURS)
+
+
+def test_a_lock_in_systemds_log_is_a_lock_too() -> None:
+    """Which of the two logs says it decides nothing."""
+    theirs = (*SYSTEMD, lock())
+    assert reading(value_after(*theirs), systemd=theirs).state is LockState.LOCKED
+    assert "locked twice" in reading(value_after(*theirs, lock(THEIRS)), lock(THEIRS), systemd=theirs).why
+    silent = (*SYSTEMD, replace(told("a"), text="b"))
+    assert "cryptsetup" in reading(value_after(*silent), systemd=silent).why
 
 
 @pytest.mark.parametrize("register", [0, 15])

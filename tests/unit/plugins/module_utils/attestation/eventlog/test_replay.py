@@ -21,7 +21,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ev
     verify_replay,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA1, ALG_SHA256, ALG_SHA384
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+    ALG_SHA1,
+    ALG_SHA256,
+    ALG_SHA384,
+    ALG_SHA512,
+)
 from ansible_collections.attested.kubernetes.tests.support import boots
 
 IMA_REGISTER = 10
@@ -136,6 +141,43 @@ def test_phases_of_a_systemd_without_log_are_known() -> None:
     assert refused({11: extend(quoted, hashlib.sha256(b"ready").digest())}, firmware, ()).code == "EVENT_LOG_MISMATCH"
 
 
+def after(value: bytes, *phases: str) -> bytes:
+    """Return a register after systemd has measured these phases."""
+    for phase in phases:
+        value = extend(value, hashlib.sha256(phase.encode()).digest())
+    return value
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        pytest.param((), id="none"),
+        pytest.param(("sysinit",), id="sysinit"),
+        pytest.param(("sysinit", "ready"), id="sysinit and ready"),
+        pytest.param(("enter-initrd", "leave-initrd", "sysinit"), id="an initrd, then sysinit"),
+        pytest.param(("enter-initrd", "leave-initrd", "sysinit", "ready"), id="an initrd, then all"),
+    ],
+)
+def test_each_course_that_systemd_does_not_log_is_known_in_its_own_register(phases: tuple[str, ...]) -> None:
+    firmware, _userspace = logs_of(SYSTEMD_WITHOUT_LOG)
+    values = replay(firmware, ())
+    verify_replay({11: after(values[11], *phases)}, firmware, ())
+    assert not phases or refused({4: after(values[4], *phases)}, firmware, ()).code == "EVENT_LOG_MISMATCH"
+
+
+@pytest.mark.parametrize("phases", [("ready",), ("sysinit", "sysinit"), ("enter-initrd",), ("enter-initrd", "sysinit")])
+def test_no_other_course_is(phases: tuple[str, ...]) -> None:
+    firmware, _userspace = logs_of(SYSTEMD_WITHOUT_LOG)
+    quoted = after(replay(firmware, ())[11], *phases)
+    assert refused({11: quoted}, firmware, ()).code == "EVENT_LOG_MISMATCH"
+
+
+def test_registers_are_named_in_their_order() -> None:
+    quoted = {9: b"x" * 32, 4: b"x" * 32}
+    message = refused(quoted, *logs_of("deb13-base")).message
+    assert 0 < message.index("PCR 4") < message.index("PCR 9")
+
+
 def test_phases_are_not_guessed_where_a_log_was_sent() -> None:
     """With a userspace log nothing may be missing from it."""
     firmware, userspace = logs_of("deb13-base")
@@ -154,10 +196,14 @@ def test_a_log_without_the_bank_is_refused() -> None:
     )
 
 
-def test_other_banks_are_replayed_with_their_own_hash() -> None:
-    one = FirmwareEvent(pcr=4, kind=1, digests={ALG_SHA384: b"d" * 48}, data=b"")
-    values = replay(FirmwareLog(events=(one,), startup_locality=0), (), bank=ALG_SHA384)
-    assert values == {4: hashlib.sha384(bytes(48) + b"d" * 48).digest()}
+@pytest.mark.parametrize(
+    ("bank", "name", "size"),
+    [(ALG_SHA1, "sha1", 20), (ALG_SHA256, "sha256", 32), (ALG_SHA384, "sha384", 48), (ALG_SHA512, "sha512", 64)],
+)
+def test_each_bank_is_replayed_with_its_own_hash(bank: int, name: str, size: int) -> None:
+    one = FirmwareEvent(pcr=4, kind=1, digests={bank: b"d" * size}, data=b"")
+    values = replay(FirmwareLog(events=(one,), startup_locality=0), (), bank=bank)
+    assert values == {4: hashlib.new(name, bytes(size) + b"d" * size).digest()}
 
 
 @pytest.mark.parametrize(
