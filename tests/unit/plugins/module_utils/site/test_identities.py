@@ -34,6 +34,14 @@ def test_group_gives_the_role_and_host_vars_the_tpm() -> None:
     assert found == {"cp-1": (Role.CONTROL_PLANE, EK_A), "w-1": (Role.WORKER, EK_B), "w-2": (Role.WORKER, None)}
 
 
+def test_a_fingerprint_written_by_hand_is_an_approved_identity() -> None:
+    """What `policy` applies for a machine that nobody has asked yet, because it is not racked."""
+    by_hand = {"attested_ek": f"sha256:{EK_B}", "attested_ek_known_by": "console fingerprint"}
+    (found,) = enrolled_identities(read_nodes({"w-9": by_hand}, {"workers": ["w-9"]}))
+    assert (found.node_name, found.ek_sha256, found.role) == ("w-9", EK_B, Role.WORKER)
+    assert (found.admission, found.known_by) == (Admission.APPROVED, "console fingerprint")
+
+
 def test_machine_that_is_not_enrolled_has_no_identity() -> None:
     assert [one.node_name for one in enrolled_identities(read_nodes(hosts(), GROUPS))] == ["cp-1", "w-1"]
 
