@@ -9,15 +9,17 @@ import json
 import signal
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.audit import verify_audit
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.audit import lines_of
+from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
 from prometheus_client.parser import text_string_to_metric_families
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
 
@@ -54,17 +56,78 @@ def test_health_and_readiness_are_pages(bed: ServiceBed) -> None:
     assert "serving" in page(bed, "/readyz")
 
 
+def hangup(bed: ServiceBed, name: str) -> None:
+    """Send SIGHUP, and wait until the service says that it read its file."""
+
+    def times() -> int:
+        return sum(line["event"] == "reloaded" for line in bed.lines(name))
+
+    before = times()
+    bed.processes[name].send_signal(signal.SIGHUP)
+    for _unused in range(600):
+        if times() > before:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"expected the {name} service to read its configuration again, it said nothing")
+
+
+@contextmanager
+def configured(bed: ServiceBed, name: str, **entries: object) -> Iterator[None]:
+    """Let a running service read other ``entries``, and those from before in the end."""
+    path = Path(bed.directory / f"{name}.yml")
+    good = path.read_text()
+    try:
+        path.write_text(json.dumps({**json.loads(good), **entries}))
+        hangup(bed, name)
+        yield
+    finally:
+        path.write_text(good)
+        hangup(bed, name)
+
+
 def test_a_hangup_reads_the_configuration_again(bed: ServiceBed) -> None:
     before = figures(bed)
     for name in ("join", "key"):
-        bed.processes[name].send_signal(signal.SIGHUP)
+        hangup(bed, name)
+    after = figures(bed)
     names = ("attested_join_config_generation", "attested_key_config_generation")
-    for _unused in range(100):
-        after = figures(bed)
-        if all(after[name] == before[name] + 1 for name in names):
-            break
-        time.sleep(0.05)
     assert [after[name] - before[name] for name in names] == [1, 1]
+
+
+def test_the_join_service_holds_to_a_new_limit(bed: ServiceBed, machines: Callable[..., Machine]) -> None:
+    machine = machines()
+    machine.ask()
+    with configured(bed, "join", challenges_per_second=0.001, challenge_burst=1):
+        machine.ask()
+        assert code_of(machine.ask) == "JOIN_SERVICE_BUSY"
+        assert bed.last_refusal("join")["reason"] == "CHALLENGE_RATE"
+    machine.ask()
+
+
+def test_the_key_service_says_what_it_was_told_anew(bed: ServiceBed, machines: Callable[..., Machine]) -> None:
+    machine = machines()
+    before = machine.ask().public
+    with configured(bed, "key", api_endpoint="moved.bed.example:7443", kubernetes_version="1.35.9"):
+        moved = machine.ask().public
+    after = machine.ask().public
+    told = [(one.api_endpoint, one.kubernetes_version) for one in (before, moved, after)]
+    assert told == [
+        ("api.bed.example:6443", "1.35.4"),
+        ("moved.bed.example:7443", "1.35.9"),
+        ("api.bed.example:6443", "1.35.4"),
+    ]
+
+
+def test_the_key_service_demands_what_it_was_told_anew(
+    bed: ServiceBed, machines: Callable[..., Machine], tmp_path: Path
+) -> None:
+    """A root of TPM makers: from then on a machine without a certificate of its chip is refused."""
+    machine, roots = machines(), tmp_path / "roots.pem"
+    machine.ask()
+    roots.write_bytes((bed.api.directory / "ca.crt").read_bytes())
+    with configured(bed, "key", ek_roots=str(roots)):
+        assert refused(machine.ask, bed)["reason"] == "EK_CERTIFICATE_MISSING"
+    machine.ask()
 
 
 def test_a_broken_configuration_leaves_the_old_one(bed: ServiceBed) -> None:
