@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Result, site_policy_spec, site_spec
 from ..module_utils.attestation.image import NextBoot, judge_next_boot
+from ..module_utils.errors import PolicyError
 from ..module_utils.policy import differences, render_profile
 from ..module_utils.site import Site
 from ..module_utils.site.policy_files import load_profiles, render_objects
@@ -53,8 +54,8 @@ def _warnings(
     for one in told:
         try:
             warning = judge_next_boot(NextBoot.of_mapping(one), profiles, now=now)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            warning = f"expected what next_boot_info returns, got something else ({error})"
+        except PolicyError as error:
+            warning = error.message
         if warning:
             yield warning
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+from typing import TYPE_CHECKING
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import (
     REQUEST,
@@ -17,7 +19,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing i
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, parse
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
+from ansible_collections.attested.kubernetes.tests.fuzz.fuzz_server_request import server_request
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
+
+if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel
 
 BED = Bed()
 SERVICE = BED.service(log=open_log(stream=io.StringIO()))
@@ -30,7 +36,18 @@ def seeds() -> list[bytes]:
     made.release.request, made.release.binding = request[:200], binding
     health = message_class(REQUEST)()
     health.health.SetInParent()
-    return [made.SerializeToString(), health.SerializeToString()]
+    return [made.SerializeToString(), health.SerializeToString(), *_others(channel, binding)]
+
+
+def _others(channel: Channel, binding: bytes) -> list[bytes]:
+    asked = ChallengeRequest(ek_public=BED.tpm.ek.public, ak_public=BED.tpm.ak.public)
+    reattest, server, challenge = (message_class(REQUEST)() for _unused in range(3))
+    reattest.reattest.channel.CopyFrom(channel.to_message())
+    reattest.reattest.request = message_class("attested.v1.ReattestRequest")(event_logs=b"f").SerializeToString()
+    reattest.reattest.binding = binding
+    server.server_certificate.certificate_request = server_request()
+    challenge.challenge.request = asked.to_bytes()
+    return [one.SerializeToString() for one in (reattest, server, challenge)]
 
 
 def one_input(data: bytes) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 GENESIS = bytes(32)
 MAX_RECORD_BYTES = 65_536
 
+_END = 1 << 63
 _MAX_TEXT = 4000
 _RECORD = "audit-record"
 _HEAD = "audit-head"
@@ -65,14 +66,23 @@ def parse_record(line: bytes) -> dict[str, Any]:
         record = json.loads(line) if len(line) <= MAX_RECORD_BYTES else None
     except (ValueError, RecursionError):
         record = None
-    if not isinstance(record, dict) or not _is_numbered(record):
+    if not isinstance(record, dict) or not _is_flat(record) or not _is_numbered(record):
         raise SystemFault(f"expected an audit record, got {line[:80]!r}", reason=Reason.AUDIT_MALFORMED)
     return record
 
 
+def is_sequence(value: object) -> bool:
+    """Return whether ``value`` is the number of a record."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < _END
+
+
 def _is_numbered(record: dict[str, Any]) -> bool:
-    number, previous = record.get("sequence"), record.get("previous")
-    return isinstance(number, int) and not isinstance(number, bool) and isinstance(previous, str)
+    return is_sequence(record.get("sequence")) and isinstance(record.get("previous"), str)
+
+
+def _is_flat(record: dict[str, Any]) -> bool:
+    """Return whether it holds single values alone, as `render` writes them."""
+    return not any(isinstance(value, dict | list) for value in record.values())
 
 
 def _clean(value: object) -> Value:

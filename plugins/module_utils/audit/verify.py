@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError, SystemFault
 from ..reasons import Reason
-from .chain import GENESIS, Head, digest_of, parse_record
+from .chain import GENESIS, Head, digest_of, is_sequence, parse_record
 from .signer import verify_head
 
 if TYPE_CHECKING:
@@ -166,7 +166,9 @@ def _check_known(reading: _Reading) -> None:  # 5
 
 def _head(record: dict[str, Any]) -> Head:
     try:
-        return Head(str(record["log"]), int(record["head"]), bytes.fromhex(record["sha256"]))
+        if not is_sequence(record["head"]):
+            raise ValueError("no number of a record")
+        return Head(str(record["log"]), record["head"], bytes.fromhex(record["sha256"]))
     except (KeyError, TypeError, ValueError) as error:
         raise SystemFault(
             f"expected a head in record {record['sequence']}, got none", reason=Reason.AUDIT_MALFORMED

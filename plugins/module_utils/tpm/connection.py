@@ -25,6 +25,7 @@ _LONGEST_PAUSE_SECONDS = 0.5
 _SLOW_COMMANDS = {c.CC_CREATE_PRIMARY: 12}
 """Factor on the timeout: searching the primes of an RSA key takes long."""
 _MAX_HANDLES = 256
+_LAST_HANDLE = 0xFFFFFFFF
 _MAX_PAGES = 4
 
 
@@ -112,6 +113,8 @@ class Connection:
             found += page
             if not (more and page):
                 return tuple(found)
+            if page[-1] >= _LAST_HANDLE:
+                raise malformed("the last handle without more behind it", f"{page[-1]:#010x} and more")
         raise malformed(f"at most {_MAX_PAGES} pages of handles", "more")
 
     def property(self, tag: int) -> int:

@@ -10,7 +10,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...errors import PolicyError
 from ...policy import IMAGE_REGISTER, KERNEL_REGISTER, Assertions, BootFacts, failed_assertions
+from ...reasons import Reason
 from .prediction import INITRD_PHASES, PHASES, PROGRAM_REGISTER, image_events, predict
 from .uki import KernelImage
 
@@ -58,7 +60,17 @@ class NextBoot:
 
     @classmethod
     def of_mapping(cls, told: Mapping[str, Any]) -> NextBoot:
-        """Return what `to_mapping` told; raises `ValueError`, `TypeError` or `KeyError` for anything else."""
+        """Return what `to_mapping` told; raises `PolicyError` IMAGE_MALFORMED for anything else."""
+        try:
+            return cls._of(told)
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise PolicyError(
+                f"expected what next_boot_info returns, got something else ({str(error)[:100]})",
+                reason=Reason.IMAGE_MALFORMED,
+            ) from error
+
+    @classmethod
+    def _of(cls, told: Mapping[str, Any]) -> NextBoot:
         image = told["image"]
         return cls(
             path=str(told["path"]),

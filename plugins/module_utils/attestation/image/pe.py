@@ -60,27 +60,27 @@ class _Layout:
 def parse_program(data: bytes) -> Program:
     """Return the program in ``data``; raises `PolicyError` IMAGE_MALFORMED, also for a section that occurs twice."""
     layout = _layout(data)
+    digest = _digest(data, layout)  # first: what overlaps is refused before it is copied
     sections: dict[str, bytes] = {}
     for one in layout.sections:
         if one.name in sections:
             raise _malformed("every section once", f"{one.name} twice")
         sections[one.name] = data[one.raw_at : one.raw_at + min(one.size or one.raw_size, one.raw_size)]
-    return Program(digest=_digest(data, layout), sections=sections)
+    return Program(digest=digest, sections=sections)
 
 
 def _digest(data: bytes, layout: _Layout) -> bytes:
     view = memoryview(data)
     entry = layout.certificate_entry_at
-    hashed = hashlib.sha256(view[: layout.checksum_at])
-    hashed.update(view[layout.checksum_at + 4 : entry])
-    hashed.update(view[entry + 8 : layout.header_size])
-    total = layout.header_size
-    for one in sorted(layout.sections, key=lambda section: section.raw_at):
-        hashed.update(view[one.raw_at : one.raw_at + one.raw_size])
-        total += one.raw_size
+    total = layout.header_size + sum(one.raw_size for one in layout.sections)
     end = len(data) - layout.certificates_size
     if total > end:
         raise _malformed("sections beside each other and in front of the signature", "some that overlap")
+    hashed = hashlib.sha256(view[: layout.checksum_at])
+    hashed.update(view[layout.checksum_at + 4 : entry])
+    hashed.update(view[entry + 8 : layout.header_size])
+    for one in sorted(layout.sections, key=lambda section: section.raw_at):
+        hashed.update(view[one.raw_at : one.raw_at + one.raw_size])
     hashed.update(view[total:end])
     return hashed.digest()
 

@@ -173,6 +173,26 @@ def test_what_was_done_to_a_log_is_found(
     assert refused(change(full)) == code
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"sequence": 0}, id="number nought"),
+        pytest.param({"sequence": -1}, id="a negative number"),
+        pytest.param({"sequence": 10**4299}, id="a number of four thousand digits"),
+        pytest.param({"event": ["release"]}, id="a list for an event"),
+        pytest.param({"node": {"a": 1}}, id="a document in the document"),
+        pytest.param({"event": "head", "log": "x", "head": -1, "sha256": "00", "evidence": ""}, id="a head below all"),
+        pytest.param({"event": "head", "log": "x", "head": 1 << 64, "sha256": "00", "evidence": ""}, id="one above"),
+        pytest.param({"event": "head", "log": "x", "head": float("inf"), "sha256": "00"}, id="a head without end"),
+        pytest.param({"event": "head", "log": "x", "head": "1", "sha256": "00"}, id="a head in words"),
+    ],
+)
+def test_a_record_of_other_values_is_no_record(full: list[bytes], fields: dict[str, object]) -> None:
+    forged = {"sequence": 3, "previous": digest_of(full[1]).hex(), **fields}
+    assert refused([*full[:2], json.dumps(forged).encode()]) == "AUDIT_MALFORMED"
+    assert list(heads_of("cp-1", [json.dumps({**forged, "event": "head_of", "node": "cp-1"}).encode()])) == []
+
+
 def test_a_cut_end_is_found_by_a_head_that_others_hold(full: list[bytes]) -> None:
     head = Head("", 250, digest_of(full[249]))
     assert verify_audit(full, known=[head])

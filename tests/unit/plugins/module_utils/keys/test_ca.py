@@ -31,6 +31,9 @@ def request_for(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
+VERSIONED = request_for(ec.generate_private_key(ec.SECP256R1()))
+
+
 @pytest.fixture(scope="module")
 def ca() -> JoinCa:
     """Return a join CA."""
@@ -66,6 +69,7 @@ def test_names_fit_a_dns_label() -> None:
     [
         pytest.param(b"", id="an empty request"),
         pytest.param(b"\x30\x03abc", id="bytes that are no request"),
+        pytest.param(VERSIONED.replace(b"\x02\x01\x00\x30", b"\x02\x01\x02\x30", 1), id="a request of another version"),
         pytest.param(request_for(rsa.generate_private_key(65537, 2048)), id="a request for an RSA key"),
         pytest.param(request_for(ec.generate_private_key(ec.SECP384R1())), id="a request for another curve"),
     ],

@@ -104,6 +104,13 @@ def test_handles_without_end_are_refused() -> None:
         tpm.handles(0x81000000)
 
 
+def test_handles_behind_the_last_one_are_refused() -> None:
+    tpm, _unused, _unused = _tpm(_handles(0xFFFFFFFF, more=True))
+    with pytest.raises(TpmError, match="the last handle without more behind it") as caught:
+        tpm.handles(0x81000000)
+    assert caught.value.reason is Reason.TPM_MALFORMED
+
+
 def test_another_capability_than_the_one_asked_for_is_refused() -> None:
     tpm, _unused, _unused = _tpm(response(0, u8(0) + u32(6) + u32(0)))
     with pytest.raises(TpmError, match="expected capability 1, got 6"):

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.image import (
@@ -20,6 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.im
     predict_profile,
     read_image,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     Assertions,
     Lockdown,
@@ -86,6 +87,28 @@ def test_it_travels_as_plain_data(tmp_path: Path) -> None:
     put(tmp_path / "efi/EFI/Linux/a.efi", IMAGE)
     for found in find_next_boots(tmp_path):
         assert NextBoot.of_mapping(json.loads(json.dumps(found.to_mapping()))) == found
+
+
+TOLD = NextBoot(path="/efi/a.efi", image=read_image(IMAGE)).to_mapping()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param([], id="a list"),
+        pytest.param({**TOLD, "kernel": 7}, id="a number for a digest"),
+        pytest.param({**TOLD, "kernel": "xy"}, id="a digest that is no hex"),
+        pytest.param({**TOLD, "image": "x"}, id="an image that is a text"),
+        pytest.param({**TOLD, "image": {**TOLD["image"], "sections": []}}, id="sections in a list"),
+        pytest.param({**TOLD, "image": {**TOLD["image"], "stub": float("inf")}}, id="a version without end"),
+    ],
+)
+def test_what_a_machine_tells_otherwise_is_refused(told: Any) -> None:
+    with pytest.raises(PolicyError) as caught:
+        NextBoot.of_mapping(told)
+    assert caught.value.code == "IMAGE_MALFORMED"
+    assert "expected what next_boot_info returns" in caught.value.message
 
 
 @pytest.mark.parametrize("options", [{}, {"phases": ("enter-initrd", "leave-initrd", "sysinit", "ready")}])

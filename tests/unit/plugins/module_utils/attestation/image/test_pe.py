@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.image import parse_program, read_image
@@ -77,6 +78,21 @@ def test_a_file_that_is_no_program_is_refused(data: bytes, told: str) -> None:
 def test_a_section_that_occurs_twice_is_refused() -> None:
     doubled = PLAIN.replace(b".data\0", b".text\0")
     assert ".text twice" in refused(doubled)
+
+
+def test_sections_that_all_hold_the_whole_file_are_refused_before_they_are_copied() -> None:
+    wide = pe.program({f".{number:02}": b"x" for number in range(90)} | {".end": bytes(1 << 20)})
+    table = bytearray(wide)
+    for number in range(90):
+        at = HEADER + 24 + 112 + 16 * 8 + 40 * number
+        struct.pack_into("<IIII", table, at + 8, len(wide) - 4096, 4096, len(wide) - 4096, 4096)
+    data = bytes(table)
+    tracemalloc.start()
+    try:
+        assert "that overlap" in refused(data)
+        assert tracemalloc.get_traced_memory()[1] < len(data)
+    finally:
+        tracemalloc.stop()
 
 
 @settings(max_examples=200, deadline=None)
