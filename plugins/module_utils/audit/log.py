@@ -119,29 +119,35 @@ class AuditLog:
         sequence = self._head.sequence + 1
         told = {"time": self._clock.now().isoformat(timespec="milliseconds"), **fields}
         line = render(told, sequence=sequence, previous=self._head.sha256)
+        head = Head(self._head.log, sequence, digest_of(line))
         try:
             if self._size >= self._place.file_bytes:
-                os.fsync(self._file)
-                os.close(self._file)
-                self._open(sequence)
-                self._forget()
-            self._write(line + b"\n")
+                self._turn_over(sequence)
+            self._write(line + b"\n", head)
         except OSError as error:
             raise _unwritable(self._place, error) from error
-        self._head = Head(self._head.log, sequence, digest_of(line))
 
-    def _write(self, data: bytes) -> None:
-        """Write all of it or nothing: half a record would make the next one unreadable."""
+    def _turn_over(self, sequence: int) -> None:
+        """Begin the next file. The old one is ours until that one is open: a full disk must not leave us without."""
+        old = self._file
+        os.fsync(old)
+        self._open(sequence)
+        os.close(old)
+        self._forget()
+
+    def _write(self, data: bytes, head: Head) -> None:
+        """Write all of it or nothing, for half a record would make the next one unreadable; then ``head`` counts."""
         written = os.write(self._file, data)
         if written != len(data):
             os.ftruncate(self._file, self._size)
             raise OSError(28, "no space left for a whole record")
         self._size += written
+        self._head = head
 
     def _open(self, sequence: int) -> None:
         path = self._place.file_from(sequence)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._size = os.fstat(self._file).st_size
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file, self._size = opened, os.fstat(opened).st_size
 
     def _forget(self) -> None:
         for path in self._place.existing()[: -self._place.files]:

@@ -24,6 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.audit import (
     render,
     verify_audit,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.audit import log as module
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.audit import lines_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
@@ -258,6 +259,36 @@ def test_a_disk_that_takes_nothing_more_is_told(tmp_path: Path) -> None:
         log.append("release")
     assert caught.value.code == "AUDIT_UNWRITABLE"
     assert log.head().sequence == 1
+
+
+def test_a_disk_that_is_full_at_the_turn_of_a_file_ends_the_log_for_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was closed may have left its number to another one, which a second try would then close."""
+    log = open_log(tmp_path, file_bytes=1)
+
+    def full_disk(*_rest: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "open", full_disk)
+    with pytest.raises(AttestedError) as caught:
+        log.append("release")
+    monkeypatch.undo()
+    assert caught.value.code == "AUDIT_UNWRITABLE"
+    assert os.fstat(log._file).st_ino == AuditPlace(directory=tmp_path).file_from(1).stat().st_ino
+    log.append("release")
+    assert verify_audit(lines(tmp_path)).last.sequence == 2
+
+
+def test_an_error_while_a_record_is_made_leaves_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next record would have its number, and the whole log read as if somebody had changed it."""
+    log = open_log(tmp_path)
+    monkeypatch.setattr(module, "digest_of", lambda line: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        log.append("release")
+    monkeypatch.undo()
+    log.append("release")
+    assert verify_audit(lines(tmp_path)).last.sequence == 2
 
 
 def test_a_last_line_that_is_no_record_is_not_written_after(tmp_path: Path) -> None:
