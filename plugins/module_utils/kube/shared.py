@@ -13,6 +13,9 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..errors import ApiError
+from ..reasons import Reason
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -44,7 +47,11 @@ class SharedReads:
             if future is None:
                 future = queue.waiting = Future()
         if leads:
-            self._lead(key, queue, future)
+            try:
+                self._lead(key, queue, future)
+            finally:
+                if not future.done():
+                    self._abandon(key, queue, future)
         return future.result()
 
     def _lead(self, key: str, queue: _Queue, future: Future[Answer]) -> None:
@@ -55,3 +62,12 @@ class SharedReads:
                 future.set_result(self._read(key))
             except Exception as error:  # noqa: BLE001 - it belongs to everybody who waits
                 future.set_exception(error)
+
+    def _abandon(self, key: str, queue: _Queue, future: Future[Answer]) -> None:
+        """Let nobody wait for a reader that something else than its read has ended, now or later."""
+        with self._lock:
+            if queue.waiting is future:
+                queue.waiting = None
+        future.set_exception(
+            ApiError(f"expected a read of {key}, the one that led it broke off", reason=Reason.API_UNAVAILABLE)
+        )

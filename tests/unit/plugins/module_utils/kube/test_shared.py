@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -72,3 +73,41 @@ def test_a_failed_read_fails_who_waited_for_it_and_nobody_later() -> None:
     with pytest.raises(ApiError):
         shared.read("a")
     assert shared.read("a") == {"fine": True}
+
+
+def test_a_reader_that_breaks_off_leaves_nobody_waiting() -> None:
+    """Whatever ends it before its read: who asks later must not wait for it for ever."""
+    shared = SharedReads(lambda key: {"key": key})
+    lead, answers = shared._lead, queue.SimpleQueue[object]()
+    shared._lead = lambda *_rest: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(ZeroDivisionError):
+        shared.read("a")
+    shared._lead = lead  # type: ignore[method-assign]
+    threading.Thread(target=lambda: answers.put(shared.read("a")), daemon=True).start()
+    assert answers.get(timeout=60) == {"key": "a"}
+
+
+def test_who_waits_for_a_reader_that_breaks_off_is_told() -> None:
+    store = Store()
+
+    def read(key: str) -> Mapping[str, Any]:
+        found = store.read(key)
+        if found["number"] == 2:
+            raise SystemExit
+        return found
+
+    shared = SharedReads(read)
+    with ThreadPoolExecutor(3) as workers:
+        first = workers.submit(shared.read, "a")
+        assert store.begun.wait(10)
+        leader = workers.submit(shared.read, "a")
+        wait_until(lambda: shared._queues["a"].waiting is not None)
+        future = shared._queues["a"].waiting
+        store.go_on.set()
+        assert first.result(10)
+        with pytest.raises(SystemExit):
+            leader.result(10)
+    assert future is not None
+    with pytest.raises(ApiError) as caught:
+        future.result(10)
+    assert caught.value.code == "API_UNAVAILABLE"
