@@ -252,7 +252,7 @@ class Reason(Enum):
     )
     CALL_GONE = _row(
         Coarse.UNAVAILABLE,
-        "The machine hung up before its ticket was decided, so nothing was written or given out.",
+        "The machine hung up before its ticket or evidence was decided, so nothing was written or given out.",
         "It asks again by itself; if that repeats, the control plane answers more slowly than the machine waits.",
         "journalctl -u attested-key-service",
     )
@@ -778,7 +778,7 @@ class Reason(Enum):
     )
     IDENTITY_RATE = _row(
         Coarse.BUSY,
-        "One proven machine asks for tickets more often than is allowed.",
+        "One proven machine asks for tickets, or pushes evidence, more often than is allowed.",
         "It may go on after the time that it was told; look at why it asks again and again.",
         "journalctl -u attested-key-service",
     )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,10 @@ from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.service_bed import CHANGED_BOOT, Machine, ServiceBed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
     Machines = Callable[..., Machine]
 
@@ -115,3 +119,35 @@ def test_a_machine_that_nobody_enrolled_is_refused(machines: Machines, bed: Serv
     machine = machines(enroll=False)
     machine.lock()
     assert refusal(machine, bed) == "IDENTITY_UNKNOWN"
+
+
+@pytest.fixture
+def limited(api: ApiBed) -> Iterator[ServiceBed]:
+    """Both services, where one machine may do eight things of a kind at once and then none for a quarter of an hour."""
+    made = ServiceBed(api)
+    path = made.directory / "key.yml"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tickets_per_second": 0.001, "ticket_burst": 8}))
+    try:
+        made.start()
+        yield made
+    finally:
+        assert made.stop() == 0
+
+
+def test_one_machine_pushes_as_often_as_the_configuration_allows(limited: ServiceBed, tmp_path: Path) -> None:
+    """It is told when to push again, nothing is written until then, and tickets have a limit of their own."""
+    machine = Machine("rate-1", limited, tmp_path / "rate")
+    machine.enroll()
+    joined(machine)
+    for _unused in range(8):
+        machine.reattest()
+    before = status_of(machine)
+    with pytest.raises(AttestedError) as caught:
+        machine.reattest()
+    assert caught.value.code == "JOIN_SERVICE_BUSY"
+    assert caught.value.retry_after_seconds is not None
+    assert limited.last_refusal("key")["reason"] == "IDENTITY_RATE"
+    assert status_of(machine) == before
+    machine.tpm.reset()
+    (machine.directory / "nodelock.log").unlink()
+    machine.ask()

@@ -18,6 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
     Challenge,
     ChallengeRequest,
     Demands,
+    EventLogs,
     answer,
     issue_doorkeeper,
 )
@@ -45,6 +46,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     NearPolicy,
     StatusWriter,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
@@ -168,6 +170,13 @@ class Bed:
             control_plane=self.control_plane,
             turns=JoinTurns(self.gateway, clock=self.clock, freed=lambda name: None),
         )
+        self.pushes = TokenBuckets(
+            rate=1000,
+            burst=1000,
+            clock=self.clock,
+            reason=Reason.IDENTITY_RATE,
+            what="re-attestations a second of one machine",
+        )
         self.attempts = Attempts()
 
     def service(self, *, log: Log | None = None) -> KeyService:
@@ -195,6 +204,7 @@ class Bed:
             demands=Demands,
             clock=self.clock,
             overdue_after=timedelta(hours=3),
+            rate=self.pushes,
         )
 
     def follow(self, *plurals: str) -> None:
@@ -215,16 +225,31 @@ class Bed:
 
     def exchange(self) -> tuple[Channel, bytes, bytes]:
         """Return a good call of Release."""
-        channel = self.channel()
-        asked = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public)
-        challenge = Challenge.parse(self.releaser.challenge(asked.to_bytes()))
         logs = logs_of(self.boot)
         message = message_class("join.IssueJoinTicketRequest")(
             certificate_request=self.csr, event_logs=logs.to_bytes(), is_control_plane=self.asks_control_plane
         )
-        request = message.SerializeToString()
+        return self._answered(message.SerializeToString(), logs, Purpose.JOIN)
+
+    def push(self) -> tuple[Channel, bytes, bytes]:
+        """Return a good call of Reattest, by the machine once it has taken its `lock`."""
+        logs = logs_of(self.boot, nodelock=(self.directory / "nodelock.log").read_bytes())
+        message = message_class("attested.v1.ReattestRequest")(event_logs=logs.to_bytes())
+        return self._answered(message.SerializeToString(), logs, Purpose.VERIFY)
+
+    def lock(self) -> None:
+        """Let the machine take the one-way lock."""
+        userspace = self.directory / "tpm2-measure.log"
+        userspace.write_bytes(self.boot.userspace)
+        paths = NodeLockPaths(directory=self.directory, userspace_log=userspace)
+        NodeLock(self.tpm, paths=paths).acquire(self.bundle.cluster_id)
+
+    def _answered(self, request: bytes, logs: EventLogs, purpose: Purpose) -> tuple[Channel, bytes, bytes]:
+        channel = self.channel()
+        asked = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public)
+        challenge = Challenge.parse(self.releaser.challenge(asked.to_bytes()))
         context = BindingContext(
-            purpose=Purpose.JOIN,
+            purpose=purpose,
             cluster_id=self.bundle.cluster_id,
             request=request,
             exporter=channel.exporter,

@@ -108,15 +108,15 @@ class KeyService:
         elif kind == "release":
             self._release(request.release, response, line, gone)
         elif kind == "reattest":
-            self._reattest(request.reattest, response, line)
+            self._reattest(request.reattest, response, line, gone)
         elif kind == "server_certificate":
             response.certificate_chain = self._server_certificate(request.server_certificate.certificate_request)
         else:
             raise KeyServiceError("expected a call that is known, got another", reason=Reason.MESSAGE_MALFORMED)
         return response
 
-    def _reattest(self, call: Any, response: Any, line: Line) -> None:
-        done = self._reattester.reattest(_channel(call), call.request, call.binding, note=line.set)
+    def _reattest(self, call: Any, response: Any, line: Line, gone: Callable[[], bool]) -> None:
+        done = self._reattester.reattest(_channel(call), call.request, call.binding, note=line.set, gone=gone)
         line.set(node=done.node_name, profile=done.profile)
         response.reattested.node_name = done.node_name
         response.reattested.response = done.to_bytes()

@@ -27,7 +27,8 @@ class KeyServiceConfig:
     ``api_server`` is the URL of this control plane's own API, ``api_endpoint`` (host:port) what tickets say.
     ``kubernetes_directory``: where the files lie that a further control plane gets.
     ``audit_directory``: where each decision is recorded; ``tcti``: the TPM that signs the head of that record, none
-    where it is empty. ``tickets_per_second`` and ``ticket_burst`` bound what one proven machine may ask.
+    where it is empty. ``tickets_per_second`` and ``ticket_burst`` bound how often one proven machine gets a
+    ticket, and apart from that how often it pushes evidence.
     ``ek_roots``: file with roots of TPM makers, or directory with roots and intermediates (`load_ek_store`); with it
     every EK must also be certified. ``unknown_machines``: ``refuse`` them, or ``queue`` those that proved their key.
     ``reattest_overdue_seconds``: how old the last attestation of a node may be; ``reattest_grace_seconds``: how long

@@ -7,9 +7,11 @@
 2. The policy is read, linearizably.
 3. The bound quote is verified for the purpose `verify` (`attestation.verify_node`, ten steps): the machine is locked to
    this cluster.
-4. Its AK is the pinned one, and its TPM has not gone back (AK_NOT_PINNED, TPM_ROLLED_BACK); a worker that was rebooted
+4. The machine pushes no more often than one may (IDENTITY_RATE). Only now: a stranger uses up nobody's pushes.
+5. Its AK is the pinned one, and its TPM has not gone back (AK_NOT_PINNED, TPM_ROLLED_BACK); a worker that was rebooted
    has had a ticket since (NODELOCK_NO_TICKET).
-5. The status is written by compare-and-set; a change in between begins again at 2.
+6. The caller still waits (CALL_GONE), and the status is written by compare-and-set; a change in between begins again
+   at 2.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ from ..attestation import (
     verify_doorkeeper,
     verify_node,
 )
-from ..errors import ApiError, Refusal
+from ..errors import ApiError, KeyServiceError, Refusal
 from ..kube import StatusChange
 from ..policy import Role, Standing, judge_standing
 from ..proto import message_class, parse
 from ..reasons import Reason
 from .continuity import check_continuity
+from .listener import stays
 from .releaser import note_alias, proven_by
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 
     from ..attestation import ChallengeRecord, Demands, VerifiedNode
     from ..kube import LivePolicy, Registration, Snapshot, StatusWriter
-    from ..system import Clock
+    from ..system import Clock, TokenBuckets
     from .client import Channel
     from .release import Proven
     from .releaser import Note
@@ -63,6 +66,18 @@ class Reattested:
         return bytes(message.SerializeToString())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Push:
+    """What came, and the record of the challenge that it answers: immutable for all tries."""
+
+    channel: Channel
+    request: bytes
+    bound: BoundEvidence
+    record: ChallengeRecord
+    note: Note
+    gone: Callable[[], bool]
+
+
 class Reattester:
     """Takes the evidence that nodes push; may be used by several threads."""
 
@@ -76,12 +91,15 @@ class Reattester:
         demands: Callable[[], Demands],
         clock: Clock,
         overdue_after: timedelta,
+        rate: TokenBuckets,
         healed: Callable[[], None] = lambda: None,
     ) -> None:
         """Judge by ``policy`` and by ``demands`` as they are then; ``take`` returns a challenge once.
 
-        ``healed`` is called when evidence was good after there was none, or it had been refused or was overdue.
+        ``rate`` bounds how often one proven machine may push. ``healed`` is called when evidence was good after there
+        was none, or it had been refused or was overdue.
         """
+        self._rate = rate
         self._healed = healed
         self._cluster_id = cluster_id
         self._take = take
@@ -91,33 +109,40 @@ class Reattester:
         self._clock = clock
         self._overdue_after = overdue_after
 
-    def reattest(self, channel: Channel, request: bytes, binding: bytes, *, note: Note) -> Reattested:
-        """Verify a `ReattestRequest` (its bytes as sent) and write it down; raises what refuses it."""
+    def reattest(
+        self, channel: Channel, request: bytes, binding: bytes, *, note: Note, gone: Callable[[], bool] = stays
+    ) -> Reattested:
+        """Verify a `ReattestRequest` (its bytes as sent) and write it down; raises what refuses it.
+
+        ``gone`` says whether the caller has hung up, for whom nothing is written any more.
+        """
         bound = BoundEvidence.parse(binding)
         record = self._take(bound.challenge_id)  # 1
         note(ek=record.ek_public.spki_sha256())
         if shows_activation(bound, record=record):
             note(proven="yes")
+        push = _Push(channel=channel, request=request, bound=bound, record=record, note=note, gone=gone)
         for left in reversed(range(_ATTEMPTS)):
             try:
-                return self._try(channel, request, bound, record, note=note)
+                return self._try(push)
             except ApiError as error:
                 if error.reason is not Reason.API_CONFLICT or not left:
                     raise
         raise Refusal("expected an identity that stands still", reason=Reason.API_CONFLICT)
 
-    def _try(
-        self, channel: Channel, request: bytes, bound: BoundEvidence, record: ChallengeRecord, *, note: Note
-    ) -> Reattested:
-        now, ek = self._clock.now(), record.ek_public.spki_sha256()
+    def _try(self, push: _Push) -> Reattested:
+        now, ek = self._clock.now(), push.record.ek_public.spki_sha256()
         snapshot = self._policy.snapshot_for(ek)  # 2
         holder = snapshot.holder_of(ek)
         if holder is not None:
-            note_alias(note, holder, ek_sha256=ek)
-        node = self._verify(channel, request, bound, record, snapshot=snapshot, now=now)  # 3
+            note_alias(push.note, holder, ek_sha256=ek)
+        node = self._verify(push, snapshot=snapshot, now=now)  # 3
+        self._rate.take(node.identity.ek_sha256)  # 4; the machine's, whichever of its keys came
         registration, proven = snapshot.registration_for(node.machine.ek_sha256), proven_by(node)
-        check_standing(registration, proven)  # 4
-        self._writer.write(registration, plan_reattested(proven, now=now))  # 5
+        check_standing(registration, proven)  # 5
+        if push.gone():
+            raise KeyServiceError("expected a caller that waits for the answer, it hung up", reason=Reason.CALL_GONE)
+        self._writer.write(registration, plan_reattested(proven, now=now))  # 6
         if self._stood(registration, now) is not Standing.GOOD:
             self._healed()
         return Reattested(
@@ -128,24 +153,16 @@ class Reattester:
         status = registration.identity.status
         return judge_standing(status, known_since=now, now=now, overdue_after=self._overdue_after).standing
 
-    def _verify(
-        self,
-        channel: Channel,
-        request: bytes,
-        bound: BoundEvidence,
-        record: ChallengeRecord,
-        *,
-        snapshot: Snapshot,
-        now: datetime,
-    ) -> VerifiedNode:
-        message = parse("attested.v1.ReattestRequest", request, limit=_MAX_REQUEST_BYTES)
+    def _verify(self, push: _Push, *, snapshot: Snapshot, now: datetime) -> VerifiedNode:
+        channel = push.channel
+        message = parse("attested.v1.ReattestRequest", push.request, limit=_MAX_REQUEST_BYTES)
         return verify_node(
-            bound,
-            record=record,
+            push.bound,
+            record=push.record,
             context=BindingContext(
                 purpose=Purpose.VERIFY,
                 cluster_id=self._cluster_id,
-                request=request,
+                request=push.request,
                 exporter=channel.exporter,
                 spki_sha256=channel.spki_sha256,
             ),

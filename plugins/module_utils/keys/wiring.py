@@ -200,16 +200,21 @@ def _releaser(ground: _Ground) -> Releaser:
         clock=SystemClock(),
         random=SystemRandom(),
         near=ground.near,
-        rate=TokenBuckets(
-            rate=config.tickets_per_second,
-            burst=config.ticket_burst,
-            clock=SystemClock(),
-            reason=Reason.IDENTITY_RATE,
-            what="tickets a second of one machine",
-        ),
+        rate=_rate(config, "tickets"),
         control_plane=OwnControlPlane(ground.gateway, ground.authority, directory=config.kubernetes_directory),
         turns=ground.turns,
         overdue_after=config.overdue_after,
+    )
+
+
+def _rate(config: KeyServiceConfig, what: str) -> TokenBuckets:
+    """Return a limit of its own for ``what`` one machine asks: who pushes too often can still have its tickets."""
+    return TokenBuckets(
+        rate=config.tickets_per_second,
+        burst=config.ticket_burst,
+        clock=SystemClock(),
+        reason=Reason.IDENTITY_RATE,
+        what=f"{what} a second of one machine",
     )
 
 
@@ -231,6 +236,7 @@ def _reattester(ground: _Ground, releaser: Releaser) -> Reattester:
         demands=lambda: releaser.demands,
         clock=SystemClock(),
         overdue_after=ground.config.overdue_after,
+        rate=_rate(ground.config, "re-attestations"),
         healed=ground.standings.wake,
     )
 

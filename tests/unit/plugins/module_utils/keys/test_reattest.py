@@ -1,0 +1,126 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One push of evidence from end to end in this process: how often one machine may, and for whom nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import BoundEvidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.config import KeyServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
+
+if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.reattest import Reattested, Reattester
+
+DEFAULTS = KeyServiceConfig(
+    node_name="cp-1", api_server="https://x:6443", api_endpoint="x:6443", kubernetes_version="1.35.4"
+)
+
+
+@pytest.fixture
+def bed() -> Bed:
+    """A worker that has its ticket and is locked."""
+    made = Bed()
+    made.release()
+    made.lock()
+    made.gateway.writes = 0
+    return made
+
+
+@pytest.fixture
+def reattester(bed: Bed) -> Reattester:
+    return bed.reattester()
+
+
+def push(bed: Bed, reattester: Reattester, *call: Any, **options: Any) -> Reattested:
+    return reattester.reattest(*(call or bed.push()), note=bed.notes.update, **options)
+
+
+def refused(bed: Bed, reattester: Reattester, *call: Any, **options: Any) -> AttestedError:
+    with pytest.raises(AttestedError) as caught:
+        push(bed, reattester, *call, **options)
+    return caught.value
+
+
+def limit(bed: Bed) -> None:
+    """Let the limit be that of a key service whose configuration says nothing of it."""
+    bed.pushes.configure(rate=DEFAULTS.tickets_per_second, burst=DEFAULTS.ticket_burst)
+
+
+def test_a_machine_that_pushes_without_end_is_told_when_to_push_again(bed: Bed, reattester: Reattester) -> None:
+    limit(bed)
+    for _unused in range(20):
+        push(bed, reattester)
+    error = refused(bed, reattester)
+    assert (error.code, error.retry_after_seconds) == ("IDENTITY_RATE", 2.0)
+    assert bed.gateway.writes == 20
+    bed.clock.sleep(2)
+    assert push(bed, reattester).node_name == "w-1"
+
+
+def test_an_honest_node_is_never_told_to_wait(bed: Bed, reattester: Reattester) -> None:
+    """Its timer each hour, the push of `init`, and a person who has it pushed ten times in a row beside it."""
+    limit(bed)
+    for _hour in range(3):
+        for _unused in range(12):
+            push(bed, reattester)
+        bed.clock.sleep(3600)
+    assert bed.gateway.writes == 36
+
+
+def test_who_has_used_up_its_pushes_still_gets_its_tickets(bed: Bed, reattester: Reattester) -> None:
+    """A node that is refused as overdue must be able to ask anew, and tickets must not keep it from pushing."""
+    bed.pushes.configure(rate=0.001, burst=1)
+    bed.rate.configure(rate=0.001, burst=2)
+    push(bed, reattester)
+    assert refused(bed, reattester).code == "IDENTITY_RATE"
+    bed.tpm.reset()
+    assert bed.release().node_name == "w-1"
+
+
+def test_a_guess_uses_up_nobodys_pushes(bed: Bed, reattester: Reattester) -> None:
+    bed.pushes.configure(rate=0.001, burst=1)
+    channel, request, binding = bed.push()
+    guessed = replace(BoundEvidence.parse(binding), proof=b"?" * 32).to_bytes()
+    assert refused(bed, reattester, channel, request, guessed).code == "ACTIVATION_NOT_PROVEN"
+    assert push(bed, reattester).node_name == "w-1"
+
+
+def test_both_keys_of_a_machine_share_its_limit(bed: Bed, reattester: Reattester) -> None:
+    second = bed.tpm.another_ek()
+    bed.gateway.apply(render_identity(replace(bed.identity, ek_alias=second.public.spki_sha256())))
+    bed.pushes.configure(rate=0.001, burst=1)
+    push(bed, reattester)
+    bed.tpm.ek = second
+    assert refused(bed, reattester).code == "IDENTITY_RATE"
+
+
+def test_nothing_is_written_for_a_caller_who_hung_up(bed: Bed, reattester: Reattester) -> None:
+    before = bed.status()
+    assert refused(bed, reattester, gone=lambda: True).code == "CALL_GONE"
+    assert (bed.gateway.writes, bed.status()) == (0, before)
+
+
+def test_the_service_hands_on_that_the_caller_hung_up(bed: Bed) -> None:
+    channel, request, binding = bed.push()
+    message = message_class(REQUEST)(correlation_id="c-1")
+    message.reattest.request, message.reattest.binding = request, binding
+    message.reattest.channel.CopyFrom(channel.to_message())
+    with pytest.raises(AttestedError) as caught:
+        answer_of(bed.service().answer(message.SerializeToString(), gone=lambda: True))
+    assert (caught.value.code, bed.gateway.writes) == ("CALL_GONE", 0)
+
+
+def test_a_change_in_between_is_read_again(bed: Bed, reattester: Reattester) -> None:
+    document = render_identity(replace(bed.identity, known_by="enroll"))
+    bed.gateway.before_write = lambda: bed.gateway.apply(document)
+    assert push(bed, reattester).node_name == "w-1"
+    assert bed.gateway.writes == 1
