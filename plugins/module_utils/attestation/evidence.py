@@ -90,12 +90,15 @@ class EventLogs:
 
     @classmethod
     def parse(cls, data: bytes) -> EventLogs:
-        """Return the logs in ``data``; raises `Refusal` MESSAGE_MALFORMED, MESSAGE_TOO_LARGE or EVENT_LOG_TOO_LARGE."""
+        """Return the logs in ``data``; raises `Refusal` MESSAGE_MALFORMED or MESSAGE_TOO_LARGE.
+
+        Whose logs they are is not known yet, so the reason is none that is held against a node (`keys.standing`).
+        """
         message = parse("attested.v1.EventLogs", data)
         if len(message.command_line) > MAX_COMMAND_LINE_BYTES:
             raise Refusal(
                 f"expected at most {MAX_COMMAND_LINE_BYTES} bytes of command line, got {len(message.command_line)}",
-                reason=Reason.EVENT_LOG_TOO_LARGE,
+                reason=Reason.MESSAGE_TOO_LARGE,
             )
         return cls(
             firmware=message.firmware,

@@ -37,6 +37,7 @@ EVIDENCE_REFUSED = frozenset(
         Reason.EVENT_LOG_CHANGED,
         Reason.EVENT_LOG_MALFORMED,
         Reason.EVENT_LOG_MISMATCH,
+        Reason.EVENT_LOG_TOO_LARGE,
         Reason.FIRMWARE_TOO_OLD,
         Reason.KERNEL_NOT_ACCEPTED,
         Reason.LOCKDOWN_NOT_PROVEN,
@@ -48,6 +49,8 @@ EVIDENCE_REFUSED = frozenset(
         Reason.PROFILE_EXPIRED,
         Reason.SBAT_TOO_OLD,
         Reason.SECURE_BOOT_OFF,
+        Reason.SOURCE_NOT_ACCEPTED,
+        Reason.SOURCE_TOO_OLD,
         Reason.TPM_ROLLED_BACK,
     }
 )

@@ -199,7 +199,7 @@ def test_malformed_evidence_is_refused(fields: dict[str, Any]) -> None:
 
 def test_a_command_line_longer_than_the_kernels_is_refused() -> None:
     logs = EventLogs(command_line=b"x" * 4097)
-    assert code_of(lambda: EventLogs.parse(logs.to_bytes())) == "EVENT_LOG_TOO_LARGE"
+    assert code_of(lambda: EventLogs.parse(logs.to_bytes())) == "MESSAGE_TOO_LARGE"
 
 
 def test_the_digest_of_logs_keeps_them_apart() -> None:
@@ -346,6 +346,6 @@ def test_broken_bytes_are_parsed_or_refused(data: st.DataObject, parser: Any) ->
     try:
         parsed = parser.parse(bytes(changed_bytes))
     except AttestedError as error:
-        assert error.code in {"MESSAGE_MALFORMED", "EVIDENCE_MALFORMED", "EVENT_LOG_TOO_LARGE"}
+        assert error.code in {"MESSAGE_MALFORMED", "EVIDENCE_MALFORMED", "MESSAGE_TOO_LARGE"}
     else:
         assert isinstance(parsed, parser)

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import BoundEvidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import BoundEvidence, EventLogs
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.config import KeyServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.standing import EVIDENCE_REFUSED
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
@@ -124,3 +125,20 @@ def test_a_change_in_between_is_read_again(bed: Bed, reattester: Reattester) -> 
     bed.gateway.before_write = lambda: bed.gateway.apply(document)
     assert push(bed, reattester).node_name == "w-1"
     assert bed.gateway.writes == 1
+
+
+def request_with(logs: EventLogs) -> bytes:
+    """Return a `ReattestRequest` with these logs."""
+    message = message_class("attested.v1.ReattestRequest")(event_logs=logs.to_bytes())
+    return bytes(message.SerializeToString())
+
+
+def test_logs_that_somebody_sends_with_a_machines_proof_are_held_against_nobody(
+    bed: Bed, reattester: Reattester
+) -> None:
+    """Who lets a node's verification service open a credential has its proof, and may send what he likes with it."""
+    channel, _unused, binding = bed.push()
+    request = request_with(EventLogs(command_line=b"x" * 4097))
+    error = refused(bed, reattester, replace(channel, exporter=b"x" * 32), request, binding)
+    assert (error.code, bed.notes["proven"]) == ("MESSAGE_TOO_LARGE", "yes")
+    assert error.reason not in EVIDENCE_REFUSED

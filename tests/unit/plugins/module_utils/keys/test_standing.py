@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 from typing import Any
 
@@ -16,6 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller im
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import LivePolicy, StatusWriter
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
+from ansible_collections.attested.kubernetes.tests.support import house
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
@@ -70,6 +72,41 @@ def test_a_refusal_is_kept_until_there_is_another_one() -> None:
     assert later == {"time": "2026-11-21T13:00:00Z", "reason": "TPM_ROLLED_BACK"}
 
 
+STEPS = {
+    "attestation/ek_certificate.py": None,  # 7
+    "attestation/ek_profile.py": None,
+    "attestation/eventlog": None,  # 8
+    "attestation/verify.py": ("_verify_logs", "_verify_lock"),  # 8, 9
+    "policy/assertions.py": None,  # 10
+    "policy/decision.py": None,
+    "keys/continuity.py": None,
+    "keys/reattest.py": ("check_standing",),
+}
+"""Files, or functions of one, in which the steps of `verify_node` after 6, and continuity, refuse."""
+
+OF_OURS = {"NODELOCK_REGISTER_RESETTABLE", "POLICY_EMPTY", "QUOTE_SELECTION"}
+"""What they say of our own configuration; the register that step 8 looks for is demanded by us, in step 5."""
+
+
+def reasons_in(place: str, functions: tuple[str, ...] | None) -> set[str]:
+    """Return the reasons that a file, or these functions of it, or all files of a folder name."""
+    path = house.UTILS / place
+    trees = [house.tree_of(one) for one in (sorted(path.glob("*.py")) if path.is_dir() else [path])]
+    parts: list[ast.AST] = [*trees]
+    if functions is not None:
+        parts = [one for one in ast.walk(trees[0]) if isinstance(one, ast.FunctionDef) and one.name in functions]
+        assert len(parts) == len(functions)
+    found = (node for part in parts for node in ast.walk(part) if isinstance(node, ast.Attribute))
+    return {node.attr for node in found if isinstance(node.value, ast.Name) and node.value.id == "Reason"}
+
+
+def test_every_reason_that_can_follow_the_quote_counts_and_no_other() -> None:
+    """Whoever adds a reason to one of these steps decides here whether it is held against a node."""
+    raised = {reason for place, functions in STEPS.items() for reason in reasons_in(place, functions)}
+    assert raised >= OF_OURS
+    assert {one.name for one in EVIDENCE_REFUSED} == raised - OF_OURS
+
+
 @pytest.mark.parametrize("reason", sorted(EVIDENCE_REFUSED, key=lambda one: one.name), ids=lambda one: one.name)
 def test_what_a_machine_proved_against_itself_counts(reason: Reason) -> None:
     assert Kept().note(reason)["reason"] == reason.name
@@ -80,6 +117,7 @@ def test_what_a_machine_proved_against_itself_counts(reason: Reason) -> None:
     "reason",
     [
         pytest.param(Reason.ACTIVATION_NOT_PROVEN, id="a stranger names its key"),
+        pytest.param(Reason.MESSAGE_TOO_LARGE, id="somebody sends logs with its key's proof"),
         pytest.param(Reason.BINDING_MISMATCH, id="somebody relays what its verification service said"),
         pytest.param(Reason.QUOTE_SIGNATURE, id="somebody signs in its name"),
         pytest.param(Reason.TPM_RESET_BETWEEN, id="it is rebooting"),
