@@ -107,11 +107,11 @@ def make_cluster_ca() -> ClusterCa:
     return ClusterCa(made.sign(key, hashes.SHA256()), key)
 
 
-def kubelet_request() -> bytes:
+def kubelet_request(node_name: str = "w-1") -> bytes:
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
-            x509.NameAttribute(NameOID.COMMON_NAME, "system:node:w-1"),
+            x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node_name}"),
         ]
     )
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)

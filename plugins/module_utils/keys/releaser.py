@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 _ATTEMPTS = 4
 _FINAL = frozenset({Reason.CALL_GONE, Reason.CONTROL_PLANE_JOIN_BUSY, Reason.IDENTITY_RATE})
 """Refusals that no other reading of the policy changes."""
+_NOBODY_YET = frozenset({Reason.IDENTITY_PENDING, Reason.IDENTITY_UNKNOWN})
+"""Refusals of a machine that no admin has decided about: it may pretend to be one of those that are known."""
 _UUID_BYTES = 16
 
 
@@ -225,7 +227,7 @@ class Releaser:
             if error.reason is not Reason.API_CONFLICT or attempts == 1:
                 raise
         except PolicyError as error:
-            if error.reason is Reason.IDENTITY_UNKNOWN:
+            if error.reason in _NOBODY_YET:
                 self._refuse_pretender(call)
             raise
         return self._release(call, attempts - 1)
@@ -278,16 +280,20 @@ class Releaser:
         return material
 
     def _refuse_pretender(self, call: _Call) -> None:
-        """Refuse by its own reason an unknown machine, whose key is proven, that asks to be a known node (S6)."""
+        """Refuse by its own reason a machine that nobody let in, and that asks to be a node which another one is (S6).
+
+        Its key is proven. One that waits is no pretender where it asks for the name that its own identity has.
+        """
         claimed = claimed_node_name(call.request.certificate_request)
         if not claimed:
             return
         call.note(claims=claimed)
-        holders = self._policy.holders_of(claimed)
+        ek = call.record.ek_public.spki_sha256()
+        own = {one.identity.name for one in self._policy.registrations_of(ek)}
+        holders = [name for name in self._policy.holders_of(claimed) if name not in own]
         if holders:
             raise Refusal(
-                f"expected {claimed} with the TPM of {', '.join(holders)}, got the unknown "
-                f"{call.record.ek_public.spki_sha256()}",
+                f"expected {claimed} with the TPM of {', '.join(holders)}, got the key {ek}, which nobody let in",
                 reason=Reason.IDENTITY_NODE_TAKEN,
             )
 

@@ -16,9 +16,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue import ClusterFacts
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission, render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
+from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed, kubelet_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,6 +169,48 @@ def test_who_names_no_node_is_unknown(bed: Bed) -> None:
     call = bed.exchange()
     unknown(bed)
     assert refused(bed, *call) == "IDENTITY_UNKNOWN"
+    assert "claims" not in bed.notes
+
+
+def waiting(bed: Bed, node_name: str = "") -> None:
+    """Let the machine that asks wait for an admin, under its own name or ``node_name``, beside another that is w-1."""
+    unknown(bed)
+    pending = replace(bed.identity, admission=Admission.PENDING, node_name=node_name or bed.identity.name)
+    bed.gateway.apply(render_identity(pending))
+
+
+def test_who_waits_and_asks_for_the_name_of_another_machine_is_told_apart(bed: Bed) -> None:
+    """S6: waiting under one name makes it nobody's node, and the alarm is the same."""
+    call = bed.exchange()
+    waiting(bed)
+    with pytest.raises(AttestedError) as caught:
+        bed.release(*call)
+    assert caught.value.code == "IDENTITY_NODE_TAKEN"
+    assert f"the TPM of ek-{'9' * 20}, got the key {bed.identity.ek_sha256}" in str(caught.value)
+    assert bed.notes["claims"] == "w-1"
+
+
+def test_who_waits_and_asks_for_a_name_that_is_free_waits_on(bed: Bed) -> None:
+    bed.csr = kubelet_request("w-7")
+    call = bed.exchange()
+    waiting(bed)
+    assert refused(bed, *call) == "IDENTITY_PENDING"
+    assert bed.notes["claims"] == "w-7"
+
+
+def test_who_waits_under_the_very_name_that_it_asks_for_is_no_pretender(bed: Bed) -> None:
+    bed.csr = kubelet_request("w-7")
+    call = bed.exchange()
+    waiting(bed, "w-7")
+    assert refused(bed, *call) == "IDENTITY_PENDING"
+
+
+@pytest.mark.parametrize("admission", [Admission.REFUSED, Admission.REVOKED])
+def test_who_was_decided_about_is_not_asked_whom_it_pretends_to_be(bed: Bed, admission: Admission) -> None:
+    call = bed.exchange()
+    unknown(bed)
+    bed.gateway.apply(render_identity(replace(bed.identity, admission=admission, node_name="w-2")))
+    assert refused(bed, *call) == f"IDENTITY_{admission.value.upper()}"
     assert "claims" not in bed.notes
 
 
