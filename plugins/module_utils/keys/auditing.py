@@ -4,7 +4,8 @@
 """What happens to the audit log beside the decisions: synced, its head signed and told to the others, theirs noted.
 
 A signed head goes into the status of this control plane's own identity. Every other key service follows identities,
-so it hears of the head and writes it into its own log: who changes a log must then change all of them.
+so it hears of the head and writes it into its own log: who changes a log must then change all of them. A head that
+cannot be told now is kept until it can, or until the next one takes its place.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class HeadKeeper:
         self._noted: dict[str, int] = {}
         self._ticks = 0
         self._sign_at = 0
+        self._untold: dict[str, Any] | None = None
+        self._tell_at = 0
 
     def run_once(self) -> None:
         """Go on for ever; raises what goes wrong, and may then be called again."""
@@ -71,6 +74,8 @@ class HeadKeeper:
             self._sign()
         if self._ticks % LOOK_TICKS == 0:
             self.note_others()
+        if self._untold is not None and self._ticks >= self._tell_at:
+            self._tell(self._untold)
 
     def note_others(self) -> None:
         """Write the heads of other control planes into our log, each once; raises API_UNAVAILABLE."""
@@ -91,15 +96,20 @@ class HeadKeeper:
         evidence = self._signer.sign(head)
         self._audit.signed(head, evidence)
         self._sign_at = 0
-        self._publish(head, evidence)
+        self._untold = _told(head, evidence, time=self._clock.now().isoformat(timespec="seconds"))
+        self._tell_at = self._ticks
 
-    def _publish(self, head: Head, evidence: str) -> None:
-        status = {"auditHead": _told(head, evidence, time=self._clock.now().isoformat(timespec="seconds"))}
-        for own in self._identities.objects({"spec.nodeName": self._node}):
-            metadata: Mapping[str, Any] = own["metadata"]
+    def _tell(self, told: dict[str, Any]) -> None:
+        """Write a head into our own identities; where there is none yet, or a write fails, it is tried again later."""
+        self._tell_at = self._ticks + RETRY_TICKS  # nor is an API that is away
+        own = self._identities.objects({"spec.nodeName": self._node})
+        for one in own:
+            metadata: Mapping[str, Any] = one["metadata"]
             self._gateway.patch_status(
-                IDENTITIES, metadata["name"], status=status, revision=metadata["resourceVersion"]
+                IDENTITIES, metadata["name"], status={"auditHead": told}, revision=metadata["resourceVersion"]
             )
+        if own:
+            self._untold = None
 
 
 def refusal_of(error: AttestedError) -> dict[str, str]:

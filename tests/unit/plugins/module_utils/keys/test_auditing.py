@@ -111,6 +111,67 @@ def test_a_tpm_that_is_away_is_asked_again_later(bed: Bed) -> None:
     assert [record["event"] for record in bed.records()].count("head") == 1
 
 
+def told_by(bed: Bed) -> int | None:
+    """Return the sequence of the head that the identity of cp-1 shows."""
+    found: int | None = bed.gateway.status(identity("d1", "")["metadata"]["name"]).get("auditHead", {}).get("sequence")
+    return found
+
+
+def test_a_head_that_could_not_be_told_is_told_later(bed: Bed) -> None:
+    """It is signed once; the API is asked again after a pause, and the log is kept meanwhile as ever."""
+    bed.fill()
+    bed.gateway.down = True
+    with pytest.raises(AttestedError):
+        bed.keeper.tick()
+    for _unused in range(RETRY_TICKS - 1):
+        bed.keeper.tick()
+    bed.gateway.down = False
+    assert told_by(bed) is None
+    bed.keeper.tick()
+    assert (told_by(bed), bed.signer.asked) == (101, 1)
+    writes = bed.gateway.writes
+    for _unused in range(RETRY_TICKS + 1):
+        bed.keeper.tick()
+    assert bed.gateway.writes == writes
+
+
+def test_a_head_is_told_again_where_the_identity_has_changed_meanwhile(bed: Bed) -> None:
+    bed.fill()
+    bed.gateway.apply(identity("d1", "cp-1"))
+    with pytest.raises(AttestedError) as caught:
+        bed.keeper.tick()
+    assert caught.value.code == "API_CONFLICT"
+    bed.refresh()
+    for _unused in range(RETRY_TICKS):
+        bed.keeper.tick()
+    assert told_by(bed) == 101
+
+
+def test_a_head_waits_for_the_identity_that_shows_it(bed: Bed) -> None:
+    """The first control plane has none before the site's policy was applied."""
+    name = identity("d1", "")["metadata"]["name"]
+    bed.gateway.delete(IDENTITIES, name)
+    bed.refresh()
+    bed.fill()
+    bed.keeper.tick()
+    bed.gateway.apply(identity("d1", "cp-1"))
+    bed.refresh()
+    for _unused in range(RETRY_TICKS):
+        bed.keeper.tick()
+    assert told_by(bed) == 101
+
+
+def test_a_newer_head_takes_the_place_of_one_that_could_not_be_told(bed: Bed) -> None:
+    bed.fill()
+    bed.gateway.down = True
+    with pytest.raises(AttestedError):
+        bed.keeper.tick()
+    bed.gateway.down = False
+    bed.fill()
+    bed.keeper.tick()
+    assert (told_by(bed), bed.signer.asked) == (202, 2)
+
+
 def test_the_heads_of_others_are_noted_once(bed: Bed) -> None:
     name = identity("d2", "")["metadata"]["name"]
     for sequence in (100, 100, 200):
