@@ -5,15 +5,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, render_profile
 from ansible_collections.attested.kubernetes.tests.support import boots
-from ansible_collections.attested.kubernetes.tests.support.service_bed import CHANGED_BOOT, Machine, ServiceBed
+from ansible_collections.attested.kubernetes.tests.support.exchange import learned
+from ansible_collections.attested.kubernetes.tests.support.service_bed import (
+    CHANGED_BOOT,
+    GOOD_BOOT,
+    Machine,
+    ServiceBed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +66,25 @@ def test_a_good_push_renews_the_last_attestation_and_nothing_else(machines: Mach
     assert after["tpm"]["clock"] >= before["tpm"]["clock"]
     kept = ("phase", "diskId", "akName", "tickets")
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
+def test_a_push_puts_the_values_that_were_judged_beside_the_profile(machines: Machines, bed: ServiceBed) -> None:
+    """What `policy` holds against the next policy is what this profile judged, not what the last ticket's did."""
+    machine = joined(machines())
+    profile = learned(boots.load(GOOD_BOOT))
+    pcr, allowed = max(profile.registers.items())
+    newer = render_profile(dataclasses.replace(profile, name=f"a-{machine.name}", registers={pcr: allowed}))
+    assert len(status_of(machine)["lastAttestation"]["registers"]) > 1
+    bed.api.apply(newer)
+    bed.sign(others=[newer])
+    try:
+        machine.reattest()
+    finally:
+        bed.sign()
+        bed.api.kubectl("delete", "measurementprofile", newer["metadata"]["name"])
+    last = status_of(machine)["lastAttestation"]
+    assert last["profile"] == newer["metadata"]["name"]
+    assert last["registers"] == [{"pcr": pcr, "sha256": machine.boot.pcrs[pcr].hex()}]
 
 
 def test_a_control_plane_pushes_without_ever_having_had_a_ticket(machines: Machines, bed: ServiceBed) -> None:

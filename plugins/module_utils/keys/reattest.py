@@ -188,7 +188,10 @@ def check_standing(registration: Registration, proven: Proven) -> None:
 
 
 def plan_reattested(proven: Proven, *, now: datetime) -> StatusChange:
-    """Return what the identity's status says after a good re-attestation: nothing of tickets, disk or phase."""
+    """Return what the identity's status says after a good re-attestation: nothing of tickets, disk or phase.
+
+    The values are those of the profile that is written beside them, which may be another one than at the last ticket.
+    """
     return StatusChange(
         ak_name=proven.ak_name.hex(),
         clock=proven.clock,
@@ -197,4 +200,5 @@ def plan_reattested(proven: Proven, *, now: datetime) -> StatusChange:
         attested_at=now,
         profile=proven.profile,
         posture=proven.posture,
+        registers=proven.registers,
     )

@@ -14,8 +14,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.config import KeyServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.standing import EVIDENCE_REFUSED
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.tests.support.exchange import learned
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 
 if TYPE_CHECKING:
@@ -125,6 +126,20 @@ def test_a_change_in_between_is_read_again(bed: Bed, reattester: Reattester) -> 
     bed.gateway.before_write = lambda: bed.gateway.apply(document)
     assert push(bed, reattester).node_name == "w-1"
     assert bed.gateway.writes == 1
+
+
+def test_the_values_on_record_are_those_of_the_profile_beside_them(bed: Bed, reattester: Reattester) -> None:
+    """A push may be judged by another profile than the ticket before it, of other registers."""
+    first = bed.status()["lastAttestation"]
+    profile = learned(bed.boot)
+    pcr, allowed = max(profile.registers.items())
+    assert len(first["registers"]) > 1
+    bed.gateway.apply(render_profile(replace(profile, name="a-newer-one", registers={pcr: allowed})))
+    bed.sign()
+    push(bed, reattester)
+    last = bed.status()["lastAttestation"]
+    values = [{"pcr": pcr, "sha256": bed.boot.pcrs[pcr].hex()}]
+    assert (last["profile"], last["registers"]) == ("a-newer-one", values)
 
 
 def request_with(logs: EventLogs) -> bytes:
