@@ -81,7 +81,7 @@ def plan_next(
     revoked = _whole_chips(signed | observed.revoked | banned | frozenset(mark.revoked), chips)
     wanted = plan_policy(generation=0, profiles=profiles, identities=identities, revoked=revoked, exceptions=exceptions)
     policy = replace(wanted, generation=_generation(wanted, mark, observed))
-    found = _outlooks(policy, (*profiles, *excepted), observed.nodes, now)
+    found = _outlooks(policy, (*profiles, *excepted), _concerned(observed), now)
     return PolicyPlan(
         policy=policy,
         identities=tuple(_applied(one, revoked) for one in identities),
@@ -156,13 +156,20 @@ def _whole_chips(revoked: frozenset[str], chips: Iterable[tuple[str, ...]]) -> f
     return revoked.union(*(keys for keys in chips if not revoked.isdisjoint(keys)))
 
 
+def _concerned(observed: Observed) -> Iterable[LastSeen]:
+    """Return the nodes of the cluster, also those of which nothing is on record.
+
+    But for its first policy: the control plane that makes a cluster gives its first evidence after that.
+    """
+    joined = (one for one in observed.nodes if one.phase == _JOINED and not one.revoked)
+    return joined if observed.policy is not None else (one for one in joined if one.profile)
+
+
 def _outlooks(
     policy: ClusterPolicy, profiles: Sequence[MeasurementProfile], nodes: Iterable[LastSeen], now: datetime
 ) -> tuple[Failing | Unknown, ...]:
     found = []
     for node in nodes:
-        if node.phase != _JOINED or node.revoked or not node.profile:
-            continue
         counting = [
             one for one in profiles if policy.names_profile(one) or policy.excepted(one, node.ek_sha256, now=now)
         ]

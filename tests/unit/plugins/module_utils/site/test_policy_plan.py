@@ -178,12 +178,28 @@ def test_a_policy_that_takes_nothing_away_leaves_nobody_unknown() -> None:
     [
         pytest.param(node(phase="Admitted"), (NEW,), id="not joined"),
         pytest.param(node(revoked=True), (NEW,), id="revoked anyway"),
-        pytest.param(node(profile=""), (NEW,), id="never attested"),
+        pytest.param(node(profile="", registers={}), (NEW,), id="it is making the cluster, under no policy yet"),
         pytest.param(node(profile="other"), (OLD,), id="its values meet another profile"),
     ],
 )
 def test_who_does_not_fail(seen: LastSeen, profiles: tuple[MeasurementProfile, ...]) -> None:
     assert plan(observed=replace(NOTHING, nodes=(seen,)), profiles=profiles).failing == ()
+
+
+def test_a_node_of_which_nothing_is_on_record_is_not_passed_over() -> None:
+    """A control plane whose first push was never taken may fail the next policy as well as any other."""
+    first = plan()
+    silent = replace(NOTHING, policy=first.policy, generations=(1,), nodes=(node(profile="", registers={}),))
+    assert plan(marked(first), silent).unknown == ()  # nothing is taken away
+    found = plan(marked(first), silent, profiles=(NEW,))
+    assert (found.failing, [one.node_name for one in found.unknown]) == ((), ["w-1"])
+    assert "new asks for PCR 7, of which no value is at hand" in str(found.unknown[0])
+    with pytest.raises(AttestedError) as caught:
+        require_accepted(found, accepted=False)
+    assert caught.value.code == "POLICY_OUTLOOK_UNKNOWN"
+    heard = replace(silent, nodes=(node(profile=""),))  # as its fresh evidence says
+    failing = plan(marked(first), heard, profiles=(NEW,)).failing
+    assert [str(one) for one in failing] == ["w-1 would fail: it was attested as nothing last (nearest new: PCR 7)"]
 
 
 def test_changed_values_under_the_same_name_fail() -> None:
