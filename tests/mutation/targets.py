@@ -17,6 +17,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "atls/binding.py": (f"{_UNIT}/atls/test_binding.py", f"{_UNIT}/attestation/test_challenge.py"),
     "atls/pins.py": (f"{_UNIT}/atls/test_pins.py",),
     "attestation/challenge.py": (f"{_UNIT}/attestation/test_challenge.py",),
+    "attestation/ek_certificate.py": (f"{_UNIT}/attestation/test_ek_certificate.py",),
     "attestation/eventlog/nodelock.py": (f"{_UNIT}/attestation/eventlog/test_nodelock.py",),
     "attestation/eventlog/replay.py": (f"{_UNIT}/attestation/eventlog/test_replay.py",),
     "attestation/tpm2/verifier.py": (
@@ -33,6 +34,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "keys/kubelet.py": (f"{_UNIT}/keys/test_kubelet.py",),
     "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
     "keys/releaser.py": tuple(f"{_UNIT}/keys/test_releaser{part}.py" for part in ("", "_control_plane", "_order")),
+    "keys/standing.py": (f"{_UNIT}/keys/test_standing.py",),
     "nodelock/form.py": ("tests/component/nodelock/test_form.py",),
     "nodelock/lock.py": (f"{_UNIT}/nodelock",),
     "nodelock/log.py": (f"{_UNIT}/nodelock",),
@@ -62,6 +64,7 @@ MUTANT = "ATTESTED_MUTANT"
 
 NUMBERED = {
     "atls/pins.py",
+    "attestation/ek_certificate.py",
     "attestation/tpm2/verifier.py",
     "attestation/verify.py",
     "join/ticket.py",

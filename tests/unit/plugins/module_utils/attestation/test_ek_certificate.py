@@ -32,7 +32,8 @@ from ansible_collections.attested.kubernetes.tests.support.house import ROOT as 
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 from ansible_collections.attested.kubernetes.tests.support.tpm import public_area, vector
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa, x25519
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,9 @@ TPM_KEY = TPM.ek.public.key()
 MAKER = Authority.root()
 MIDDLE = MAKER.below("Maker Intermediate CA")
 GOOD = der(MIDDLE.issue("", TPM_KEY, ek_extensions()))
+
+
+ED25519, NOBODYS = b"\x06\x03\x2b\x65\x70", b"\x06\x03\x2b\x65\x01"
 
 
 def real(name: str) -> x509.Certificate:
@@ -249,6 +253,30 @@ def test_a_label_is_safe_to_write_down() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        pytest.param("Xylem", "CN=Xylem", id="a name that says nothing odd"),
+        pytest.param("a{b}%c\x7f\u00e9", "CN=a?b??c??", id="what YAML, templates and terminals mind"),
+    ],
+)
+def test_a_label_tells_the_roots_name_letter_by_letter(name: str, told: str) -> None:
+    maker = Authority.root(name)
+    leaf = der(maker.issue("", TPM_KEY, ek_extensions()))
+    assert verified([leaf], ek=TPM.ek.public, roots=[maker.certificate]).label == f"Infineon (IFX) SLB9670, root {told}"
+
+
+def test_a_label_tells_96_letters_of_a_root() -> None:
+    """A root whose name has two parts of the greatest length."""
+    certified = verified()
+    names = [(x509.NameOID.COMMON_NAME, "c" * 64), (x509.NameOID.ORGANIZATION_NAME, "o" * 64)]
+    long = x509.Name([x509.NameAttribute(kind, text) for kind, text in names])
+    builder = x509.CertificateBuilder().subject_name(long).issuer_name(long).public_key(MAKER.key.public_key())
+    dated = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1))
+    root = dated.sign(MAKER.key, hashes.SHA256())
+    assert CertifiedKey(tpm=certified.tpm, root=root).label == f"IBM swtpm, root {long.rfc4514_string()[:96]}"
+
+
+@pytest.mark.parametrize(
     "dates",
     [
         pytest.param({"last": NOW - timedelta(seconds=1)}, id="ended"),
@@ -257,6 +285,12 @@ def test_a_label_is_safe_to_write_down() -> None:
 )
 def test_step_5_dates(dates: dict[str, datetime]) -> None:
     assert refused_made(der(MIDDLE.issue("", TPM_KEY, ek_extensions(), **dates))) == "EK_CERTIFICATE_EXPIRED"
+
+
+@pytest.mark.parametrize("dates", [{"first": NOW}, {"last": NOW}], ids=["from this second on", "to this second"])
+def test_step_5_both_ends_belong_to_it(dates: dict[str, datetime]) -> None:
+    chain, arguments = made(der(MIDDLE.issue("", TPM_KEY, ek_extensions(), **dates)))
+    assert verified(chain, **arguments).root == MAKER.certificate
 
 
 def test_step_5_the_recorded_certificate_is_not_valid_yet() -> None:
@@ -269,6 +303,35 @@ def test_step_6_the_issuer_is_missing() -> None:
 
 def test_step_6_an_issuer_of_the_same_name_with_another_key() -> None:
     assert refused_made(GOOD, MAKER.below(MIDDLE.name)) == "EK_CERTIFICATE_UNTRUSTED"
+
+
+def _named_as_the_issuer(key: Any, *, renamed: bool = False) -> x509.Certificate:
+    """Return an authority of the issuer's name over ``key``; ``renamed``: of a kind that nobody knows."""
+    name = MIDDLE.certificate.subject
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    dated = builder.serial_number(9).not_valid_before(NOW - timedelta(days=1)).not_valid_after(NOW + timedelta(days=1))
+    constraints = x509.BasicConstraints(ca=True, path_length=None)
+    data = der(dated.add_extension(constraints, critical=True).sign(MIDDLE.key, hashes.SHA256()))
+    return x509.load_der_x509_certificate(data.replace(ED25519, NOBODYS) if renamed else data)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(_named_as_the_issuer(ed25519.Ed25519PrivateKey.generate()), id="another kind"),
+        pytest.param(_named_as_the_issuer(x25519.X25519PrivateKey.generate()), id="a kind that signs nothing"),
+        pytest.param(
+            _named_as_the_issuer(ed25519.Ed25519PrivateKey.generate(), renamed=True), id="a kind that nobody knows"
+        ),
+        pytest.param(MAKER.below(MIDDLE.name).certificate, id="the same kind"),
+        pytest.param(Authority.root("somebody else").certificate, id="another name"),
+    ],
+)
+def test_step_6_an_authority_with_another_key_does_not_hide_the_issuer(other: x509.Certificate) -> None:
+    """Whoever answers sends what he likes beside it."""
+    chain, arguments = made()
+    for given_chain, intermediates in (((chain[0], der(other), chain[1]), ()), (chain, (other,))):
+        assert verified(given_chain, **arguments, intermediates=intermediates).root == MAKER.certificate
 
 
 def test_step_7_a_root_of_the_same_name_with_another_key() -> None:
@@ -289,6 +352,36 @@ def test_step_7_an_issuer_that_must_not_issue(extensions: dict[str, Any], dates:
     middle = MAKER.below("middle", {**authority_extensions(), **extensions}, **dates)
     leaf = der(middle.issue("", TPM_KEY, ek_extensions()))
     assert refused_made(leaf, middle) == "EK_CERTIFICATE_UNTRUSTED"
+
+
+def test_step_7_an_issuer_need_not_say_what_its_key_is_for() -> None:
+    """RFC 5280, 4.2.1.3: without the extension there is no such bound."""
+    middle = MAKER.below("middle", {**authority_extensions(), "usage": None})
+    chain, arguments = made(der(middle.issue("", TPM_KEY, ek_extensions())), middle)
+    assert verified(chain, **arguments).root == MAKER.certificate
+
+
+@pytest.mark.parametrize(("authorities", "deep"), [(9, False), (10, True)])
+def test_step_7_nine_authorities_below_a_root_and_no_more(authorities: int, deep: bool) -> None:
+    ladder = [MAKER]
+    for number in range(authorities):
+        ladder.append(ladder[-1].below(f"level {number}"))
+    leaf = der(ladder[-1].issue("", TPM_KEY, ek_extensions()))
+    if deep:
+        assert refused_made(leaf, *ladder[1:]) == "EK_CERTIFICATE_UNTRUSTED"
+    else:
+        chain, arguments = made(leaf, *ladder[1:])
+        assert verified(chain, **arguments).root == MAKER.certificate
+
+
+def test_step_7_what_the_library_says_of_long_names_is_cut() -> None:
+    middle = MAKER.below("m" * 64, {**authority_extensions(), "constraints": None})
+    chain, arguments = made(der(middle.issue("", TPM_KEY, ek_extensions())), middle)
+    with pytest.raises(Refusal) as caught:
+        verified(chain, **arguments)
+    said = caught.value.message.partition("configured root, got ")[2]
+    assert caught.value.__cause__ is not None
+    assert said == str(caught.value.__cause__)[:200] != str(caught.value.__cause__)
 
 
 def test_step_7_an_endorsement_certificate_issues_nothing() -> None:
