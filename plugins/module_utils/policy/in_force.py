@@ -104,11 +104,11 @@ class SignedPolicy(SitePolicy):
         return identity
 
     def _require_never_revoked(self, keys: tuple[str, ...]) -> None:
-        banned = sorted(self._revoked.intersection(keys))
-        if banned:
-            raise PolicyError(
-                f"expected an endorsement key that was never revoked, {banned[0]} was", reason=Reason.IDENTITY_REVOKED
-            )
+        for key in keys:
+            if key in self._revoked:
+                raise PolicyError(
+                    f"expected an endorsement key that was never revoked, {key} was", reason=Reason.IDENTITY_REVOKED
+                )
 
 
 def register_selection(profiles: Iterable[MeasurementProfile], *, lock_register: int) -> tuple[int, ...]:

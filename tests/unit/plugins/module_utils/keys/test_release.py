@@ -237,6 +237,15 @@ FOREIGN_DISK = "33333333-3333-4333-8333-333333333333"
             request(is_control_plane=True), {}, "ROLE_NOT_REGISTERED", id="worker asks for control-plane files"
         ),
         pytest.param(
+            request(is_control_plane=True),
+            {
+                "proven": LOCKED,
+                "registration": registration(phase="Joined", disk_id=ASSIGNED, tpm=LAST, attested_at=NOW),
+            },
+            "ROLE_NOT_REGISTERED",
+            id="a worker that is a locked member asks for control-plane files",
+        ),
+        pytest.param(
             request(),
             {"registration": registration(Role.CONTROL_PLANE)},
             "ROLE_NOT_REGISTERED",

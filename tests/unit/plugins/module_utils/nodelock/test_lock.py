@@ -270,6 +270,13 @@ def test_a_foreign_register_measures_no_site(tpm, paths):
     assert caught.value.code == "NODELOCK_FOREIGN"
 
 
+def test_a_measurement_that_did_not_arrive_is_noticed(tpm, paths):
+    tpm.pcr_event = lambda _index, _data: {}
+    with pytest.raises(NodeLockError) as caught:
+        NodeLock(tpm, paths=paths).measure("the site")
+    assert caught.value.code == "NODELOCK_FOREIGN"
+
+
 @pytest.mark.parametrize("step", ["record", "extend", "read back"])
 def test_a_measurement_that_was_killed_is_made_once_by_the_next(tpm, paths, step):
     def die(reached):
