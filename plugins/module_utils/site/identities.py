@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import PolicyError, SiteError
 from ..policy import Admission, NodeIdentity, Role, identity_name, require_own_aliases
 from ..reasons import Reason
+from .enrolment import BY_CONSOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +28,7 @@ _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 class InventoryNode:
     """One host of the group ``nodes``; ``ek_sha256`` (64 hex digits) is None until enroll wrote it.
 
+    ``known_by``: where nothing says it of a key, an admin wrote it there, as the machine's console shows it.
     ``replaced`` are the machines that were this node before, by their endorsement keys: revoked, and none comes back.
     ``aliases``: endorsement key to the second key of its chip, of this machine and of those.
     """
@@ -143,7 +145,7 @@ def _node(host: str, role: Role, variables: Mapping[str, Any]) -> InventoryNode:
         name=host,
         role=role,
         ek_sha256=_hex(ek) if ek else None,
-        known_by=str(variables.get("attested_ek_known_by", "")),
+        known_by=str(variables.get("attested_ek_known_by") or (BY_CONSOLE if ek else "")),
         admission=Admission(str(variables.get("attested_admission", Admission.APPROVED.value))),
         replaced=tuple(_hex(one) for one in variables.get("attested_ek_replaced", ())),
         aliases={_hex(one): _hex(second) for one, second in (variables.get("attested_ek_aliases") or {}).items()},

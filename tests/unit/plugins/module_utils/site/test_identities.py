@@ -42,6 +42,27 @@ def test_a_fingerprint_written_by_hand_is_an_approved_identity() -> None:
     assert (found.admission, found.known_by) == (Admission.APPROVED, "console fingerprint")
 
 
+@pytest.mark.parametrize(
+    ("known", "by"),
+    [
+        pytest.param({}, "console fingerprint", id="written by an admin alone"),
+        pytest.param({"attested_ek_known_by": ""}, "console fingerprint", id="with an empty word"),
+        pytest.param({"attested_ek_known_by": "delivery list"}, "delivery list", id="with a word"),
+    ],
+)
+def test_how_a_machine_is_known_is_said_of_each(known: dict[str, str], by: str) -> None:
+    """Also without `enroll`, which writes the same words: its file changes nothing of what was signed."""
+    before = enrolled_identities(read_nodes(hosts(**known), GROUPS))
+    found = next(one for one in before if one.node_name == "w-1")
+    assert found.known_by == by
+    written = yaml.safe_load(render_identity_file(ek_sha256=EK_B, known_by=by))
+    assert enrolled_identities(read_nodes(hosts(**written), GROUPS)) == before
+
+
+def test_nobody_knows_a_machine_without_a_key() -> None:
+    assert next(one for one in read_nodes(hosts(), GROUPS) if one.name == "w-2").known_by == ""
+
+
 def test_machine_that_is_not_enrolled_has_no_identity() -> None:
     assert [one.node_name for one in enrolled_identities(read_nodes(hosts(), GROUPS))] == ["cp-1", "w-1"]
 
