@@ -63,6 +63,22 @@ def test_the_oldest_make_room() -> None:
     assert (len(plan.creates), plan.drops) == (1, ("ek-1",))
 
 
+@pytest.mark.parametrize(
+    ("found", "drops"),
+    [
+        pytest.param(99, (), id="the hundredth finds room"),
+        pytest.param(100, ("ek-0",), id="for one more the oldest goes"),
+        pytest.param(103, ("ek-0", "ek-1", "ek-2", "ek-3"), id="what is too many goes too"),
+    ],
+)
+def test_a_hundred_machines_wait_at_most(found: int, drops: tuple[str, ...]) -> None:
+    """The number that docs/machines.md says."""
+    times = [f"2026-11-21T12:{number // 60:02}:{number % 60:02}Z" for number in range(found)]
+    there = [{"metadata": {"name": f"ek-{number}", "creationTimestamp": at}} for number, at in enumerate(times)]
+    plan = plan_waiting(there[::-1], [arrival()])
+    assert (len(plan.creates), plan.drops) == (1, drops)
+
+
 def test_a_flood_keeps_the_limit() -> None:
     flood = [arrival(f"{number:020x}" + "0" * 44) for number in range(50)]
     plan = plan_waiting([waiting(1)], flood, limit=10)
