@@ -105,6 +105,15 @@ def test_its_name_and_role_are_settled_once(api: ApiBed, stranger: Machine) -> N
     assert "role is immutable" in patch(api, name, role="control-plane")
 
 
+def test_who_takes_the_name_of_a_node_does_not_wait(api: ApiBed, stranger: Machine, tmp_path: Path) -> None:
+    """The board was changed, or somebody pretends: that is an alarm and no question to an admin."""
+    pretender = Machine(f"{stranger.name}-known", stranger.bed, tmp_path / "pretender")
+    assert refused(pretender) == "IDENTITY_NODE_TAKEN"
+    queued(stranger)  # who asked before it would be there by now
+    name = f"ek-{pretender.tpm.ek.public.spki_sha256()[:20]}"
+    assert "NotFound" in api.kubectl("get", KIND, name, check=False)
+
+
 # ---- the playbook
 
 _KUBECTL = """#!/bin/sh
