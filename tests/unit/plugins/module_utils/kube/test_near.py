@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     POLICIES,
     PROFILES,
     NearPolicy,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    NamedDigest,
+    PolicyException,
+    parse_objects,
+    profile_sha256,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
@@ -39,12 +46,12 @@ def identity(seed: str = "d1", node_name: str = "w-1", **spec: str) -> dict[str,
     }
 
 
-def profile(value: str = "04") -> dict[str, Any]:
+def profile(value: str = "04", *, name: str = "base", pcr: int = 4) -> dict[str, Any]:
     return {
         "apiVersion": "attested-kubernetes.dev/v1alpha1",
         "kind": "MeasurementProfile",
-        "metadata": {"name": "base"},
-        "spec": {"posture": "boot", "registers": [{"pcr": 4, "values": [{"sha256": value * 32, "label": "good"}]}]},
+        "metadata": {"name": name},
+        "spec": {"posture": "boot", "registers": [{"pcr": pcr, "values": [{"sha256": value * 32, "label": "good"}]}]},
     }
 
 
@@ -167,6 +174,29 @@ def test_a_policy_that_is_no_longer_what_it_was_confirms_nothing() -> None:
     with pytest.raises(ApiError) as caught:
         near.confirm(snapshot, "base")
     assert caught.value.code == "API_CONFLICT"
+
+
+@pytest.mark.parametrize(
+    ("ek", "ends", "counts"),
+    [
+        pytest.param(EK, datetime(2999, 1, 1, tzinfo=UTC), True, id="the machine that it names, in its time"),
+        pytest.param("d2" * 32, datetime(2999, 1, 1, tzinfo=UTC), False, id="another machine"),
+        pytest.param(EK, datetime(2001, 1, 1, tzinfo=UTC), False, id="the same, once it has ended"),
+    ],
+)
+def test_an_excepted_profile_is_quoted_for_and_confirmed_for_its_machine(ek: str, ends: datetime, counts: bool) -> None:
+    odd = profile(name="odd", pcr=2)
+    gateway = FakeGateway(identity(), identity("d2", "w-2"), profile(), odd)
+    guard = GivenPolicy(profile())
+    named = NamedDigest("odd", profile_sha256(parse_objects([("test", odd)]).profiles[0]))
+    exception = PolicyException(profile=named, machines=(EK,), expires=ends, why="its firmware came first")
+    guard.policy = replace(guard.policy, exceptions=(exception,))
+    near = NearPolicy(gateway, guard, clock=SystemClock())
+    for plural in near.caches:
+        near.caches[plural]._begin(*gateway.listing(plural))
+    assert near.selection() == (2, 4, 15)
+    with nullcontext() if counts else pytest.raises(ApiError, match="the profile odd"):
+        near.confirm(near.snapshot_for(ek), "odd")
 
 
 def test_a_machine_is_found_by_its_second_key_until_that_is_gone() -> None:
