@@ -144,19 +144,42 @@ READS = {
     "its own Node": ("get", "node/{name}"),
     "another Node": ("get", "node/{other}"),
     "all Nodes": ("get", "nodes"),
+    "its own Lease": ("get", "lease", "{name}", "--namespace=kube-node-lease"),
+    "another Lease": ("get", "lease", "{other}", "--namespace=kube-node-lease"),
+    "its own CSINode": ("get", "csinode", "{name}"),
+    "another CSINode": ("get", "csinode", "{other}"),
     "all services": ("get", "services", "--all-namespaces"),
     "all pods": ("get", "pods", "--all-namespaces"),
     "pods of its Node": ("get", "pods", "--all-namespaces", "--field-selector=spec.nodeName={name}"),
     "a secret of a pod of its Node": ("get", "secret", "mounted"),
     "another secret": ("get", "secret", "unmounted"),
+    "a config map of a pod of its Node": ("get", "configmap", "mounted"),
+    "another config map": ("get", "configmap", "unmounted"),
+    "a claim of a pod of its Node": ("get", "persistentvolumeclaim", "mounted"),
+    "another claim": ("get", "persistentvolumeclaim", "unmounted"),
+    "the volume of a pod of its Node": ("get", "persistentvolume", "mounted"),
+    "another volume": ("get", "persistentvolume", "unmounted"),
     "CSI drivers": ("get", "csidrivers"),
     "identities": ("get", KIND),
 }
-DURING = {"its own Node", "all services", "pods of its Node", "a secret of a pod of its Node", "CSI drivers"}
+OF_ITS_PODS = {
+    "a secret of a pod of its Node",
+    "a config map of a pod of its Node",
+    "a claim of a pod of its Node",
+    "the volume of a pod of its Node",
+}
+DURING = {
+    "its own Node",
+    "its own Lease",
+    "its own CSINode",
+    "all services",
+    "pods of its Node",
+    "CSI drivers",
+} | OF_ITS_PODS
 """What docs/machines.md says that it may read while its pods and its Node are still there."""
 
-AFTER = DURING - {"its own Node", "a secret of a pod of its Node"}
-"""... and what until its certificate ends, once both are gone."""
+AFTER = DURING - OF_ITS_PODS - {"its own Node"}
+"""... and what until its certificate ends, once both are gone (nothing collects Lease and CSINode in this bed)."""
 
 
 def readable(api: ApiBed, name: str, other: str, user: str) -> set[str]:
@@ -170,9 +193,46 @@ def readable(api: ApiBed, name: str, other: str, user: str) -> set[str]:
 
 def pod(name: str) -> dict[str, Any]:
     container = {"name": "c", "image": "example.org/none"}
-    volume = {"name": "v", "secret": {"secretName": "mounted"}}
-    spec = {"nodeName": name, "containers": [container], "volumes": [volume], "automountServiceAccountToken": False}
+    sources: dict[str, Any] = {
+        "secret": {"secretName": "mounted"},
+        "configMap": {"name": "mounted"},
+        "persistentVolumeClaim": {"claimName": "mounted"},
+    }
+    volumes = [{"name": kind.lower(), kind: source} for kind, source in sources.items()]
+    spec = {"nodeName": name, "containers": [container], "volumes": volumes, "automountServiceAccountToken": False}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{name}", "namespace": "default"}, "spec": spec}
+
+
+def storage(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a volume and the claim that it is bound to, as the controller of volumes leaves them."""
+    mode, size = {"accessModes": ["ReadWriteOnce"]}, {"storage": "1Mi"}
+    claim = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": name}
+    volume = {**mode, "capacity": size, "hostPath": {"path": "/none"}, "claimRef": claim, "storageClassName": ""}
+    wanted = {**mode, "resources": {"requests": size}, "volumeName": name, "storageClassName": ""}
+    return (
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": volume},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": wanted},
+    )
+
+
+def kept_by_a_kubelet(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the two objects beside its Node that a kubelet keeps."""
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": name}}
+    drivers = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "spec": {"drivers": []}}
+    return (
+        {**lease, "metadata": {"name": name, "namespace": "kube-node-lease"}},
+        {**drivers, "metadata": {"name": name}},
+    )
+
+
+def furnish(api: ApiBed, name: str, other: str) -> None:
+    """Put there what could be read: of each kind what the machine's pod mounts, and what it does not."""
+    for part in ("mounted", "unmounted"):
+        for kind in (("secret", "generic"), ("configmap",)):
+            api.kubectl("create", *kind, part, "--from-literal=a=b", check=False)
+        api.apply(*storage(part))
+    api.apply(*kept_by_a_kubelet(name), *kept_by_a_kubelet(other))
+    api.kubectl("create", "-f", "-", stdin=json.dumps(pod(name)))
 
 
 def test_what_its_certificate_may_still_read(api: ApiBed, machines: Machines) -> None:
@@ -180,9 +240,7 @@ def test_what_its_certificate_may_still_read(api: ApiBed, machines: Machines) ->
     machine, other = machines(), machines()
     join(api, machine, "bad")
     join(api, other, "good")
-    for name in ("mounted", "unmounted"):
-        api.kubectl("create", "secret", "generic", name, "--from-literal=a=b", check=False)
-    api.kubectl("create", "-f", "-", stdin=json.dumps(pod(machine.name)))
+    furnish(api, machine.name, other.name)
     revoke(api, machine.name)
     wait_for_denial(api, label(machine.name), "bad")
     deadline = time.monotonic() + _SECONDS
@@ -194,6 +252,31 @@ def test_what_its_certificate_may_still_read(api: ApiBed, machines: Machines) ->
     while (found := readable(api, machine.name, other.name, "bad")) != AFTER and time.monotonic() < deadline:
         time.sleep(0.5)
     assert found == AFTER
+
+
+def reviewed(api: ApiBed, group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Let the revoked machine ask for a review, and return its answer."""
+    document = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
+    words = ("create", "--validate=false", "--output=json", "-f", "-")
+    answer: dict[str, Any] = json.loads(api.kubectl(*words, stdin=json.dumps(document), user="bad"))["status"]
+    return answer
+
+
+def test_reviews_are_still_answered(api: ApiBed, machines: Machines) -> None:
+    """They write nothing, and no admission policy can match them: whose a token is, and what somebody may do."""
+    machine = machines()
+    join(api, machine, "bad")
+    revoke(api, machine.name)
+    assert DENIED in wait_for_denial(api, label(machine.name), "bad")
+    api.kubectl("create", "serviceaccount", "reviewed", check=False)
+    token = api.kubectl("create", "token", "reviewed").strip()
+    answer = reviewed(api, "authentication", "TokenReview", {"token": token})
+    assert (answer["authenticated"], answer["user"]["username"]) == (True, "system:serviceaccount:default:reviewed")
+    asked = {
+        "user": "system:serviceaccount:default:reviewed",
+        "resourceAttributes": {"verb": "get", "resource": "pods"},
+    }
+    assert reviewed(api, "authorization", "SubjectAccessReview", asked)["allowed"] is False
 
 
 # ---- replacing a machine
