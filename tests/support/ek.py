@@ -133,6 +133,13 @@ class Authority:
         return _sequence(changed + ecdsa + _element(0x03, b"\x00" + signature))
 
 
+def chain_of(public: Public) -> tuple[x509.Certificate, tuple[bytes, ...]]:
+    """Return a maker's root, and what a TPM with this endorsement key sends: its certificate and its issuer's."""
+    root = Authority.root()
+    middle = root.below("Maker Intermediate CA")
+    return root.certificate, (der(middle.issue("", public.key(), ek_extensions())), der(middle.certificate))
+
+
 def der(certificate: x509.Certificate) -> bytes:
     """Return the bytes of a certificate."""
     return certificate.public_bytes(serialization.Encoding.DER)

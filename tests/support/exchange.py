@@ -20,9 +20,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
     VerifiedNode,
     answer,
     describe,
+    issue_doorkeeper,
     new_challenge,
     parse_firmware_log,
     parse_records,
+    verify_doorkeeper,
     verify_node,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
@@ -38,11 +40,13 @@ from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 
 if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedQuote
     from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import LoadedKey
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 CLUSTER_ID = b"c" * 32
 SELECTION = (0, 4, 7, 9, 11, 15)
+DOOR_NONCE = b"n" * 32
 
 
 def logs_of(boot: boots.Boot, *, nodelock: bytes = b"") -> EventLogs:
@@ -91,6 +95,17 @@ class Exchange:
         """Return what the machine sends first."""
         request = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public)
         return replace(request, **changes)
+
+    def knock(self) -> bytes:
+        """Return the machine's first evidence on this connection, over the other side's `DOOR_NONCE`."""
+        return issue_doorkeeper(
+            self.tpm, self.tpm.ak, spki_sha256=self.context.spki_sha256, nonce=DOOR_NONCE, pcrs=(15,)
+        )
+
+    def opened(self, document: bytes, **changes: bytes) -> VerifiedQuote:
+        """Return the verifier's judgement of the first evidence."""
+        known = {"spki_sha256": self.context.spki_sha256, "nonce": DOOR_NONCE, **changes}
+        return verify_doorkeeper(document, **known)
 
     def challenged(self, **changes: Any) -> tuple[Challenge, ChallengeRecord]:
         """Return a challenge for this machine."""

@@ -12,18 +12,22 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from dis import opmap
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import structures
 from ansible_collections.attested.kubernetes.tests.support.house import UTILS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from types import CodeType, FrameType
 
 _Result = TypeVar("_Result")
 BEGIN, END = "begins", "ends"
+FAULT = "a fault of this step"
 
 
 class InjectedError(Exception):
@@ -69,7 +73,7 @@ def steps_of(work: Callable[[], object], *, packages: Iterable[str] = ()) -> lis
     def inside(frame: FrameType, event: str, _argument: Any) -> Any:
         if event == "line":  # a generator that is thrown away unused begins, but runs no line
             seen.setdefault(Step(frame.f_code, BEGIN))
-        if event == "return" and Step(frame.f_code, BEGIN) in seen:
+        if event == "return" and Step(frame.f_code, BEGIN) in seen and not _yields(frame):
             seen.setdefault(Step(frame.f_code, END))
         return inside
 
@@ -90,7 +94,7 @@ def with_fault(step: Step, work: Callable[[], _Result], error: Exception) -> _Re
         return at_end
 
     def at_end(frame: FrameType, event: str, _argument: Any) -> Any:
-        if event == "return" and not done:
+        if event == "return" and not done and not _yields(frame):
             done.append(True)
             raise error
         return at_end
@@ -99,6 +103,40 @@ def with_fault(step: Step, work: Callable[[], _Result], error: Exception) -> _Re
     if not done:
         raise NotReachedError(str(step))
     return result
+
+
+def raised(step: Step, work: Callable[[], object], error: Exception | None = None) -> str:
+    """Return "" if the fault came out of ``work``, or a refusal that it caused; else what happened instead."""
+    fault = error or InjectedError(FAULT)
+    try:
+        result = with_fault(step, work, fault)
+    except NotReachedError:
+        raise
+    except Exception as caught:  # noqa: BLE001 - which one it is, is what is asked
+        # a library that calls us back keeps the words of an error and not the error
+        told = isinstance(caught, AttestedError) and f"{fault}" in caught.message
+        return "" if told or fault in _causes(caught) else f"{step}: {type(caught).__name__} {caught}"
+    return f"{step}: passed with {type(result).__name__}"
+
+
+def passed(step: Step, work: Callable[[], object]) -> list[str]:
+    """Return the kinds of errors that our code expects in places, after which ``work`` has a result all the same."""
+    kinds = (ValueError(FAULT), Refusal(FAULT, reason=Reason.EVIDENCE_MALFORMED))
+    return [text for kind in kinds if "passed with" in (text := raised(step, work, kind))]
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _yields(frame: FrameType) -> bool:
+    """Whether a generator only gives something and goes on: an error there would skip its own `finally`, as none does.
+
+    A context manager would then keep what it holds, a lock for instance, whoever leaves it by whatever way.
+    """
+    return frame.f_code.co_code[frame.f_lasti] == opmap["YIELD_VALUE"]
 
 
 def _traced(trace: Callable[..., Any], work: Callable[[], _Result]) -> _Result:

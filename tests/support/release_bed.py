@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The key service's decision in this process: a releaser over an API in memory, and one enrolled machine."""
+"""The key service's decisions in this process: releaser and reattester over an API in memory, and one machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls import Purpose
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
@@ -32,6 +32,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.calls import KeyService
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.control_plane import OwnControlPlane
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue import ClusterFacts
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.reattest import Reattester
@@ -39,11 +40,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.releaser 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller import Teller
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     IDENTITIES,
+    JOINED,
     PROFILES,
     Attempt,
     JoinTurns,
     LivePolicy,
     NearPolicy,
+    StatusChange,
     StatusWriter,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
@@ -53,7 +56,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log, open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom, TokenBuckets
 from ansible_collections.attested.kubernetes.tests.support import boots
-from ansible_collections.attested.kubernetes.tests.support.control_plane import GivenControlPlane
+from ansible_collections.attested.kubernetes.tests.support.control_plane import (
+    GivenControlPlane,
+    shared_files,
+    write_files,
+)
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.policy_site import (
@@ -68,6 +75,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -151,6 +161,7 @@ class Bed:
         self.authority.adopt(self.policy)
         self.csr = kubelet_request()
         self.notes: dict[str, str] = {}
+        self.nodelock = b""
         self.live = LivePolicy(self.gateway, self.authority, clock=self.clock)
         self.near = NearPolicy(self.gateway, self.authority, clock=self.clock)
         self.rate = TokenBuckets(
@@ -212,6 +223,42 @@ class Bed:
         for plural in plurals:
             self.near.caches[plural]._begin(*self.gateway.listing(plural))
 
+    def watch(self) -> None:
+        """Bring all of the API into the near view, which from then on hears of every write at once."""
+        self.follow(*self.near.caches)
+        patch, cache = self.gateway.patch_status, self.near.caches[IDENTITIES]
+
+        def told(plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
+            now = patch(plural, name, status=status, revision=revision)
+            try:
+                cache._take({"type": "MODIFIED", "object": self.gateway.object(plural, name)})
+            except Exception:
+                cache.distrust()  # as `follow` does
+                raise
+            return now
+
+        self.gateway.patch_status = told  # type: ignore[method-assign]
+
+    def forget(self) -> None:
+        """Let every text be read anew that services parse or verify once."""
+        self.live._parsed.clear()
+        self.near._policy._parsed.clear()
+        self.authority._known = self.record._followed = None
+
+    def give_own_files(self, files: Mapping[str, bytes]) -> None:
+        """Give a control plane these ``files`` beside those of kubeadm, off the disk, and the policy by the record."""
+        directory = self.directory / "kubernetes"
+        write_files(directory, {**shared_files(), **files})
+        self.releaser._control_plane = OwnControlPlane(self.gateway, self.authority, directory=directory)
+
+    def join(self) -> None:
+        """Bring the machine as far as a node: a ticket, its lock, and its identity Joined."""
+        self.release()
+        self.lock()
+        ek = self.tpm.ek.public.spki_sha256()
+        known = self.live.snapshot_for(ek).registration_for(ek)
+        StatusWriter(self.gateway).write(known, StatusChange(phase=JOINED))
+
     def sign(self, **changes: Any) -> None:
         """Let the site sign the profiles, and the identities of control planes, that are there now."""
         objects = [*self.gateway.objects(PROFILES), *self.gateway.objects(IDENTITIES)]
@@ -225,7 +272,7 @@ class Bed:
 
     def exchange(self) -> tuple[Channel, bytes, bytes]:
         """Return a good call of Release."""
-        logs = logs_of(self.boot)
+        logs = self._logs()
         message = message_class("join.IssueJoinTicketRequest")(
             certificate_request=self.csr, event_logs=logs.to_bytes(), is_control_plane=self.asks_control_plane
         )
@@ -233,7 +280,7 @@ class Bed:
 
     def push(self) -> tuple[Channel, bytes, bytes]:
         """Return a good call of Reattest, by the machine once it has taken its `lock`."""
-        logs = logs_of(self.boot, nodelock=(self.directory / "nodelock.log").read_bytes())
+        logs = self._logs()
         message = message_class("attested.v1.ReattestRequest")(event_logs=logs.to_bytes())
         return self._answered(message.SerializeToString(), logs, Purpose.VERIFY)
 
@@ -243,6 +290,10 @@ class Bed:
         userspace.write_bytes(self.boot.userspace)
         paths = NodeLockPaths(directory=self.directory, userspace_log=userspace)
         NodeLock(self.tpm, paths=paths).acquire(self.bundle.cluster_id)
+        self.nodelock = paths.log.read_bytes()
+
+    def _logs(self) -> EventLogs:
+        return logs_of(self.boot, nodelock=self.nodelock)
 
     def _answered(self, request: bytes, logs: EventLogs, purpose: Purpose) -> tuple[Channel, bytes, bytes]:
         channel = self.channel()

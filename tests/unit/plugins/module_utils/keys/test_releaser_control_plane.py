@@ -11,13 +11,10 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KeyServiceError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import RESPONSE, answer_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import parse_ticket
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import JOINED, LEASE, StatusChange, StatusWriter
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import LEASE
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
-from ansible_collections.attested.kubernetes.tests.support import release_bed
-from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 
 
@@ -132,17 +129,8 @@ def test_nobody_gets_the_material_who_hung_up(bed: Bed) -> None:
     assert (bed.control_plane.reads, holder(bed)) == (0, "")
 
 
-def test_a_locked_member_renews_its_kubelets_certificate_and_nothing_else(
-    bed: Bed, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bed.release()
-    paths = NodeLockPaths(directory=tmp_path, userspace_log=tmp_path / "userspace")
-    paths.userspace_log.write_bytes(bed.boot.userspace)
-    NodeLock(bed.tpm, paths=paths).acquire(bed.bundle.cluster_id)
-    monkeypatch.setattr(release_bed, "logs_of", lambda boot: logs_of(boot, nodelock=paths.log.read_bytes()))
-    ek = bed.tpm.ek.public.spki_sha256()
-    known = bed.live.snapshot_for(ek).registration_for(ek)
-    StatusWriter(bed.gateway).write(known, StatusChange(phase=JOINED))
+def test_a_locked_member_renews_its_kubelets_certificate_and_nothing_else(bed: Bed) -> None:
+    bed.join()
     bed.gateway.leases.clear()
     bed.asks_control_plane, reads = False, bed.control_plane.reads
     released = bed.release()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
@@ -19,9 +19,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import ID
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission, render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed, kubelet_request
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @pytest.fixture
@@ -38,19 +35,13 @@ def refused(bed: Bed, *call: Any, **options: Any) -> str:
 def watched(bed: Bed) -> list[str]:
     """Let the near view hear of every write at once; return the list of what is then read past it."""
     read: list[str] = []
-    bed.follow(*bed.near.caches)
-    patch, objects = bed.gateway.patch_status, bed.gateway.objects
-
-    def told(plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
-        now = patch(plural, name, status=status, revision=revision)
-        bed.near.caches[IDENTITIES]._take({"type": "MODIFIED", "object": bed.gateway.object(plural, name)})
-        return now
+    bed.watch()
+    objects = bed.gateway.objects
 
     def noted(plural: str, **options: Any) -> Any:
         read.append(plural)
         return objects(plural, **options)
 
-    bed.gateway.patch_status = told  # type: ignore[method-assign]
     bed.gateway.objects = noted  # type: ignore[method-assign]
     return read
 
