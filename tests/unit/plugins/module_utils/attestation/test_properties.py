@@ -9,10 +9,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import BindingContext, Purpose
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+    BindingContext,
+    Demands,
+    Evidence,
+    Purpose,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import AllowedValue, SitePolicy
-from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange, identity_of, learned
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Attest
+from ansible_collections.attested.kubernetes.tests.support.ek import chain_of, der
+from ansible_collections.attested.kubernetes.tests.support.exchange import (
+    DOOR_NONCE,
+    Exchange,
+    identity_of,
+    learned,
+)
+from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,12 +42,26 @@ DIGESTS = st.binary(min_size=32, max_size=32)
 BITS = st.integers(min_value=0, max_value=(1 << 20) - 1)
 HEADER_BYTES = 8  # of an event: register and type
 NO_ACTION = 3
+COUNT_BITS = 32
 
 few = settings(max_examples=40)  # each is a whole verification; the mutation run takes them too
 EXCHANGE = Exchange()
-CHALLENGE, RECORD = EXCHANGE.challenged()
+ROOT, CERTIFICATES = chain_of(EXCHANGE.tpm.ek.public)
+DOOR = EXCHANGE.knock()
+CHALLENGE, RECORD = EXCHANGE.challenged(ek_certificates=CERTIFICATES)
 GIVEN = EXCHANGE.answered(CHALLENGE)
-GOOD = EXCHANGE.verified(GIVEN, RECORD)
+
+
+def verified(given: Answer = GIVEN, record: ChallengeRecord = RECORD, *, door: Any = None, **changes: Any) -> Any:
+    """Return the judgement of all that may be asked for: ``door`` changes the connection's first evidence."""
+    first = {"document": DOOR, **(door or {})}
+    earlier = EXCHANGE.opened(first.pop("document"), **first)
+    return EXCHANGE.verified(given, record, earlier=earlier, demands=Demands(ek_roots=(ROOT,)), **changes)
+
+
+GOOD = verified()
+GIVEN_CLOCK = GOOD.machine.quote.clock_info.clock
+OTHERS = chain_of(SoftTpm().ek.public)
 
 
 def flipped(data: bytes, bit: int) -> bytes:
@@ -51,6 +78,27 @@ def _bound(**changes: Any) -> Answer:
 
 def _evidence(**changes: Any) -> Answer:
     return _bound(evidence=replace(GIVEN.bound.evidence, **changes))
+
+
+def _certified(bit: int, place: int) -> ChallengeRecord:
+    """Return the record as if one of the certificates had come with one bit changed."""
+    sent = list(CERTIFICATES)
+    sent[place] = flipped(sent[place], bit)
+    return replace(RECORD, ek_certificates=tuple(sent))
+
+
+def _saying(**run: Any) -> dict[str, bytes]:
+    """Return a first evidence that says this of the TPM's run, under the key's own signature."""
+    said = Evidence.parse(DOOR)
+    attest = Attest.parse(said.quote)
+    quote = EXCHANGE.tpm.signed(replace(attest, clock_info=replace(attest.clock_info, **run)))
+    return {"document": replace(said, quote=quote.attest, signature=quote.signature).to_bytes()}
+
+
+def _counted(field: str, bit: int) -> dict[str, bytes]:
+    """Return a first evidence with one bit of the TPM's count of ``field`` changed."""
+    known = getattr(Attest.parse(Evidence.parse(DOOR).quote).clock_info, field)
+    return _saying(**{field: known ^ 1 << bit % COUNT_BITS})
 
 
 def _values(bit: int) -> Mapping[int, bytes]:
@@ -137,6 +185,45 @@ COUNTS: list[Any] = [
         )
         for field in ("exporter", "spki_sha256", "request", "cluster_id")
     ),
+    pytest.param(
+        lambda bit: {"door": {"document": flipped(DOOR, bit)}},
+        {
+            "AK_ATTRIBUTES",
+            "AK_HIERARCHY",
+            "EVIDENCE_MALFORMED",
+            "MESSAGE_MALFORMED",
+            "QUOTE_DIGEST",
+            "QUOTE_MALFORMED",
+            "QUOTE_SELECTION",
+            "QUOTE_SIGNATURE",
+            "VARIANT_UNKNOWN",
+        },
+        id="the first evidence",
+    ),
+    pytest.param(
+        lambda bit: {"door": {"nonce": flipped(DOOR_NONCE, bit)}}, {"BINDING_MISMATCH"}, id="the nonce of the first"
+    ),
+    pytest.param(
+        lambda bit: {"door": {"spki_sha256": flipped(EXCHANGE.context.spki_sha256, bit)}},
+        {"BINDING_MISMATCH"},
+        id="the key behind the first",
+    ),
+    *(
+        pytest.param(
+            lambda bit, field=field: {"door": _counted(field, bit)}, {"TPM_RESET_BETWEEN"}, id=f"the {field} of before"
+        )
+        for field in ("reset_count", "restart_count")
+    ),
+    pytest.param(
+        lambda bit: {"record": _certified(bit, 0)},
+        {"EK_CERTIFICATE_EXPIRED", "EK_CERTIFICATE_MALFORMED", "EK_CERTIFICATE_PROFILE", "EK_CERTIFICATE_UNTRUSTED"},
+        id="the endorsement certificate",
+    ),
+    pytest.param(
+        lambda bit: {"record": _certified(bit, 1)},
+        {"EK_CERTIFICATE_MALFORMED", "EK_CERTIFICATE_UNTRUSTED"},
+        id="its issuer's certificate",
+    ),
     pytest.param(lambda bit: {"policy": _allowing(bit)}, {"PCR_MISMATCH"}, id="an allowed value"),
     pytest.param(lambda bit: {"policy": _another_ek(bit)}, {"IDENTITY_UNKNOWN"}, id="the enrolled key"),
 ]
@@ -159,7 +246,7 @@ def test_whatever_is_issued_is_accepted(exporter, spki, cluster, words, purpose)
 def test_one_bit_that_is_signed_hashed_or_compared_refuses(changed: Callable[[int], Any], codes, bit):
     changes = changed(bit)
     with pytest.raises(AttestedError) as caught:
-        EXCHANGE.verified(changes.pop("given", GIVEN), changes.pop("record", RECORD), **changes)
+        verified(**changes)
     assert caught.value.code in codes
 
 
@@ -208,6 +295,29 @@ def test_one_bit_of_what_an_event_tells_changes_nothing(which, bit):
 
 
 @few
+@given(earlier=st.integers(0, 1000), safe=st.booleans())
+def test_a_first_evidence_of_the_same_run_changes_nothing(earlier, safe):
+    """Any time before, and what the TPM says of its clock's orderly ends, is the same run."""
+    assert _judged(verified(door=_saying(clock=earlier, safe=safe))) == _judged(GOOD)
+
+
+@few
+@given(later=st.integers(1, 1 << 40))
+def test_a_first_evidence_of_later_refuses(later):
+    clock = GIVEN_CLOCK + later
+    with pytest.raises(AttestedError) as caught:
+        verified(door=_saying(clock=clock))
+    assert caught.value.code == "TPM_RESET_BETWEEN"
+
+
+@few
+@given(sent=st.permutations([CERTIFICATES[1], OTHERS[1][1], der(OTHERS[0]), der(ROOT)]))
+def test_issuers_in_any_order_and_those_of_others_change_nothing(sent):
+    record = replace(RECORD, ek_certificates=(CERTIFICATES[0], *sent))
+    assert _judged(verified(record=record)) == _judged(GOOD)
+
+
+@few
 @given(words=st.text(max_size=20), order=st.booleans(), seconds=st.integers(0, 2**40))
 def test_what_only_explains_changes_nothing(words, order, seconds):
     profile = learned(EXCHANGE.boot)
@@ -216,4 +326,4 @@ def test_what_only_explains_changes_nothing(words, order, seconds):
     profiles = [replace(profile, reference_events=told), other]
     policy = _policy(*(profiles if order else reversed(profiles)))
     record = replace(RECORD, challenge=replace(CHALLENGE, server_time_unix_seconds=seconds))
-    assert _judged(EXCHANGE.verified(GIVEN, record, policy=policy)) == _judged(GOOD)
+    assert _judged(verified(record=record, policy=policy)) == _judged(GOOD)
