@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest
@@ -60,6 +61,11 @@ def seeds() -> list[bytes]:
 
 
 def one_input(data: bytes) -> None:
+    contextvars.copy_context().run(_ask, data)
+
+
+def _ask(data: bytes) -> None:
+    """Ask as a caller whom nobody else is taken for afterwards."""
     come_from("192.0.2.7:4711")
     assert _done(CALLS[data[0] % len(CALLS)](data[1:], call())) if data else True
 
