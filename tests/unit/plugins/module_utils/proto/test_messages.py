@@ -26,6 +26,11 @@ def test_a_message_survives_the_wire():
         pytest.param("join.IssueJoinTicketResponse", "measurement_salt", 2, id="the salt"),
         pytest.param("join.IssueJoinTicketResponse", "measurement_secret", 3, id="the measurement secret"),
         pytest.param("join.IssueJoinTicketResponse", "kubelet_cert", 4, id="the kubelet's certificate"),
+        pytest.param("join.IssueRejoinTicketRequest", "disk_uuid", 1, id="the id of a disk that is known"),
+        pytest.param("join.IssueRejoinTicketResponse", "state_disk_key", 1, id="its key"),
+        pytest.param("join.IssueRejoinTicketResponse", "measurement_secret", 2, id="the secret to lock again with"),
+        pytest.param("recoverproto.RecoverMessage", "kms_uri", 3, id="the URI that holds the master secret"),
+        pytest.param("recoverproto.RecoverMessage", "storage_uri", 4, id="the URI that says there is no storage"),
     ],
 )
 def test_field_numbers_are_those_of_constellation(message, field, number):
