@@ -119,6 +119,7 @@ def test_who_takes_the_name_of_a_node_does_not_wait(api: ApiBed, stranger: Machi
 _KUBECTL = """#!/bin/sh
 [ "$1" = --kubeconfig=/etc/kubernetes/admin.conf ] || exit 99
 shift
+for word; do shift; case "$word" in --server=*) ;; *) set -- "$@" "$word" ;; esac; done
 cd "{bed}" && exec "{kubectl}" --server={server} --certificate-authority=ca.crt \\
   --client-certificate=admin.crt --client-key=admin.key "$@"
 """
