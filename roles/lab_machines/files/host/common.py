@@ -193,6 +193,8 @@ class Podman:
 
 def store(path: Path, *, run_directory: Path, more: Path | None = None, namespace: Path | None = None) -> Podman:
     """Configure one container store and return podman for it."""
+    if more:
+        more.mkdir(parents=True, exist_ok=True)  # podman looks for it before the first image is built
     listed = f'"{more}"' if more else ""
     names = {"root": path.parent, "graph": path, "run": run_directory, "more": listed}
     config = path.parent / f"{path.name}.conf"
