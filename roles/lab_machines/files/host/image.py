@@ -9,12 +9,18 @@ a change there needs no new image. The tag is the hash of everything that goes i
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import platform
 import shutil
 import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from common import IMAGE_RUN, Lab, LabError, Podman, image_store, program, unmount_below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SUITE = "bookworm"
 
@@ -84,8 +90,22 @@ def build(podman: Podman, name: str) -> None:
         raise LabError(f"the node image could not be built: {(said + taken.stderr).decode(errors='replace')[-2000:]}")
 
 
+@contextmanager
+def alone(lab: Lab) -> Iterator[None]:
+    """Wait for any other lab of this host that looks or builds: who ends takes podman's database of the store away."""
+    lab.images.mkdir(parents=True, exist_ok=True)
+    with (lab.images.parent / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def ensure(lab: Lab) -> bool:
     """Build the image unless the store has it; True if it was built."""
+    with alone(lab):
+        return _ensure(lab)
+
+
+def _ensure(lab: Lab) -> bool:
     podman, name = image_store(lab), image_name()
     try:
         if podman("images", "--quiet", name).strip():

@@ -9,6 +9,8 @@ import hashlib
 import importlib
 import json
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -121,3 +123,23 @@ def test_a_directory_that_is_no_lab_is_not_removed(program, tmp_path):
     with pytest.raises(common.LabError, match="not removed"):
         host.down(lab)
     assert (tmp_path / "precious").exists()
+
+
+def test_two_labs_build_the_image_one_after_the_other(program, monkeypatch, tmp_path):
+    image, common = program("image"), program("common")
+    built, inside = [], []
+
+    def build(_podman, name):
+        inside.append(name)
+        assert len(inside) == 1, "another lab builds"
+        time.sleep(0.2)
+        built.append(inside.pop())
+
+    def store(_lab):
+        return lambda *_words, **_named: "sha256:built" if built else ""
+
+    monkeypatch.setattr(image, "build", build)
+    monkeypatch.setattr(image, "image_store", store)
+    labs = [common.Lab(name=name, loopback="127.1.0", root=tmp_path / name, cache=tmp_path) for name in ("a", "b")]
+    with ThreadPoolExecutor() as pool:
+        assert sorted(pool.map(image.ensure, labs)) == [False, True]
