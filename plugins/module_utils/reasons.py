@@ -1428,6 +1428,12 @@ class Reason(Enum):
         "Correct the option that the message names.",
         "ansible-doc -t module -l attested.kubernetes",
     )
+    PARTITION_TABLE_MALFORMED = _row(
+        Coarse.LOCAL,
+        "A disk or an image of one has a partition table that cannot be believed.",
+        "Look at it with 'fdisk -l' and make the image anew where it is cut off; a partition that is cut out of it will do as well.",
+        "fdisk -l IMAGE",
+    )
     PASSPHRASE_UNUSABLE = _row(
         Coarse.LOCAL,
         "The passphrase cannot be used.",
@@ -1607,6 +1613,42 @@ class Reason(Enum):
         "A request was not answered within its time.",
         "Read the log of the service at the correlation id; trying again is safe.",
         "journalctl -u attested-join-service -u attested-key-service",
+    )
+    RESCUE_ASKS_AGAIN = _row(
+        Coarse.LOCAL,
+        "A machine that was given the master secret waits for a key again.",
+        "The secret did not open its disk: compare the secret with the state file and the disk's header before you send it once more.",
+        "attested rescue keys --master-secret FILE --state FILE --disk DISK",
+    )
+    RESCUE_CALL_FAILED = _row(
+        Coarse.LOCAL,
+        "A node of Constellation has refused or broken off a call of the rescue kit.",
+        "Its own words are in the message; the rest stands in the journal or on the serial console of that node.",
+        "attested rescue --help",
+    )
+    RESCUE_MEASUREMENTS_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The expected measurements of a Constellation cluster cannot be read, or enforce nothing.",
+        "Use constellation-conf.yaml unchanged, or the attestationConfig of the ConfigMap join-config; values are 64 hex digits, in quotes where they are digits alone.",
+        "attested rescue verify --help",
+    )
+    RESCUE_MEASUREMENT_MISMATCH = _row(
+        Coarse.LOCAL,
+        "A node of Constellation has booted something else than its configuration expects.",
+        "Send it no secret. Compare the image of the machine with the one that the configuration is of; register 15 alone differs where the cluster id is another.",
+        "attested rescue verify --help",
+    )
+    RESCUE_NO_DISK = _row(
+        Coarse.LOCAL,
+        "There is no LUKS2 disk in what was given, neither at its start nor in a partition.",
+        "Look what it is with 'file' and 'fdisk -l'; of a virtual machine take the second disk, Constellation keeps its state there. An image in qcow2 or VMDK form must be converted to raw first.",
+        "qemu-img convert -O raw IMAGE disk.img",
+    )
+    RESCUE_SEVERAL_DISKS = _row(
+        Coarse.LOCAL,
+        "More than one partition holds a LUKS2 disk.",
+        "Say which one with --partition; attested rescue keys shows each with its UUID.",
+        "attested rescue keys --master-secret FILE --disk DISK",
     )
     RESCUE_STATE_MALFORMED = _row(
         Coarse.LOCAL,

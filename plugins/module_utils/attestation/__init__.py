@@ -21,6 +21,7 @@ from .challenge import (
 from .constellation import (
     ConstellationPolicy,
     VerifiedConstellationDocument,
+    claimed_key_name,
     issue_constellation_document,
     verify_constellation_document,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "admission",
     "agreed_version",
     "answer",
+    "claimed_key_name",
     "describe",
     "exchange_digest",
     "issue",

@@ -5,41 +5,35 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError, DiskError, SystemFault
-from ..keys import DiskId, import_master_secret
+from ..keys import DiskId
 from ..reasons import Reason
 from ..rescue import (
-    ClusterValues,
     DiskCopy,
     copy_header,
     derive_cluster,
     disk_id_of,
+    find_disk,
+    find_disks,
     judge_copy,
     mount_disk,
-    parse_state,
     require_key,
     unmount_disk,
 )
-from ..system import SystemRunner, read_bytes, write_atomic
+from ..system import SystemRunner
+from .rescue_nodes import add_nodes
+from .rescue_words import add_secret, master_of, say, values_of, warn, written
 
 if TYPE_CHECKING:
     import argparse
 
     from ..keys import DiskKey, MasterSecret
-    from ..rescue import ClusterSecrets
+    from ..rescue import ClusterSecrets, Partition
     from ..system import Runner
-
-_MAX_SECRET_BYTES = 4096
-_MAX_STATE_BYTES = 65536
-_SALT_HEX = 64
-_WIDTH = 18
 
 
 def add_rescue(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -47,13 +41,13 @@ def add_rescue(commands: Any, common: argparse.ArgumentParser) -> None:
     rescue = commands.add_parser("rescue", help="keys and disks of a cluster that is gone (docs/rescue.md)")
     actions = rescue.add_subparsers(required=True, metavar="COMMAND")
     keys = actions.add_parser("keys", parents=[common], help="derive every key, and try them on disks")
-    _add_secret(keys)
+    add_secret(keys)
     keys.add_argument(
         "--disk",
         action="append",
         default=[],
         metavar="UUID|FILE",
-        help="a LUKS UUID, or a disk, an image or a copy of a header; may be given again",
+        help="a LUKS UUID, or a disk, an image (also with partitions) or a copy of a header; may be given again",
     )
     known = keys.add_mutually_exclusive_group()
     known.add_argument(
@@ -69,29 +63,23 @@ def add_rescue(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     keys.set_defaults(run=_keys)
     mount = actions.add_parser("mount", parents=[common], help="open a disk and mount it, read only")
-    _add_secret(mount)
+    add_secret(mount)
     mount.add_argument("--disk", required=True, metavar="FILE", help="the disk or an image of it")
+    mount.add_argument("--partition", type=int, metavar="N", help="which one, where several hold a disk")
     mount.add_argument("--at", required=True, metavar="FOLDER", help="an empty folder")
     mount.set_defaults(run=_mount)
     unmount = actions.add_parser("unmount", parents=[common], help="undo mount")
     unmount.add_argument("--uuid", required=True, help="the disk's UUID, as mount printed it")
     unmount.add_argument("--at", required=True, metavar="FOLDER", help="where it is mounted")
     unmount.set_defaults(run=_unmount)
-
-
-def _add_secret(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--master-secret",
-        required=True,
-        metavar="FILE",
-        help="constellation-mastersecret.json, or - for standard input",
-    )
+    add_nodes(actions, common)
 
 
 def _keys(options: argparse.Namespace) -> int:
-    master = _master_of(options.master_secret)
-    found = [_disk(one, master, insecure=options.insecure_any_header) for one in options.disk]
-    secrets = derive_cluster(master, disks=tuple(row["disk"] for row in found), values=_values_of(options))
+    master = master_of(options.master_secret)
+    insecure = options.insecure_any_header
+    found = [row for one in options.disk for row in _disks(one, master, insecure=insecure)]
+    secrets = derive_cluster(master, disks=tuple(row["disk"] for row in found), values=values_of(options))
     public = secrets.public
     values: dict[str, Any] = {
         "master secret": public.fingerprint,
@@ -104,23 +92,31 @@ def _keys(options: argparse.Namespace) -> int:
     if options.show_secrets:
         values["secrets"] = {name: _shown(name, data) for name, data in _files(secrets).items()}
     if options.out:
-        values["files"] = _written(Path(options.out), _files(secrets))
-    _say(values, as_json=options.json)
+        values["files"] = written(Path(options.out), _files(secrets))
+    shown = values if options.json else {**values, "disks": [_row(one) for one in found]}
+    say(shown, as_json=options.json)
     return 1 if any(row["key"] == "wrong" for row in found) else 0
 
 
-def _disk(given: str, master: MasterSecret, *, insecure: bool) -> dict[str, str]:
-    if not Path(given).exists():
-        return {"disk": DiskId(given).uuid, "from": "UUID", "header": "not seen", "key": "not tried"}
+def _disks(given: str, master: MasterSecret, *, insecure: bool) -> list[dict[str, str]]:
+    """Return a row for each disk in what was given: one, unless it is an image of several partitions."""
+    source = Path(given)
+    if not source.exists():
+        return [{"disk": DiskId(given).uuid, "from": "UUID", "header": "not seen", "key": "not tried"}]
+    return [_disk(source, place, master, insecure=insecure) for place in find_disks(source)]
+
+
+def _disk(source: Path, place: Partition, master: MasterSecret, *, insecure: bool) -> dict[str, str]:
     with tempfile.TemporaryDirectory(prefix="attested-rescue-") as folder:
-        copy = copy_header(Path(given), Path(folder))
-        row = {"disk": disk_id_of(copy), "from": given}
+        copy = copy_header(source, Path(folder), place=place)
+        where = f", partition {place.number} at byte {place.start}" if place.number else ""
+        row = {"disk": disk_id_of(copy), "from": f"{source}{where}"}
         try:
             header = judge_copy(copy)
         except DiskError as error:
             if not insecure:
                 raise
-            sys.stderr.write(f"attested: warning: {error.code}: {error.message}\n")
+            warn(f"{error.code}: {error.message}")
             return row | {"header": error.code, "key": "not tried"}
         key = derive_cluster(master, disks=(header.uuid,)).disks[header.uuid]
         good = "as it must be" + ("" if header.initialised else ", of a disk that never joined")
@@ -140,13 +136,14 @@ def _tried(copy: DiskCopy, key: DiskKey) -> str:
 
 
 def _mount(options: argparse.Namespace) -> int:
-    master = _master_of(options.master_secret)
+    master = master_of(options.master_secret)
     place = Path(options.at)
     if not place.is_dir() or any(place.iterdir()):
         raise SystemFault(f"expected an empty folder, got {place}", reason=Reason.FILE_UNUSABLE)
     runner: Runner = SystemRunner()
     with tempfile.TemporaryDirectory(prefix="attested-rescue-") as folder:
-        copy = copy_header(Path(options.disk), Path(folder))
+        source = Path(options.disk)
+        copy = copy_header(source, Path(folder), place=find_disk(source, partition=options.partition))
         uuid = disk_id_of(copy)
         mounted = mount_disk(runner, copy, derive_cluster(master, disks=(uuid,)).disks[uuid], place=place)
     values = {
@@ -156,34 +153,13 @@ def _mount(options: argparse.Namespace) -> int:
         "etcd": f"{mounted.place}/var/lib/etcd",
         "afterwards": f"attested rescue unmount --uuid {uuid} --at {mounted.place}",
     }
-    _say(values, as_json=options.json)
+    say(values, as_json=options.json)
     return 0
 
 
 def _unmount(options: argparse.Namespace) -> int:
     unmount_disk(SystemRunner(), place=Path(options.at), name=f"rescue-{DiskId(options.uuid).uuid}")
     return 0
-
-
-def _master_of(name: str) -> MasterSecret:
-    data = sys.stdin.buffer.read(_MAX_SECRET_BYTES + 1) if name == "-" else read_bytes(name, limit=_MAX_SECRET_BYTES)
-    return import_master_secret(data)
-
-
-def _values_of(options: argparse.Namespace) -> ClusterValues | None:
-    if options.state:
-        return parse_state(read_bytes(options.state, limit=_MAX_STATE_BYTES))
-    if not options.measurement_salt:
-        return None
-    try:
-        salt = bytes.fromhex(options.measurement_salt)
-    except ValueError:
-        salt = b""
-    if len(salt) * 2 != _SALT_HEX:
-        raise SystemFault(
-            f"expected {_SALT_HEX} hex digits as --measurement-salt", reason=Reason.RESCUE_STATE_MALFORMED
-        )
-    return ClusterValues(measurement_salt=salt)
 
 
 def _files(secrets: ClusterSecrets) -> dict[str, bytes]:
@@ -197,31 +173,6 @@ def _files(secrets: ClusterSecrets) -> dict[str, bytes]:
 
 def _shown(name: str, data: bytes) -> str:
     return data.decode("ascii") if name == "ssh_ca" else data.hex()
-
-
-def _written(folder: Path, files: dict[str, bytes]) -> list[str]:
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise SystemFault(f"cannot make {folder}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
-    for name, data in files.items():
-        write_atomic(folder / name, data, mode=0o600)
-    return [str(folder / name) for name in files]
-
-
-def _say(values: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps(values, indent=2) + os.linesep)
-        return
-    for name, value in values.items():
-        if isinstance(value, dict):
-            rows = [f"{one}: {inner}" for one, inner in value.items()]
-        elif isinstance(value, list):
-            rows = [one if isinstance(one, str) else _row(one) for one in value]
-        else:
-            rows = [] if value is None else [value]
-        for row in rows:
-            sys.stdout.write(f"{name:<{_WIDTH}}{row}\n")
 
 
 def _row(disk: dict[str, str]) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A disk, an image of one, or a copy of its header: which disk it is, and whether a key opens it.
+"""A disk, a partition, an image of them, or a copy of a header: which disk it is, and whether a key opens it.
 
 Whatever is judged is a copy of the disk's begin, and that copy is what cryptsetup reads: the disk cannot show the one
 header to us and another one to cryptsetup.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ..errors import DiskError, SystemFault
 from ..luks import AREA_BYTES, CONSTELLATION_DISK, STATE_DISK, Header, JudgedHeader, judge_header, read_header
 from ..reasons import Reason
+from .partitions import Partition, read_partitions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,28 +26,68 @@ if TYPE_CHECKING:
 _SHAPES = {STATE_DISK.token: STATE_DISK, CONSTELLATION_DISK.token: CONSTELLATION_DISK}
 OPEN = ("cryptsetup", "open", "--type", "luks2", "--disable-external-tokens", "--key-slot", "0", "--key-file", "-")
 """The key comes over standard input, and no other program's token has a say."""
+_LUKS2 = b"LUKS\xba\xbe\x00\x02"
 _NO_KEY = 2  # how cryptsetup ends when no slot opens
 _TRY_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskCopy:
-    """The copied begin of a disk: ``path`` is the copy, ``whole`` whether its key slots are there too."""
+    """The copied begin of a disk: ``path`` is the copy, ``whole`` whether its key slots are there too.
+
+    ``place`` is where in ``source`` the disk lies; number 0 is all of it.
+    """
 
     source: Path
+    place: Partition
     path: Path
     header: Header
     whole: bool
 
 
-def copy_header(source: Path, folder: Path) -> DiskCopy:
-    """Copy the header and the key slots of ``source`` into ``folder`` and read the copy strictly.
+def find_disks(source: Path) -> tuple[Partition, ...]:
+    """Return where in ``source`` LUKS2 begins: at its very start, or at the start of partitions, by their first bytes.
+
+    Raises FILE_UNUSABLE, PARTITION_TABLE_MALFORMED, and RESCUE_NO_DISK where it is nowhere.
+    """
+    try:
+        with source.open("rb") as disk:
+            begin = disk.read(AREA_BYTES)
+            size = disk.seek(0, 2)
+            if begin.startswith(_LUKS2):
+                return (Partition(number=0, start=0, size=size),)
+            partitions = read_partitions(disk)
+            found = tuple(one for one in partitions if _begins_luks2(disk, one, size))
+    except OSError as error:
+        raise SystemFault(f"cannot read {source}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+    if not found:
+        table = f"{len(partitions)} partition(s)" if partitions else "no partition table"
+        raise DiskError(f"expected LUKS2 in {source}, got {table} and no LUKS2 header", reason=Reason.RESCUE_NO_DISK)
+    return found
+
+
+def find_disk(source: Path, *, partition: int | None = None) -> Partition:
+    """Return the one disk of `find_disks`, or that with the number ``partition``; raises RESCUE_SEVERAL_DISKS too."""
+    found = find_disks(source)
+    chosen = [one for one in found if partition is None or one.number == partition]
+    if len(chosen) == 1:
+        return chosen[0]
+    numbers = ", ".join(str(one.number) for one in found)
+    reason = Reason.RESCUE_SEVERAL_DISKS if partition is None else Reason.RESCUE_NO_DISK
+    asked = "one disk" if partition is None else f"LUKS2 in partition {partition}"
+    raise DiskError(f"expected {asked} in {source}, LUKS2 begins in partition {numbers}", reason=reason)
+
+
+def copy_header(source: Path, folder: Path, *, place: Partition | None = None) -> DiskCopy:
+    """Copy the header and the key slots of the disk at ``place`` of ``source`` into ``folder``, read the copy strictly.
 
     Raises FILE_UNUSABLE, or what `read_header` refuses.
     """
+    where = place or Partition(number=0, start=0, size=0)
     target = folder / "header"
     try:
         with source.open("rb") as disk:
+            disk.seek(where.start)
             begin = disk.read(AREA_BYTES)
             header = read_header(begin)
             with target.open("xb") as copy:
@@ -55,7 +96,7 @@ def copy_header(source: Path, folder: Path) -> DiskCopy:
         whole = target.stat().st_size == header.total_bytes
     except OSError as error:
         raise SystemFault(f"cannot copy {source}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
-    return DiskCopy(source=source, path=target, header=header, whole=whole)
+    return DiskCopy(source=source, place=where, path=target, header=header, whole=whole)
 
 
 def judge_copy(copy: DiskCopy) -> JudgedHeader:
@@ -88,6 +129,13 @@ def require_key(runner: Runner, copy: DiskCopy, key: DiskKey) -> None:
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip()[-500:]
         raise SystemFault(f"cryptsetup ended with {done.returncode}: {said}", reason=Reason.COMMAND_FAILED)
+
+
+def _begins_luks2(disk: BinaryIO, partition: Partition, size: int) -> bool:
+    if partition.start >= size:
+        return False
+    disk.seek(partition.start)
+    return disk.read(len(_LUKS2)) == _LUKS2
 
 
 def _copy_bytes(disk: BinaryIO, copy: BinaryIO, count: int) -> None:

@@ -15,7 +15,7 @@ from ..keys import DiskId, DiskKey, SecretBytes, cluster_id, disk_key, emergency
 from ..reasons import Reason
 
 if TYPE_CHECKING:
-    from ..keys import MasterSecret
+    from ..keys import MasterSecret, MeasurementSecret
     from .state import ClusterValues
 
 
@@ -53,13 +53,7 @@ def derive_cluster(
     secret is that of another cluster, and so would be every key.
     """
     measured = measurement_secret(master)
-    cluster = b"" if values is None else cluster_id(measured, values.measurement_salt)
-    if values is not None and values.cluster_id not in {b"", cluster}:
-        raise KeyServiceError(
-            f"expected the cluster id {values.cluster_id.hex()}, the master secret derives {cluster.hex()}",
-            reason=Reason.CLUSTER_ID_MISMATCH,
-            hint="The master secret and the state file are of two clusters; look for the files that lay together.",
-        )
+    cluster = b"" if values is None else check_cluster(measured, values)
     private = ed25519.Ed25519PrivateKey.from_private_bytes(emergency_ssh_seed(master).reveal())
     return ClusterSecrets(
         public=PublicValues(
@@ -75,10 +69,22 @@ def derive_cluster(
     )
 
 
-def lock_value(cluster: bytes, bank: str) -> bytes:
-    """Return what a register of zeros holds after the cluster id was measured into it."""
+def check_cluster(measured: MeasurementSecret, values: ClusterValues) -> bytes:
+    """Return the cluster id of ``measured``; raises CLUSTER_ID_MISMATCH where ``values`` know another one."""
+    cluster = cluster_id(measured, values.measurement_salt)
+    if values.cluster_id not in {b"", cluster}:
+        raise KeyServiceError(
+            f"expected the cluster id {values.cluster_id.hex()}, the secret derives {cluster.hex()}",
+            reason=Reason.CLUSTER_ID_MISMATCH,
+            hint="The secret and the state file are of two clusters; look for the files that lay together.",
+        )
+    return cluster
+
+
+def lock_value(cluster: bytes, bank: str, *, before: bytes = b"") -> bytes:
+    """Return what a register holds after the cluster id was measured into it; ``before``: it held zeros if not said."""
     event = hashlib.new(bank, cluster).digest()
-    return hashlib.new(bank, bytes(len(event)) + event).digest()
+    return hashlib.new(bank, (before or bytes(len(event))) + event).digest()
 
 
 def _public_ssh(key: ed25519.Ed25519PrivateKey) -> str:

@@ -18,7 +18,7 @@ from .types import (
     ConstellationPolicy,
     VerifiedConstellationDocument,
 )
-from .verifier import verify_constellation_document
+from .verifier import claimed_key_name, verify_constellation_document
 
 __all__ = [
     "VARIANT",
@@ -27,6 +27,7 @@ __all__ = [
     "ConstellationDocument",
     "ConstellationPolicy",
     "VerifiedConstellationDocument",
+    "claimed_key_name",
     "issue_constellation_document",
     "verify_constellation_document",
 ]

@@ -62,6 +62,14 @@ def verify_constellation_document(
     )
 
 
+def claimed_key_name(document: bytes) -> bytes:
+    """Return the name of the attestation key that ``document`` brings along; raises as steps 2 and 4.
+
+    Nothing is proven by it. It is for a person who compares names, and for who believes any key on purpose.
+    """
+    return parse_attestation_key(ConstellationDocument.parse(document).ak_public).name()
+
+
 def _verify_permission(policy: ConstellationPolicy) -> None:
     _require(
         policy.insecure_constellation_peer,

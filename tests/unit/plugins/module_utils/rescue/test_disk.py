@@ -13,6 +13,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import Di
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import (
     DiskCopy,
+    Partition,
     copy_header,
     judge_copy,
     mount_disk,
@@ -46,7 +47,12 @@ class Noting:
         code = self.codes.get("test" if "--test-passphrase" in argv else argv[0], 0)
         if code and check:
             raise SystemFault("told to fail", reason=Reason.COMMAND_FAILED)
-        return CommandResult(argv=tuple(argv), returncode=code, stdout=b"", stderr=b"told to fail")
+        return CommandResult(
+            argv=tuple(argv),
+            returncode=code,
+            stdout=b"/dev/loop7\n" if "--show" in argv else b"",
+            stderr=b"told to fail",
+        )
 
 
 def disk(folder: Path, data: bytes, *, size: int = SIZE + 4096) -> DiskCopy:
@@ -104,6 +110,23 @@ def test_a_disk_is_opened_by_the_header_that_was_judged_and_read_only(tmp_path: 
     assert mount[:5] == ("mount", "-t", "ext4", "-o", "ro,noload,nodev,nosuid,noexec")
     unmount_disk(runner, place=tmp_path, name=mounted.name)
     assert [argv[0] for argv, _stdin in runner.seen[3:]] == ["umount", "cryptsetup"]
+
+
+def test_a_partition_is_opened_through_a_loop_device_that_nobody_must_remember(tmp_path: Path) -> None:
+    runner = Noting()
+    start = 1 << 20
+    source, target = tmp_path / "disk.img", tmp_path / "copy"
+    source.write_bytes(bytes(start) + vector(THEIRS).ljust(SIZE + 4096, b"\0"))
+    target.mkdir()
+    copy = copy_header(source, target, place=Partition(number=2, start=start, size=SIZE + 4096))
+    assert copy.path.read_bytes() == source.read_bytes()[start : start + SIZE]
+    mount_disk(runner, copy, KEY, place=tmp_path)
+    words = [argv for argv, _stdin in runner.seen]
+    assert [argv[0] for argv in words] == ["cryptsetup", "losetup", "cryptsetup", "losetup", "mount"]
+    assert "--read-only" in words[1]
+    assert words[1][words[1].index("--offset") + 1] == str(start)
+    assert words[2][-2] == "/dev/loop7"
+    assert words[3] == ("losetup", "--detach", "/dev/loop7")
 
 
 def test_nothing_is_opened_with_a_hostile_header_or_a_wrong_key(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the commands of `attested rescue` share: where secrets come from, where keys go, how a result is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SystemFault
+from ..keys import import_master_secret
+from ..reasons import Reason
+from ..rescue import ClusterValues, parse_state
+from ..system import read_bytes, write_atomic
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from ..keys import MasterSecret
+
+_MAX_SECRET_BYTES = 4096
+_MAX_STATE_BYTES = 65536
+_SALT_HEX = 64
+_WIDTH = 18
+
+
+def add_secret(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add --master-secret."""
+    parser.add_argument(
+        "--master-secret",
+        required=required,
+        metavar="FILE",
+        help="constellation-mastersecret.json, or - for standard input",
+    )
+
+
+def master_of(name: str) -> MasterSecret:
+    """Return the master secret in a file, or on standard input."""
+    data = sys.stdin.buffer.read(_MAX_SECRET_BYTES + 1) if name == "-" else read_bytes(name, limit=_MAX_SECRET_BYTES)
+    return import_master_secret(data)
+
+
+def state_of(name: str) -> ClusterValues:
+    """Return what the state file ``name`` knows of a cluster."""
+    return parse_state(read_bytes(name, limit=_MAX_STATE_BYTES))
+
+
+def values_of(options: argparse.Namespace) -> ClusterValues | None:
+    """Return what --state or --measurement-salt says."""
+    if options.state:
+        return state_of(options.state)
+    if not options.measurement_salt:
+        return None
+    try:
+        salt = bytes.fromhex(options.measurement_salt)
+    except ValueError:
+        salt = b""
+    if len(salt) * 2 != _SALT_HEX:
+        raise SystemFault(
+            f"expected {_SALT_HEX} hex digits as --measurement-salt", reason=Reason.RESCUE_STATE_MALFORMED
+        )
+    return ClusterValues(measurement_salt=salt)
+
+
+def written(folder: Path, files: dict[str, bytes]) -> list[str]:
+    """Write secrets as files of their owner alone, and return their paths; raises FILE_UNUSABLE."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise SystemFault(f"cannot make {folder}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+    for name, data in files.items():
+        write_atomic(folder / name, data, mode=0o600)
+    return [str(folder / name) for name in files]
+
+
+def warn(text: str) -> None:
+    """Say on the terminal what a person must know at each use."""
+    sys.stderr.write(f"attested: warning: {text}\n")
+
+
+def say(values: dict[str, Any], *, as_json: bool) -> None:
+    """Print a result: names and values, a line for each member of a list."""
+    if as_json:
+        sys.stdout.write(json.dumps(values, indent=2) + os.linesep)
+        return
+    for name, value in values.items():
+        if isinstance(value, dict):
+            rows = [f"{one}: {inner}" for one, inner in value.items()]
+        elif isinstance(value, list):
+            rows = [str(one) for one in value]
+        else:
+            rows = [] if value is None else [str(value)]
+        for row in rows:
+            sys.stdout.write(f"{name:<{_WIDTH}}{row}\n")

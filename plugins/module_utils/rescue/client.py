@@ -1,0 +1,170 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Calls to unmodified nodes of Constellation: verify, recover, rejoin. Loads grpc, so it is imported by name.
+
+verify    plain text; the node's document over our nonce
+recover   attested TLS; the node proves itself in the handshake, only then the master secret goes out
+rejoin    attested TLS; we prove this machine in the handshake, the service shows a certificate that says nothing
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._deps.grpc import grpc
+from ..atls.client import open_connection, parse_endpoint
+from ..atls.nonce import encode_nonce
+from ..atls.seams import NONCE_BYTES
+from ..atls.server_check import AttestedServer, UnknownServer
+from ..attestation import issue_constellation_document
+from ..errors import TransportError
+from ..reasons import Reason
+from .node import (
+    GET_ATTESTATION,
+    ISSUE_REJOIN_TICKET,
+    QEMU_VTPM_OID,
+    RECOVER,
+    VERIFY_USER_DATA,
+    SeenNode,
+    judge_node,
+    parse_rejoin_reply,
+    parse_verify_reply,
+    recover_request,
+    rejoin_request,
+    verify_request,
+)
+from .recovering import require_new
+
+if TYPE_CHECKING:
+    from ..atls.client import AttestedConnection
+    from ..attestation import QuotingTpm
+    from ..keys import DiskId, MasterSecret
+    from ..system import Clock, Random
+    from ..tpm import LoadedKey
+    from .node import NodeDemands, RejoinSecrets
+
+_CALL_SECONDS = 60.0
+"""Theirs derive keys and write a file before they answer; a key of argon2id is tried afterwards."""
+
+_GONE = frozenset({"DEADLINE_EXCEEDED", "UNAVAILABLE"})
+
+
+async def verify_node(endpoint: str, demands: NodeDemands, *, random: Random) -> SeenNode:
+    """Return the running node at ``endpoint`` (their port 30081), judged; raises what `judge_node` raises.
+
+    In plain text, so whoever stands in between may hand on the document of another good node.
+    """
+    host, port = parse_endpoint(endpoint)
+    nonce = random.token(NONCE_BYTES)
+    target = f"dns:///[{host}]:{port}" if ":" in host else f"dns:///{host}:{port}"
+    async with grpc.aio.insecure_channel(target, options=(("grpc.enable_http_proxy", 0),)) as channel:
+        answer = await _call(channel, GET_ATTESTATION, verify_request(nonce), endpoint)
+    return judge_node(parse_verify_reply(answer), demands, user_data=VERIFY_USER_DATA, nonce=nonce)
+
+
+async def look_at_locked_node(endpoint: str, demands: NodeDemands, *, random: Random, clock: Clock) -> SeenNode:
+    """Return the locked node at ``endpoint`` (their port 9999), judged in the handshake; nothing is sent to it."""
+    judge = _Judge(demands)
+    check = AttestedServer(judge, random.token(NONCE_BYTES), clock)
+    async with open_connection(endpoint, check=check, issuer=None, clock=clock):
+        return judge.seen_node()
+
+
+async def recover_node(
+    endpoint: str,
+    master: MasterSecret,
+    demands: NodeDemands,
+    *,
+    given: frozenset[bytes] = frozenset(),
+    random: Random,
+    clock: Clock,
+) -> SeenNode:
+    """Hand the master secret to the locked node at ``endpoint`` (their port 9999), once it has proven itself.
+
+    That it answers says only that it has the secret: theirs try the disk afterwards, and say nothing. Raises what
+    `judge_node` raises and, for a key among ``given``, RESCUE_ASKS_AGAIN, both before anything is sent;
+    `TransportError` PEER_UNREACHABLE where nobody waits for a key, and RESCUE_CALL_FAILED.
+    """
+    judge = _Judge(demands)
+    check = AttestedServer(judge, random.token(NONCE_BYTES), clock)
+    async with open_connection(endpoint, check=check, issuer=None, clock=clock) as connection:
+        node = judge.seen_node()
+        require_new(node, given)
+        await _attested_call(connection, RECOVER, recover_request(master).reveal(), endpoint)
+        return node
+
+
+async def rejoin(
+    endpoint: str, disk: DiskId, *, tpm: QuotingTpm, ak: LoadedKey, random: Random, clock: Clock
+) -> RejoinSecrets:
+    """Return the key of ``disk`` and the measurement secret from their join service at ``endpoint`` (port 30090).
+
+    The service believes a machine that booted what its join-config expects and was in no cluster since its reset; which
+    disk that machine has it does not ask. Raises RESCUE_CALL_FAILED, and `TransportError` where it refuses.
+    """
+    check = _SilentService(random.token(NONCE_BYTES))
+    async with open_connection(endpoint, check=check, issuer=_Issuer(tpm, ak), clock=clock) as connection:
+        return parse_rejoin_reply(await _attested_call(connection, ISSUE_REJOIN_TICKET, rejoin_request(disk), endpoint))
+
+
+class _Judge:
+    """A `Validator` that keeps the node it saw."""
+
+    oid = QEMU_VTPM_OID
+
+    def __init__(self, demands: NodeDemands) -> None:
+        self._demands = demands
+        self._seen: SeenNode | None = None
+
+    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> None:
+        self._seen = judge_node(document, self._demands, user_data=user_data, nonce=nonce)
+
+    def seen_node(self) -> SeenNode:
+        if self._seen is None:
+            raise TransportError("expected a node that was judged, none was", reason=Reason.TLS_HANDSHAKE_FAILED)
+        return self._seen
+
+
+class _SilentService(UnknownServer):
+    """Their join service shows a certificate without evidence; like their own client we send a nonce all the same."""
+
+    def __init__(self, nonce: bytes) -> None:
+        super().__init__()
+        self._nonce = nonce
+
+    @property
+    def server_name(self) -> bytes | None:
+        return encode_nonce(self._nonce).encode("ascii")
+
+
+class _Issuer:
+    """Evidence of this machine in their form."""
+
+    oid = QEMU_VTPM_OID
+
+    def __init__(self, tpm: QuotingTpm, ak: LoadedKey) -> None:
+        self._tpm = tpm
+        self._ak = ak
+
+    def issue(self, *, user_data: bytes, nonce: bytes) -> bytes:
+        return issue_constellation_document(self._tpm, self._ak, nonce=nonce, user_data=user_data)
+
+
+async def _attested_call(connection: AttestedConnection, method: str, request: bytes, endpoint: str) -> bytes:
+    try:
+        return await _call(connection.channel(), method, request, endpoint)
+    except TransportError as error:
+        raise connection.error or error from error
+
+
+async def _call(channel: Any, method: str, request: bytes, endpoint: str) -> bytes:
+    try:
+        return bytes(await channel.unary_unary(method)(request, timeout=_CALL_SECONDS))
+    except grpc.aio.AioRpcError as error:
+        status = error.code().name
+        raise TransportError(
+            f"expected {endpoint} to answer {method}, got {status}: {str(error.details())[:300]}",
+            reason=Reason.PEER_UNREACHABLE if status in _GONE else Reason.RESCUE_CALL_FAILED,
+            retryable=status in _GONE,
+        ) from error

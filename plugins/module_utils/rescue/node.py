@@ -1,0 +1,122 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One of Constellation's nodes as a peer: what it must prove, and what it is told. Pure.
+
+The wire facts are those of the variant ``qemu-vtpm`` (QEMU, OpenStack, STACKIT, bare metal); see docs/rescue.md.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..attestation import ConstellationPolicy, claimed_key_name, verify_constellation_document
+from ..errors import Refusal
+from ..keys import DiskKey, MeasurementSecret, SecretBytes
+from ..proto import message_class, method_path, parse
+from ..reasons import Reason
+from .measurements import verify_measurements
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..keys import DiskId, MasterSecret
+    from .measurements import Measurements
+
+QEMU_VTPM_OID = "1.3.9900.5.1"
+VERIFY_USER_DATA = b"VerifyService"
+GET_ATTESTATION = method_path("verify.API", "GetAttestation")
+ISSUE_REJOIN_TICKET = method_path("join.API", "IssueRejoinTicket")
+RECOVER = method_path("recoverproto.API", "Recover")
+
+_SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDemands:
+    """What a node must show. ``attestation_keys``: names of keys of TPMs that are known to be the cluster's.
+
+    ``insecure_any_attestation_key`` believes any key that a node brings along, as Constellation itself does: whoever
+    knows the expected values, which are public, can then pose as a node with no TPM at all.
+    """
+
+    measurements: Measurements
+    attestation_keys: frozenset[bytes] = frozenset()
+    insecure_any_attestation_key: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenNode:
+    """A node whose document was verified: its attestation key, its registers, and what differs but is only told."""
+
+    ak_name: bytes
+    pcrs: Mapping[int, bytes]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejoinSecrets:
+    """What their join service hands to a node that was in the cluster before."""
+
+    disk_key: DiskKey
+    measurement_secret: MeasurementSecret
+
+
+def judge_node(document: bytes, demands: NodeDemands, *, user_data: bytes, nonce: bytes) -> SeenNode:
+    """Return the node behind ``document``, after `verify_constellation_document` and the comparison of its values.
+
+    Raises what these raise: CONSTELLATION_KEY_UNKNOWN, EVIDENCE_MALFORMED, BINDING_MISMATCH, QUOTE_...,
+    RESCUE_MEASUREMENT_MISMATCH.
+    """
+    known = demands.attestation_keys
+    if demands.insecure_any_attestation_key:
+        known = frozenset({claimed_key_name(document)})
+    policy = ConstellationPolicy(insecure_constellation_peer=True, attestation_keys=known)
+    verified = verify_constellation_document(document, user_data=user_data, nonce=nonce, policy=policy)
+    warnings = verify_measurements(verified.pcrs, demands.measurements)
+    return SeenNode(ak_name=verified.ak_name, pcrs=verified.pcrs, warnings=warnings)
+
+
+def master_secret_uri(master: MasterSecret) -> SecretBytes:
+    """Return the master secret as Constellation's nodes take it, ``kms://cluster-kms?key=...&salt=...``."""
+    key, salt = (base64.urlsafe_b64encode(part.reveal()) for part in (master.key, master.salt))
+    return SecretBytes(b"kms://cluster-kms?key=" + key + b"&salt=" + salt)
+
+
+def recover_request(master: MasterSecret) -> SecretBytes:
+    """Return the message that opens a locked node of theirs: it holds the master secret."""
+    message = message_class("recoverproto.RecoverMessage")(
+        kms_uri=master_secret_uri(master).reveal().decode("ascii"), storage_uri="storage://no-store"
+    )
+    return SecretBytes(message.SerializeToString())
+
+
+def verify_request(nonce: bytes) -> bytes:
+    """Return the question of a verification."""
+    return bytes(message_class("verify.GetAttestationRequest")(nonce=nonce).SerializeToString())
+
+
+def parse_verify_reply(data: bytes) -> bytes:
+    """Return the document in the answer to a verification; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE."""
+    return bytes(parse("verify.GetAttestationResponse", data).attestation)
+
+
+def rejoin_request(disk: DiskId) -> bytes:
+    """Return the question of a node that was rebooted."""
+    return bytes(message_class("join.IssueRejoinTicketRequest")(disk_uuid=disk.uuid).SerializeToString())
+
+
+def parse_rejoin_reply(data: bytes) -> RejoinSecrets:
+    """Return the secrets in a rejoin ticket; raises MESSAGE_MALFORMED for no message, or secrets of another length."""
+    ticket = parse("join.IssueRejoinTicketResponse", data)
+    lengths = (len(ticket.state_disk_key), len(ticket.measurement_secret))
+    if lengths != (_SECRET_BYTES, _SECRET_BYTES):
+        raise Refusal(
+            f"expected a disk key and a measurement secret of {_SECRET_BYTES} bytes, got {lengths[0]} and {lengths[1]}",
+            reason=Reason.MESSAGE_MALFORMED,
+        )
+    return RejoinSecrets(
+        disk_key=DiskKey(ticket.state_disk_key), measurement_secret=MeasurementSecret(ticket.measurement_secret)
+    )
