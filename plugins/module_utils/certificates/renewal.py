@@ -10,13 +10,14 @@ Whatever fails between the copies and the end puts the files before in their pla
 
 from __future__ import annotations
 
+import stat
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import AttestedError, KubeadmError, SystemFault
-from ..kubeadm import KubeletCredential, last_words
+from ..kubeadm import KubeletCredential, believing, last_words
 from ..reasons import Reason
 from ..result import Step
-from ..system import read_bytes
+from ..system import read_bytes, write_atomic
 from .keep import KeptFiles
 from .leaf import parse_leaf, split_kubeconfig, verify_renewed
 from .plan import plan
@@ -166,6 +167,14 @@ class ControlPlaneRenewal:
             raise _failed(f"certificate {one.name} after its renewal: {error}") from error
         authority = read_bytes(self._path(one.authority), limit=_LIMIT)
         verify_renewed(one.name, before=before, after=after, authority=authority, now=self._machine.clock.now())
+        self._believe_all(one, authority)
+
+    def _believe_all(self, one: Certificate, authorities: bytes) -> None:
+        """Name every CA of the cluster in a kubeconfig: kubeadm names the first one alone."""
+        path = self._path(one.path)
+        if path.suffix == ".conf":
+            mode = stat.S_IMODE(path.stat().st_mode)
+            write_atomic(path, believing(read_bytes(path, limit=_LIMIT), authorities), mode=mode)
 
     def _start_anew(self, component: str) -> None:
         try:

@@ -13,6 +13,8 @@ from .cluster import ControlPlane, InitOutcome
 from .credential import (
     KubeletCredential,
     Validity,
+    authorities_of,
+    believing,
     embedded_credential,
     place,
     remaining_seconds,
@@ -79,6 +81,8 @@ __all__ = [
     "Validity",
     "Wish",
     "Worker",
+    "authorities_of",
+    "believing",
     "embedded_credential",
     "held_by",
     "is_node_name",

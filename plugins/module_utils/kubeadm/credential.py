@@ -120,9 +120,7 @@ def embedded_credential(kubeconfig: bytes) -> KubeletCredential | None:
             key=base64.b64decode(user["client-key-data"], validate=True),
         )
     except (yaml.YAMLError, KeyError, IndexError, TypeError, binascii.Error) as error:
-        raise KubeadmError(
-            "expected a kubeconfig with one user, found something else", reason=Reason.KUBECONFIG_MALFORMED
-        ) from error
+        raise _malformed("one user") from error
 
 
 def adopt_embedded(paths: KubernetesPaths, *, clock: Clock) -> bool:
@@ -141,6 +139,46 @@ def adopt_embedded(paths: KubernetesPaths, *, clock: Clock) -> bool:
         "client-key": str(paths.kubelet_credential),
     }
     return write_atomic(paths.kubelet_config, documents(config))
+
+
+def authorities_of(kubeconfig: bytes) -> bytes:
+    """Return the CAs (PEM) that a kubeconfig believes; raises KUBECONFIG_MALFORMED."""
+    return base64.b64decode(_cluster(_document(kubeconfig))["certificate-authority-data"])
+
+
+def believing(kubeconfig: bytes, authorities: bytes) -> bytes:
+    """Return a kubeconfig that believes all of ``authorities`` (PEM); raises KUBECONFIG_MALFORMED.
+
+    kubeadm names the first one alone when it renews, and then the API server is not believed that shows a
+    certificate of another.
+    """
+    document = _document(kubeconfig)
+    cluster = _cluster(document)
+    wanted = base64.b64encode(authorities).decode("ascii")
+    if cluster["certificate-authority-data"] == wanted:
+        return kubeconfig
+    cluster["certificate-authority-data"] = wanted
+    return documents(document)
+
+
+def _document(kubeconfig: bytes) -> Any:
+    try:
+        return yaml.safe_load(kubeconfig)
+    except yaml.YAMLError as error:
+        raise _malformed("one cluster") from error
+
+
+def _cluster(document: Any) -> dict[str, Any]:
+    try:
+        cluster: dict[str, Any] = document["clusters"][0]["cluster"]
+        base64.b64decode(cluster["certificate-authority-data"], validate=True)
+    except (KeyError, IndexError, TypeError, binascii.Error) as error:
+        raise _malformed("one cluster") from error
+    return cluster
+
+
+def _malformed(what: str) -> KubeadmError:
+    return KubeadmError(f"expected a kubeconfig with {what}, found something else", reason=Reason.KUBECONFIG_MALFORMED)
 
 
 def remaining_seconds(paths: KubernetesPaths, *, clock: Clock) -> float | None:

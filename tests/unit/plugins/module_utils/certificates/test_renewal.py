@@ -12,6 +12,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.certificates i
     read_leaves,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError, Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import authorities_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 from .conftest import DAY, NOW, YEAR
@@ -236,3 +237,16 @@ def test_a_worker_has_no_such_certificates_and_all_are_named(pki, renewal):
     assert code == "CONTROL_PLANE_CERTIFICATE_MALFORMED"
     for name in ("apiserver.crt", "scheduler.conf", "/etc/kubernetes/admin.conf", "etcd/peer.crt"):
         assert name in message
+
+
+def test_a_kubeconfig_believes_every_ca_of_the_cluster_after_its_renewal(control_plane, pki, around):
+    """As kubeadm does, the one here names the first CA alone; an API server may still show a certificate of another."""
+    ca = pki.root / "etc/kubernetes/pki/ca.crt"
+    other = (pki.root / "etc/kubernetes/pki/front-proxy-ca.crt").read_bytes()
+    ca.write_bytes(ca.read_bytes() + other)
+    renewal = ControlPlaneRenewal(control_plane, pods=around, members=around, turns=around)
+    renewal.apply(renewal.plan(at_once=True))
+    for name in ("admin.conf", "controller-manager.conf", "scheduler.conf"):
+        path = pki.root / "etc/kubernetes" / name
+        assert authorities_of(path.read_bytes()) == ca.read_bytes()
+        assert path.stat().st_mode & 0o777 == 0o600
