@@ -124,11 +124,12 @@ def renewal(machine: Machine, bed: ServiceBed) -> str:
 
 
 def is_bad(found: dict[str, Any]) -> bool:
-    return OURS in taints(found) and condition(found)["status"] != "True"
+    # taint and condition are two writes
+    return OURS in taints(found) and condition(found).get("status", "True") != "True"
 
 
 def is_good(found: dict[str, Any]) -> bool:
-    return OURS not in taints(found) and condition(found)["status"] == "True"
+    return OURS not in taints(found) and condition(found).get("status") == "True"
 
 
 def test_refused_evidence_marks_the_node_and_ends_renewals_until_other_evidence_is_good(
