@@ -264,6 +264,11 @@ def state_disk() -> Counts:
     return _pytest("tests/system/state_disk")
 
 
+def source_boot() -> Counts:
+    """Workers of a lab that boot from the site's signed repository, and from tampered ones."""
+    return _pytest("tests/system/source_boot")
+
+
 def e2e() -> Counts:
     """One cluster in the lab from nothing to its end: admissions, refusals, kills, reboots, secrets, traces."""
     return _pytest("tests/e2e")
@@ -303,6 +308,7 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "race": race,
     "sanity": sanity,
     "sanity_quick": sanity_quick,
+    "source_boot": source_boot,
     "state_disk": state_disk,
     "unit": unit,
 }
@@ -331,11 +337,12 @@ SUITES: dict[str, tuple[str, ...]] = {
         "control_planes",
         "race",
         "matrix",
+        "source_boot",
         "state_disk",
     ),
     "test": TEST,
 }
-_MACHINES = frozenset({"control_planes", "e2e", "machines", "matrix", "molecule", "race"})
+_MACHINES = frozenset({"control_planes", "e2e", "machines", "matrix", "molecule", "race", "source_boot"})
 _OF_KUBERNETES = _MACHINES | {"api_bed", "attacks", "component", "mutation", "mutation_slice"}
 ORDER = Order(needs=dict.fromkeys(_OF_KUBERNETES, frozenset({"bundle"})), apart=(_MACHINES,))
 
