@@ -623,6 +623,12 @@ class Reason(Enum):
         "An endpoint is not of the form host:port.",
         "Write name:port, address:port or [address]:port.",
     )
+    ETCD_DATABASE_MALFORMED = _row(
+        Coarse.LOCAL,
+        "A file is not a database of etcd, or a damaged one.",
+        "Take member/snap/db of another control plane's disk; etcd itself checks a copy with 'etcdutl snapshot status'.",
+        "etcdutl snapshot status db",
+    )
     ETCD_LAST_MEMBER = _row(
         Coarse.LOCAL,
         "The only voting member of etcd cannot be taken out: the cluster would be gone.",
@@ -1649,6 +1655,12 @@ class Reason(Enum):
         "More than one partition holds a LUKS2 disk.",
         "Say which one with --partition; attested rescue keys shows each with its UUID.",
         "attested rescue keys --master-secret FILE --disk DISK",
+    )
+    RESCUE_SOURCE_CHANGED = _row(
+        Coarse.LOCAL,
+        "A file changed while it was copied, so the copy is none of any moment.",
+        "Copy from a disk that is mounted read only, with the machine that it belongs to switched off.",
+        "attested rescue mount --help",
     )
     RESCUE_STATE_MALFORMED = _row(
         Coarse.LOCAL,

@@ -25,6 +25,7 @@ from ..rescue import (
     unmount_disk,
 )
 from ..system import SystemRunner
+from .rescue_data import add_data
 from .rescue_nodes import add_nodes
 from .rescue_words import add_secret, master_of, say, values_of, warn, written
 
@@ -72,6 +73,7 @@ def add_rescue(commands: Any, common: argparse.ArgumentParser) -> None:
     unmount.add_argument("--uuid", required=True, help="the disk's UUID, as mount printed it")
     unmount.add_argument("--at", required=True, metavar="FOLDER", help="where it is mounted")
     unmount.set_defaults(run=_unmount)
+    add_data(actions, common)
     add_nodes(actions, common)
 
 

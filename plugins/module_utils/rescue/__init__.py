@@ -9,6 +9,8 @@ Needs no cluster. `client` loads grpc and is imported by name. Private to the co
 from __future__ import annotations
 
 from .disk import DiskCopy, copy_header, disk_id_of, find_disk, find_disks, judge_copy, require_key
+from .extract import ETCD, MANIFEST, PKI, SUMS, extract
+from .keyspace import Entry, entries, open_keyspace
 from .measurements import Measurements, parse_measurements, verify_measurements
 from .mount import Mounted, mount_disk, unmount_disk
 from .node import (
@@ -29,9 +31,14 @@ from .state import ClusterValues, parse_state
 from .values import ClusterSecrets, PublicValues, check_cluster, derive_cluster, lock_value
 
 __all__ = [
+    "ETCD",
+    "MANIFEST",
+    "PKI",
+    "SUMS",
     "ClusterSecrets",
     "ClusterValues",
     "DiskCopy",
+    "Entry",
     "Measurements",
     "Mounted",
     "NodeDemands",
@@ -44,6 +51,8 @@ __all__ = [
     "copy_header",
     "derive_cluster",
     "disk_id_of",
+    "entries",
+    "extract",
     "find_disk",
     "find_disks",
     "judge_copy",
@@ -51,6 +60,7 @@ __all__ = [
     "lock_value",
     "master_secret_uri",
     "mount_disk",
+    "open_keyspace",
     "parse_measurements",
     "parse_rejoin_reply",
     "parse_state",
