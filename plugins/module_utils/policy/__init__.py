@@ -39,6 +39,7 @@ from .identity import (
     find_identity,
     identity_name,
     inherited_disk,
+    is_address,
     require_own_aliases,
 )
 from .in_force import PolicyInForce, SignedPolicy, SitePolicy, register_selection
@@ -128,6 +129,7 @@ __all__ = [
     "identity_name",
     "identity_sha256",
     "inherited_disk",
+    "is_address",
     "judge_standing",
     "learn_preset",
     "learn_profile",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -74,7 +75,8 @@ class NodeIdentity:
 
     ``ek_alias``: the same of the chip's other endorsement key where that was proven, else empty; evidence over either
     key is this machine's, the name is made of the first. ``replaced_by``: of a revoked one, the name of the identity
-    that took its node's name and its disk.
+    that took its node's name and its disk. ``addresses``: the IP addresses of its node, as the site says them, where a
+    certificate may name them (`is_address`).
     """
 
     ek_sha256: str
@@ -84,6 +86,7 @@ class NodeIdentity:
     known_by: str = ""
     replaced_by: str = ""
     ek_alias: str = ""
+    addresses: tuple[str, ...] = ()
     status: IdentityStatus = field(default=IdentityStatus())
 
     @property
@@ -95,6 +98,15 @@ class NodeIdentity:
     def keys(self) -> tuple[str, ...]:
         """Its endorsement keys, the one that it is named by first."""
         return (self.ek_sha256, self.ek_alias) if self.ek_alias else (self.ek_sha256,)
+
+
+def is_address(text: str) -> bool:
+    """Say whether ``text`` is one IP address in its one form (RFC 5952), without a zone and no IPv4 in IPv6."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return str(found) == text and "%" not in text and getattr(found, "ipv4_mapped", None) is None
 
 
 def identity_name(ek_sha256: str) -> str:

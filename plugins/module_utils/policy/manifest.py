@@ -19,7 +19,7 @@ from ..errors import PolicyError
 from ..reasons import Reason
 from .assertions import Assertions, Lockdown
 from .fields import Fields
-from .identity import Admission, EvidenceRefusal, IdentityStatus, NodeIdentity, Role, TpmRecord
+from .identity import Admission, EvidenceRefusal, IdentityStatus, NodeIdentity, Role, TpmRecord, is_address
 from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ MAX_LABEL = 128
 MAX_EVENT_TEXT = 1025
 MAX_EVENT_KIND = 64
 MAX_KNOWN_BY = 256
+MAX_ADDRESSES = 8
+MAX_ADDRESS = 45
 MAX_BOOT_OPTIONS = 128
 MAX_KERNELS = 64
 MAX_COMPONENTS = 16
@@ -108,6 +110,7 @@ def _identity(fields: Fields, name: str) -> NodeIdentity:
         known_by=spec.text("knownBy", limit=MAX_KNOWN_BY, default=""),
         replaced_by=spec.text("replacedBy", limit=MAX_KNOWN_BY, default=""),
         ek_alias=spec.sha256("ekAliasSha256").hex() if spec.has("ekAliasSha256") else "",
+        addresses=_addresses(spec),
         status=_status(fields.take("status")),
     )
     spec.finish()
@@ -116,6 +119,15 @@ def _identity(fields: Fields, name: str) -> NodeIdentity:
     if identity.ek_sha256 and name and name != identity.name:
         fields.note(f"metadata.name: expected {identity.name}, which the endorsement key gives, got {name}")
     return identity
+
+
+def _addresses(spec: Fields) -> tuple[str, ...]:
+    """Return the node's addresses, none where nothing is said of them."""
+    found = spec.texts("addresses", limit=MAX_ADDRESSES, each=MAX_ADDRESS) or ()
+    wrong = [one for one in found if not is_address(one)]
+    if wrong or len(set(found)) != len(found):
+        spec.note(f"addresses: expected IP addresses, each in its shortest form and once, got {list(found)}"[:200])
+    return found
 
 
 def _status(status: object) -> IdentityStatus:
@@ -274,7 +286,7 @@ def render_identity(identity: NodeIdentity) -> dict[str, Any]:
 
     A revoked one carries the label by which the API server finds it when its node's user writes.
     """
-    spec = {
+    spec: dict[str, Any] = {
         "ekSha256": identity.ek_sha256,
         "nodeName": identity.node_name,
         "role": identity.role.value,
@@ -285,6 +297,8 @@ def render_identity(identity: NodeIdentity) -> dict[str, Any]:
         spec["replacedBy"] = identity.replaced_by
     if identity.ek_alias:
         spec["ekAliasSha256"] = identity.ek_alias
+    if identity.addresses:
+        spec["addresses"] = list(identity.addresses)
     document = _manifest(IDENTITY_KIND, identity.name, spec)
     if identity.admission is Admission.REVOKED:
         document["metadata"]["labels"] = {REVOKED_LABEL: "true"}

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import PolicyError, SiteError
-from ..policy import Admission, NodeIdentity, Role, identity_name, require_own_aliases
+from ..policy import Admission, NodeIdentity, Role, identity_name, is_address, require_own_aliases
 from ..reasons import Reason
 from .enrolment import BY_CONSOLE
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _ROLES = {"control_planes": Role.CONTROL_PLANE, "workers": Role.WORKER}
 _EK = re.compile(r"sha256:([0-9a-f]{64})")
+_TRUE = frozenset({"true", "yes", "on", "1"})
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -31,6 +33,7 @@ class InventoryNode:
     ``known_by``: where nothing says it of a key, an admin wrote it there, as the machine's console shows it.
     ``replaced`` are the machines that were this node before, by their endorsement keys: revoked, and none comes back.
     ``aliases``: endorsement key to the second key of its chip, of this machine and of those.
+    ``addresses``: where the other nodes reach it; none unless certificates of its kubelet are to name them.
     """
 
     name: str
@@ -40,6 +43,7 @@ class InventoryNode:
     admission: Admission = Admission.APPROVED
     replaced: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    addresses: tuple[str, ...] = ()
 
     @property
     def ek_alias(self) -> str:
@@ -66,7 +70,9 @@ def read_nodes(
     ]
     if problems:
         raise SiteError("; ".join(problems), reason=Reason.SITE_INVENTORY)
-    return tuple(_node(host, role, hosts.get(host, {})) for host, role in sorted(roles.items()))
+    nodes = tuple(_node(host, role, hosts.get(host, {})) for host, role in sorted(roles.items()))
+    _require_own_addresses(nodes)
+    return nodes
 
 
 def enrolled_identities(nodes: Iterable[InventoryNode]) -> tuple[NodeIdentity, ...]:
@@ -124,6 +130,7 @@ def _identity(node: InventoryNode, ek_sha256: str) -> NodeIdentity:
         admission=node.admission,
         known_by=node.known_by,
         ek_alias=node.ek_alias,
+        addresses=node.addresses,
     )
 
 
@@ -149,7 +156,33 @@ def _node(host: str, role: Role, variables: Mapping[str, Any]) -> InventoryNode:
         admission=Admission(str(variables.get("attested_admission", Admission.APPROVED.value))),
         replaced=tuple(_hex(one) for one in variables.get("attested_ek_replaced", ())),
         aliases={_hex(one): _hex(second) for one, second in (variables.get("attested_ek_aliases") or {}).items()},
+        addresses=_addresses(host, variables),
     )
+
+
+def _addresses(host: str, variables: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the node's identity says of its address: by it others know its kubelet, where that has a certificate.
+
+    Without the variable nothing is said, so that the policy of a site that does not use it stays the same.
+    """
+    wanted = str(variables.get("attested_kubelet_serving_certificates", False)).lower() in _TRUE
+    return (_node_ip(host, variables),) if wanted else ()
+
+
+def _node_ip(host: str, variables: Mapping[str, Any]) -> str:
+    return str(variables.get("attested_node_ip") or variables.get("ansible_host") or host)
+
+
+def _require_own_addresses(nodes: Iterable[InventoryNode]) -> None:
+    """Raise SITE_INVENTORY where two nodes have one address: each could show a certificate for the other."""
+    owners: dict[str, str] = {}
+    for node, address in ((one, address) for one in nodes for address in one.addresses):
+        owner = owners.setdefault(address, node.name)
+        if owner != node.name:
+            raise SiteError(
+                f"expected an address of its own for each node, {owner} and {node.name} have {address}",
+                reason=Reason.SITE_INVENTORY,
+            )
 
 
 def _hex(ek: object) -> str:
@@ -174,12 +207,27 @@ def _problems(host: str, variables: Mapping[str, Any]) -> list[str]:
         if not _EK.fullmatch(str(one))
     ]
     problems += _alias_problems(host, variables)
+    problems += _address_problems(host, variables)
     admission = str(variables.get("attested_admission", Admission.APPROVED.value))
     if admission not in {one.value for one in Admission} - {Admission.PENDING.value}:
         problems.append(
             f"expected attested_admission of {host} as Approved, Refused or Revoked, got {admission[:80]!r}"
         )
     return problems
+
+
+def _address_problems(host: str, variables: Mapping[str, Any]) -> list[str]:
+    return [
+        f"expected attested_node_ip of {host} as an IP address in its shortest form that the other nodes reach, since "
+        f"attested_kubelet_serving_certificates puts it into a certificate, got {one[:80]!r}"
+        for one in _addresses(host, variables)
+        if not is_address(one) or not _is_reachable(one)
+    ]
+
+
+def _is_reachable(address: str) -> bool:
+    found = ipaddress.ip_address(address)
+    return not (found.is_loopback or found.is_unspecified or found.is_multicast)
 
 
 def _alias_problems(host: str, variables: Mapping[str, Any]) -> list[str]:

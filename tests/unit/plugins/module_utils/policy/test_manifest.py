@@ -233,6 +233,14 @@ def test_a_malformed_profile_is_refused(path: str, value: object, problem: str) 
         ("spec/ekAliasSha256", "B2" * 32, "ekAliasSha256: expected 64 lower-case hex digits, got 'B2"),
         ("spec/ekAliasSha256", "", "ekAliasSha256: expected 64 lower-case hex digits, got ''"),
         ("spec/ekAliasSha256", EK, "spec.ekAliasSha256: expected another key than spec.ekSha256, got the same"),
+        ("spec/addresses", "10.0.0.21", "addresses: expected a list of at most 8 texts of at most 45 characters"),
+        ("spec/addresses", ["10.0.0.21"] * 9, "addresses: expected a list of at most 8 texts"),
+        ("spec/addresses", ["10.0.0.21"] * 2, "addresses: expected IP addresses, each in its shortest form and once"),
+        ("spec/addresses", ["w-1"], "addresses: expected IP addresses, each in its shortest form and once"),
+        ("spec/addresses", ["10.0.0.021"], "addresses: expected IP addresses, each in its shortest form and once"),
+        ("spec/addresses", ["FD00::1"], "addresses: expected IP addresses, each in its shortest form and once"),
+        ("spec/addresses", ["fe80::1%eth0"], "addresses: expected IP addresses, each in its shortest form and once"),
+        ("spec/addresses", ["::ffff:10.0.0.1"], "addresses: expected IP addresses, each in its shortest form and once"),
     ],
 )
 def test_a_malformed_identity_is_refused(path: str, value: object, problem: str) -> None:
@@ -243,6 +251,12 @@ def test_the_second_key_of_a_chip_is_read_back_and_left_out_where_there_is_none(
     chip = dataclasses.replace(IDENTITY, ek_alias="b2" * 32)
     assert parse_objects([("i.yml", render_identity(chip))]).identities == (chip,)
     assert "ekAliasSha256" not in render_identity(IDENTITY)["spec"]
+
+
+def test_addresses_are_read_back_and_left_out_where_there_are_none() -> None:
+    node = dataclasses.replace(IDENTITY, addresses=("10.0.0.21", "fd00::21"))
+    assert parse_objects([("i.yml", render_identity(node))]).identities == (node,)
+    assert "addresses" not in render_identity(IDENTITY)["spec"]
 
 
 def test_an_identity_need_not_say_how_it_became_known() -> None:
