@@ -1719,6 +1719,42 @@ class Reason(Enum):
         "The key service signs a new one; restart the join service if it does not do so by itself.",
         "systemctl restart attested-join-service",
     )
+    SERVING_EXTENSION_REFUSED = _row(
+        Coarse.REFUSED,
+        "A kubelet's request for a serving certificate asks for other extensions than alternative names, or hides them.",
+        "A kubelet asks for nothing else: find out what else on that machine has its credential.",
+        "kubectl get csr",
+    )
+    SERVING_NOT_JOINED = _row(
+        Coarse.REFUSED,
+        "A machine asks for a serving certificate, and it has not become a node.",
+        "It waits ten minutes for that; read why its join does not end.",
+        "kubectl get attested",
+    )
+    SERVING_NOT_PROVEN = _row(
+        Coarse.REFUSED,
+        "A node asks for a serving certificate, and it has given no evidence yet.",
+        "It waits ten minutes for that; push evidence by hand on the machine, its kubelet then asks again by itself.",
+        "systemctl start attested-reattest",
+    )
+    SERVING_REQUESTER_REFUSED = _row(
+        Coarse.REFUSED,
+        "A serving certificate is asked for by who is no node, or by another machine than the one that is this node now.",
+        "Only a kubelet asks, with the certificate that its machine got by ticket: renew that one.",
+        "attested renew --now",
+    )
+    SERVING_SAN_REFUSED = _row(
+        Coarse.REFUSED,
+        "A kubelet asks for a serving certificate with a name or address that its identity does not have.",
+        "Compare attested_node_ip in the site with the kubelet's --node-ip, then apply the site: addresses come from there alone.",
+        "ansible-playbook attested.kubernetes.policy",
+    )
+    SERVING_USAGE_REFUSED = _row(
+        Coarse.REFUSED,
+        "A kubelet's request for a serving certificate asks for other usages than its signer gives.",
+        "A kubelet asks for nothing else: find out what else on that machine has its credential.",
+        "kubectl get csr",
+    )
     SHARES_COUNT = _row(
         Coarse.LOCAL,
         "The master secret cannot be split in that way.",

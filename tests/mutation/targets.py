@@ -34,6 +34,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "keys/kubelet.py": (f"{_UNIT}/keys/test_kubelet.py",),
     "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
     "keys/releaser.py": tuple(f"{_UNIT}/keys/test_releaser{part}.py" for part in ("", "_control_plane", "_order")),
+    "keys/serving_approver.py": (f"{_UNIT}/keys/test_serving_approver.py",),
+    "keys/serving_request.py": (f"{_UNIT}/keys/test_serving_request.py",),
     "keys/standing.py": (f"{_UNIT}/keys/test_standing.py",),
     "nodelock/form.py": ("tests/component/nodelock/test_form.py",),
     "nodelock/lock.py": (f"{_UNIT}/nodelock",),
@@ -72,6 +74,8 @@ NUMBERED = {
     "keys/kubelet.py",
     "keys/release.py",
     "keys/releaser.py",
+    "keys/serving_approver.py",
+    "keys/serving_request.py",
     "policy/in_force.py",
     "policy/standing.py",
 }

@@ -461,7 +461,7 @@ class Machine:
         paths = NodeLockPaths(directory=self.directory, userspace_log=userspace)
         NodeLock(self.tpm, paths=paths).acquire(self.bed.bundle.cluster_id)
 
-    def enroll(self, *, name: str | None = None, role: Role = Role.WORKER, **spec: str) -> None:
+    def enroll(self, *, name: str | None = None, role: Role = Role.WORKER, **spec: Any) -> None:
         """Write its identity, and the profile of the good boot, into the API as the site does."""
         document = render_identity(identity_of(self.tpm.ek, name or self.name, role))
         document["spec"] |= spec

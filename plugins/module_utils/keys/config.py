@@ -33,6 +33,7 @@ class KeyServiceConfig:
     every EK must also be certified. ``unknown_machines``: ``refuse`` them, or ``queue`` those that proved their key.
     ``reattest_overdue_seconds``: how old the last attestation of a node may be; ``reattest_grace_seconds``: how long
     after our start nobody becomes overdue, half of it where it is not said.
+    ``kubelet_serving``: whether certificates that kubelets serve with are decided about; then the RBAC of it is there.
     """
 
     node_name: str
@@ -58,6 +59,7 @@ class KeyServiceConfig:
     reattest_overdue_seconds: int = 3 * 3600
     reattest_grace_seconds: int | None = None
     unknown_machines: str = "refuse"
+    kubelet_serving: bool = False
 
     @property
     def overdue_after(self) -> timedelta:

@@ -30,15 +30,17 @@ KUBELET_LIFE = timedelta(hours=72)
 SERVICE_LIFE = timedelta(hours=24)
 KEY_SERVICE_USER = "attested:key-service"
 
+NODE_GROUP = "system:nodes"
+"""The group of the API's users that are nodes."""
+
 MACHINE_GROUP = "attested:"
 """Prefix of the group that names a machine's identity; also in the admission policies of the role key_service."""
 
 _CLOCK_SKEW = timedelta(minutes=5)
-_NODE_GROUP = "system:nodes"
 _NODE_USER = re.compile(r"system:node:([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)")
 _MIN_RSA_BITS = 2048
 _MAX_RSA_BITS = 4096
-_MAX_REQUEST_BYTES = 16 * 1024
+MAX_REQUEST_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,28 +94,38 @@ def check_kubelet_request(der: bytes, *, node_name: str) -> KubeletRequest:
     2. The key is P-256, Ed25519 or RSA of 2048 to 4096 bits. CSR_KEY_UNSUPPORTED
     3. Its subject is exactly O=system:nodes, CN=system:node:<node_name>. CSR_NAME_MISMATCH
     """
-    request = _parse(der)
-    key = _supported_key(request)
-    wanted = {(x509.NameOID.ORGANIZATION_NAME, _NODE_GROUP), (x509.NameOID.COMMON_NAME, f"system:node:{node_name}")}
+    request = parse_request(der)  # 1
+    key = supported_key(request)  # 2
+    require_subject(request, node_name=node_name)  # 3
+    return KubeletRequest(key, spki_sha256(key))
+
+
+def require_subject(request: x509.CertificateSigningRequest, *, node_name: str) -> None:
+    """Raise CSR_NAME_MISMATCH unless the request's subject is exactly that of the node ``node_name``."""
+    wanted = {(x509.NameOID.ORGANIZATION_NAME, NODE_GROUP), (x509.NameOID.COMMON_NAME, f"system:node:{node_name}")}
     found = [(attribute.oid, attribute.value) for attribute in request.subject]
     if len(found) != len(wanted) or set(found) != wanted:
         raise Refusal(
-            f"expected a request for O={_NODE_GROUP}, CN=system:node:{node_name}, "
+            f"expected a request for O={NODE_GROUP}, CN=system:node:{node_name}, "
             f"got one for {request.subject.rfc4514_string()[:200]}",
             reason=Reason.CSR_NAME_MISMATCH,
         )
-    return KubeletRequest(key, spki_sha256(key))
+
+
+def node_of(user: str) -> str:
+    """Return the node that a user of the API is, or nothing where it is none."""
+    found = _NODE_USER.fullmatch(user)
+    return found[1] if found else ""
 
 
 def claimed_node_name(der: bytes) -> str:
     """Return the node that a request asks to be, or nothing where it is no request for a node: a claim, to be told."""
     try:
-        subject = _parse(der).subject
+        subject = parse_request(der).subject
     except Refusal:
         return ""
     names = [str(one.value) for one in subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-    found = _NODE_USER.fullmatch(names[0]) if len(names) == 1 else None
-    return found[1] if found else ""
+    return node_of(names[0]) if len(names) == 1 else ""
 
 
 def spki_sha256(key: PublicKey) -> str:
@@ -132,7 +144,7 @@ def sign_kubelet_certificate(
     """
     subject = x509.Name(
         [
-            x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, _NODE_GROUP),
+            x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, NODE_GROUP),
             x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, f"{MACHINE_GROUP}{machine}"),
             x509.NameAttribute(x509.NameOID.COMMON_NAME, f"system:node:{node_name}"),
         ]
@@ -149,10 +161,11 @@ def mint_service_credential(ca: ClusterCa, *, now: datetime) -> tuple[bytes, byt
     return certificate, pem
 
 
-def _parse(der: bytes) -> x509.CertificateSigningRequest:
-    if len(der) > _MAX_REQUEST_BYTES:
+def parse_request(der: bytes) -> x509.CertificateSigningRequest:
+    """Return the request that these bytes are, signed by its own key; raises CSR_MALFORMED."""
+    if len(der) > MAX_REQUEST_BYTES:
         raise Refusal(
-            f"expected a request of at most {_MAX_REQUEST_BYTES} bytes, got {len(der)}", reason=Reason.CSR_MALFORMED
+            f"expected a request of at most {MAX_REQUEST_BYTES} bytes, got {len(der)}", reason=Reason.CSR_MALFORMED
         )
     try:
         request = x509.load_der_x509_csr(der)
@@ -165,7 +178,8 @@ def _parse(der: bytes) -> x509.CertificateSigningRequest:
     return request
 
 
-def _supported_key(request: x509.CertificateSigningRequest) -> PublicKey:
+def supported_key(request: x509.CertificateSigningRequest) -> PublicKey:
+    """Return the request's key; raises CSR_KEY_UNSUPPORTED."""
     key = request.public_key()
     if isinstance(key, ed25519.Ed25519PublicKey):
         return key

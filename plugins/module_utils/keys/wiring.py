@@ -53,6 +53,7 @@ from .policy_watch import PolicyDesk, PolicyWatch
 from .reattest import Reattester
 from .record import PolicyRecord, RecordFiles, RecordKey, TpmCounter
 from .releaser import Releaser
+from .serving_approver import ServingApprover
 from .standing import RefusalKeeper
 from .teller import Teller
 from .wrap import KeyPaths, KeyStore
@@ -318,7 +319,21 @@ def _tasks(ground: _Ground, audit: AuditLog) -> Background:
         "turns": ground.turns.run_once,
         "usage": usage.run_once,
     }
+    if ground.config.kubelet_serving:
+        tasks["serving"] = _approver(ground, audit).run_once
     return Background(tasks, clock=SystemClock(), log=ground.log)
+
+
+def _approver(ground: _Ground, audit: AuditLog) -> ServingApprover:
+    return ServingApprover(
+        ground.gateway,
+        ground.policy,
+        audit=audit,
+        log=ground.log,
+        clock=SystemClock(),
+        rate=_rate(ground.config, "serving certificates"),
+        overdue_after=ground.config.overdue_after,
+    )
 
 
 def _keeper(ground: _Ground, audit: AuditLog) -> HeadKeeper:

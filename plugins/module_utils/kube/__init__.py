@@ -15,7 +15,18 @@ from .attempts import (
     plan_attempts,
     render_event,
 )
-from .gateway import ATTEMPTS, IDENTITIES, POLICIES, PROFILES, ApiGateway, Gateway, ObjectWriter, Reader
+from .gateway import (
+    ATTEMPTS,
+    IDENTITIES,
+    POLICIES,
+    PROFILES,
+    SERVING_SIGNER,
+    ApiGateway,
+    Gateway,
+    ObjectWriter,
+    Reader,
+    RequestDesk,
+)
 from .http import Credential, CredentialFiles
 from .live import Guard, Judged, LivePolicy, Registration, Snapshot, StatusChange, StatusWriter
 from .marks import TAINT, TAINT_EFFECT, StandingWatcher, plan_mark
@@ -50,6 +61,7 @@ __all__ = [
     "MAX_NAMED",
     "POLICIES",
     "PROFILES",
+    "SERVING_SIGNER",
     "STRANGER",
     "TAINT",
     "TAINT_EFFECT",
@@ -73,6 +85,7 @@ __all__ = [
     "ObjectWriter",
     "Reader",
     "Registration",
+    "RequestDesk",
     "Snapshot",
     "StandingWatcher",
     "StatusChange",

@@ -31,6 +31,10 @@ _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _OURS = f"/apis/{GROUP}/{VERSION}"
 _NODES = "/api/v1/nodes"
+_REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+_SMALL_PAGE = 16
+_APPEARED = frozenset({"ADDED", "MODIFIED"})
+SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 
 
 class Reader(Protocol):
@@ -92,6 +96,16 @@ class NodeMarker(Protocol):
 
     def record_event(self, event: Mapping[str, Any]) -> None:
         """As `ObjectWriter.record_event`."""
+
+
+class RequestDesk(Protocol):
+    """Requests for certificates that kubelets serve with; the RBAC of the key service lets it see and conclude them."""
+
+    def serving_requests(self, seconds: int) -> Iterator[Mapping[str, Any]]:
+        """Yield every such request as it is now, then each that appears or changes within ``seconds``."""
+
+    def conclude_request(self, name: str, condition: Mapping[str, Any], *, revision: str) -> None:
+        """Write ``condition`` into a request that is still at ``revision``, else raise API_CONFLICT."""
 
 
 class ApiGateway:
@@ -196,6 +210,30 @@ class ApiGateway:
         for event in self._http.events(ApiRequest(what="watch nodes", path=_NODES, query=query), seconds=seconds):
             if event["type"] == "ADDED":
                 yield frozenset({event["object"]["metadata"]["name"]})
+
+    def serving_requests(self, seconds: int) -> Iterator[Mapping[str, Any]]:
+        """Yield requests of the one signer; raises API_UNAVAILABLE or API_FORBIDDEN.
+
+        A node may write a megabyte into each, so few come at a time.
+        """
+        query = {"fieldSelector": f"spec.signerName={SERVING_SIGNER}"}
+        page = {**query, "limit": str(_SMALL_PAGE)}
+        while True:
+            document = self._http.call(ApiRequest(what="list certificate requests", path=_REQUESTS, query=page))
+            yield from document["items"]
+            page["continue"] = document["metadata"].get("continue", "")
+            if not page["continue"]:
+                break
+        query |= _watch(document["metadata"]["resourceVersion"], seconds)
+        watch = ApiRequest(what="watch certificate requests", path=_REQUESTS, query=query)
+        for event in self._http.events(watch, seconds=seconds):
+            if event["type"] in _APPEARED:
+                yield event["object"]
+
+    def conclude_request(self, name: str, condition: Mapping[str, Any], *, revision: str) -> None:
+        """Write a condition as the only one; a request that was decided meanwhile has another revision."""
+        body = {"metadata": {"resourceVersion": revision}, "status": {"conditions": [dict(condition)]}}
+        self._http.find(_patch(f"conclude the certificate request {name}", f"{_REQUESTS}/{name}/approval", body))
 
     def _list(self, plural: str, where: Mapping[str, str]) -> tuple[tuple[Mapping[str, Any], ...], str]:
         found: list[Mapping[str, Any]] = []

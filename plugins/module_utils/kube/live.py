@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import ApiError
+from ..errors import ApiError, PolicyError
 from ..policy import (
     API_VERSION,
     IDENTITY_KIND,
@@ -159,6 +159,20 @@ class LivePolicy:
         """Return the identities that are, or were, this node, as of now."""
         found = self._gateway.objects(IDENTITIES, where={"spec.nodeName": node_name})
         return tuple(sorted(one["metadata"]["name"] for one in found))
+
+    def registration_named(self, node_name: str) -> Registration:
+        """Return the approved registration of the machine that is this node, as of now; raises as `snapshot_for` does.
+
+        Raises what `SignedPolicy.identity_for` does; IDENTITY_UNKNOWN where no machine has this name.
+        """
+        found = self._registrations(self._gateway.objects(IDENTITIES, where={"spec.nodeName": node_name}))
+        one = min(found, key=lambda known: known.identity.admission is not Admission.APPROVED, default=None)
+        if one is None:
+            raise PolicyError(
+                f"expected an identity for the node {node_name}, found none", reason=Reason.IDENTITY_UNKNOWN
+            )
+        ek_sha256 = one.identity.ek_sha256
+        return self.snapshot_for(ek_sha256).registration_for(ek_sha256)
 
     def identity_for(self, ek_sha256: str) -> NodeIdentity:
         """Return the approved identity of an endorsement key, as of now."""

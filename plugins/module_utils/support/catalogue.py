@@ -166,7 +166,7 @@ _SERVICES: Mapping[str, tuple[str, ...]] = {
     "join-service": ("listen_address", "listen_port", "metrics_port"),
     "key-service": (
         *("node_name", "api_server", "api_endpoint", "kubernetes_version", "reattest_overdue_seconds", "join_user"),
-        *("metrics", "tcti", "unknown_machines"),
+        *("kubelet_serving", "metrics", "tcti", "unknown_machines"),
     ),
     "verification-service": ("listen_address", "listen_port", "questions_per_second", "question_burst"),
 }

@@ -13,6 +13,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.proto import m
 from ansible_collections.attested.kubernetes.tests.support import house
 
 OF_NO_DECISION = {"health"}
+RECORDING = {"append", "decided"}
 OF_NO_CALL = {"unknown"}
 """A message of the socket that is none of the calls, which `KeyService` refuses and records."""
 
@@ -24,11 +25,11 @@ def events_of_calls():
 
 
 def events_beside_them():
-    """Return the events that the key service appends to the log itself, by name."""
+    """Return the events that the key service records by itself, by name: what happened, and decisions of no call."""
     found = set()
     for path in (*(house.UTILS / "audit").glob("*.py"), *(house.UTILS / "keys").glob("*.py")):
         for node in ast.walk(house.tree_of(path)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RECORDING:
                 found |= {one.value for one in node.args[:1] if isinstance(one, ast.Constant)}
     return found
 
