@@ -67,6 +67,14 @@ options:
       - For test beds whose nodes may not change them.
     type: bool
     default: false
+  kubelet_serving_certificates:
+    description:
+      - Let kubelets ask the cluster for the certificate that they serve with, which the key service decides about, and
+        let API servers demand one. Without it these certificates are self-signed, and nobody looks at them.
+      - Certificates that the controller manager signs are good for 72 hours then, those of other requests too.
+      - Counts when the cluster is made, for all of its nodes.
+    type: bool
+    default: false
   until:
     description: Stop after this phase; without it all phases run.
     type: str
@@ -194,6 +202,7 @@ SPEC = ArgumentSpec(
         "dns_domain": {"type": "str", "default": "cluster.local"},
         "extra_sans": {"type": "list", "elements": "str", "default": []},
         "unmanaged_conntrack": {"type": "bool", "default": False},
+        "kubelet_serving_certificates": {"type": "bool", "default": False},
         "until": {"type": "str", "choices": [phase.name for phase in INIT_PHASES]},
         "admin_certificate_request": {"type": "str"},
         "admin_certificate_hours": {"type": "int", "default": 24},

@@ -68,6 +68,11 @@ def variables() -> str:
         "`attested_api_proxy: true` lets the kubelet of each worker reach the API by a port of its own machine that",
         "leads to whichever control plane answers ([role api_endpoint](#api_endpoint), installed by `prepare`);",
         "`attested_api_proxy_port` is that port (6444). A worker that has joined already uses it from its next ticket.",
+        "",
+        "`attested_kubelet_serving_certificates: true`, set before `init`, lets kubelets ask the cluster for the",
+        "certificate that they serve with; the key services approve it for a node's name and `attested_node_ip`, and",
+        "API servers demand it ([ADR 0035](adr/0035-certificates-that-kubelets-serve-with.md)). Unset: self-signed,",
+        "and nobody looks at them.",
     ]
     for path in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
         specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]

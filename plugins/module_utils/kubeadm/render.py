@@ -28,6 +28,9 @@ _AUDIT_LOG = "/var/log/kubernetes/audit"
 ENCRYPTION_ARGUMENT = "encryption-provider-config"
 """The API server's argument that names the file of `encryption.py`."""
 
+SERVING_LIFE = "72h0m0s"
+"""How long the cluster's signer signs for, where kubelets ask it; a kubelet asks anew after four fifths of that."""
+
 _HEALTH_PATHS = ("livez", "readyz", "healthz")
 
 
@@ -37,7 +40,7 @@ def render_init(cluster: ClusterSpec, node: NodeSpec, *, paths: KubernetesPaths)
     return documents(
         _init_configuration(node),
         _cluster_configuration(cluster, node, paths),
-        _kubelet_configuration(node),
+        _kubelet_configuration(cluster, node),
         _proxy_configuration(cluster),
     )
 
@@ -134,7 +137,7 @@ def _cluster_configuration(cluster: ClusterSpec, node: NodeSpec, paths: Kubernet
             "dnsDomain": cluster.dns_domain,
         },
         "apiServer": _api_server(cluster, node, paths),
-        "controllerManager": {"extraArgs": _arguments({"profiling": "false", "terminated-pod-gc-threshold": "1000"})},
+        "controllerManager": {"extraArgs": _arguments(_controller_manager_arguments(cluster))},
         "scheduler": {"extraArgs": _arguments({"profiling": "false"})},
         "featureGates": {"ControlPlaneKubeletLocalMode": True},
     }
@@ -143,12 +146,18 @@ def _cluster_configuration(cluster: ClusterSpec, node: NodeSpec, paths: Kubernet
     return document
 
 
+def _controller_manager_arguments(cluster: ClusterSpec) -> dict[str, str]:
+    """Return its arguments; it signs what was approved, for no longer than a node's other certificate is good."""
+    life = {"cluster-signing-duration": SERVING_LIFE} if cluster.kubelet_serving else {}
+    return {"profiling": "false", "terminated-pod-gc-threshold": "1000", **life}
+
+
 def _api_server(cluster: ClusterSpec, node: NodeSpec, paths: KubernetesPaths) -> dict[str, Any]:
     directory = str(paths.kubernetes / "attested")
     host, _port = split_endpoint(cluster.api_endpoint)
     return {
         "certSANs": sorted({"127.0.0.1", "localhost", host, node.node_ip, *cluster.extra_sans}),
-        "extraArgs": _arguments(api_server_arguments(paths)),
+        "extraArgs": _arguments({**api_server_arguments(paths), **_kubelets_are_known_by(cluster, paths)}),
         "extraVolumes": [
             _volume("attested", directory, read_only=True, path_type="Directory"),
             _volume("audit", _AUDIT_LOG, read_only=False, path_type="DirectoryOrCreate"),
@@ -156,7 +165,12 @@ def _api_server(cluster: ClusterSpec, node: NodeSpec, paths: KubernetesPaths) ->
     }
 
 
-def _kubelet_configuration(node: NodeSpec) -> dict[str, Any]:
+def _kubelets_are_known_by(cluster: ClusterSpec, paths: KubernetesPaths) -> dict[str, str]:
+    """Return by what the API server knows a kubelet that it calls; by nothing where certificates are self-signed."""
+    return {"kubelet-certificate-authority": str(paths.ca)} if cluster.kubelet_serving else {}
+
+
+def _kubelet_configuration(cluster: ClusterSpec, node: NodeSpec) -> dict[str, Any]:
     document: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -164,7 +178,8 @@ def _kubelet_configuration(node: NodeSpec) -> dict[str, Any]:
         # Renewal is ours: `node` fetches a new certificate with fresh evidence. A kubelet that asked by itself
         # would leave a request pending, since nothing in this cluster approves one automatically.
         "rotateCertificates": False,
-        "serverTLSBootstrap": False,
+        # The key service decides about these, where it is told to.
+        "serverTLSBootstrap": cluster.kubelet_serving,
     }
     if node.allow_cgroup_v1:
         document["failCgroupV1"] = False

@@ -30,6 +30,7 @@ class ClusterSpec:
 
     ``kubernetes_version`` without "v", ``api_endpoint`` as host:port, subnets in CIDR notation.
     ``unmanaged_conntrack`` is for machines where kube-proxy may not set its limits (the lab).
+    ``kubelet_serving``: kubelets ask the cluster for the certificate that they serve with, and API servers demand it.
     """
 
     kubernetes_version: str
@@ -41,6 +42,7 @@ class ClusterSpec:
     extra_sans: tuple[str, ...] = ()
     image_repository: str = ""
     unmanaged_conntrack: bool = False
+    kubelet_serving: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

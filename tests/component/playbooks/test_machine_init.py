@@ -177,12 +177,14 @@ def test_order_and_site_reach_the_roles(machine: Machine) -> None:
         "control_plane_ignore_preflight_errors": [],
         "control_plane_allow_cgroup_v1": False,
         "control_plane_unmanaged_conntrack": False,
+        "control_plane_kubelet_serving_certificates": False,
         "control_plane_admin_request": "a request",
     }
     keys = machine.given("key_service")
     assert (keys["key_service_cluster_id"], keys["key_service_kubernetes_version"]) == ("ab" * 32, "1.35.4")
     assert keys["key_service_api_server"] == "https://10.0.0.11:6443"
     assert (keys["key_service_reattest_overdue_seconds"], keys["key_service_unknown_machines"]) == (1800, "queue")
+    assert keys["key_service_kubelet_serving_certificates"] is False
     assert machine.given("verification_service")["verification_service_tcti"] == "swtpm:path=/srv/tpm"
     assert machine.given("join_service") == {}
 

@@ -85,6 +85,19 @@ def test_kubelet_never_asks_for_a_certificate_by_itself():
     assert (found["rotateCertificates"], found["serverTLSBootstrap"]) == (False, False)
 
 
+def test_kubelets_ask_to_serve_and_are_held_to_it_only_where_that_is_wanted():
+    before, after = init_documents(), init_documents(dataclasses.replace(CLUSTER, kubelet_serving=True))
+    assert after["KubeletConfiguration"] == {**before["KubeletConfiguration"], "serverTLSBootstrap": True}
+    components = [after["ClusterConfiguration"], before["ClusterConfiguration"]]
+    (server, server_before), (manager, manager_before) = (
+        [arguments(one[name]) for one in components] for name in ("apiServer", "controllerManager")
+    )
+    assert server == {**server_before, "kubelet-certificate-authority": "/etc/kubernetes/pki/ca.crt"}
+    assert manager == {**manager_before, "cluster-signing-duration": "72h0m0s"}
+    assert "kubelet-certificate-authority" not in server_before
+    assert {kind for kind in before if before[kind] != after[kind]} == {"KubeletConfiguration", "ClusterConfiguration"}
+
+
 def test_join_uses_the_node_own_kubeconfig_and_bounded_times():
     found = yaml.safe_load(render_join(dataclasses.replace(NODE, name="w-1"), paths=PATHS))
     assert found["discovery"] == {"file": {"kubeConfigPath": "/etc/kubernetes/kubelet.conf"}}
