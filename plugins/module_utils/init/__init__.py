@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from .admin import AdminKey, make_admin_key, prove_admin, verify_admin
 from .desk import Begin, Desk, Doors, Founder
+from .exchanges import Exchanges
 from .job import Job, Jobs, Teller
 from .messages import ADMIN_METADATA, INIT, InitOrder, Progress, Success, digest_of
 from .secret import SourceDelays, hash_init_secret, verify_init_secret
@@ -25,6 +26,7 @@ __all__ = [
     "Desk",
     "DeskService",
     "Doors",
+    "Exchanges",
     "Founder",
     "InitOrder",
     "Job",

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from .._deps.crypto import ec, exceptions, hashes, serialization, x509
-from ..atls import label, length_prefixed
+from ..atls import Purpose, label, length_prefixed
 from ..errors import Refusal
 from ..keys.ca import load_signing_key
 from ..proto import message_class, parse
@@ -67,15 +67,22 @@ def make_admin_key(*, ca: JoinCa, cluster_id: bytes, now: datetime) -> AdminKey:
     return AdminKey(certificate=certificate.public_bytes(serialization.Encoding.DER), key=key)
 
 
-def prove_admin(admin: AdminKey, *, binding: bytes, request: bytes) -> bytes:
+def prove_admin(admin: AdminKey, *, binding: bytes, request: bytes, purpose: Purpose = Purpose.INIT) -> bytes:
     """Return the serialised ``attested.v1.AdminProof`` for the bytes of one request on one exchange (B, 32 bytes)."""
-    signature = admin.key.sign(_signed(binding, request), ec.ECDSA(hashes.SHA256()))
+    signature = admin.key.sign(_signed(purpose, binding, request), ec.ECDSA(hashes.SHA256()))
     message = message_class(_PROOF)(certificate=admin.certificate, signature=signature)
     return bytes(message.SerializeToString())
 
 
 def verify_admin(
-    proof: bytes, *, pins: JoinCaPins, cluster_id: bytes, binding: bytes, request: bytes, now: datetime
+    proof: bytes,
+    *,
+    pins: JoinCaPins,
+    cluster_id: bytes,
+    binding: bytes,
+    request: bytes,
+    now: datetime,
+    purpose: Purpose = Purpose.INIT,
 ) -> str:
     """Return the serial number (hex) of the admin's certificate; raises `Refusal`.
 
@@ -83,7 +90,7 @@ def verify_admin(
     2. A pinned join CA has signed the certificate. ADMIN_CERTIFICATE_UNTRUSTED
     3. It is for clients, no CA, and its only name is the admin of this cluster. ADMIN_CERTIFICATE_UNTRUSTED
     4. ``now`` lies within its dates. ADMIN_CERTIFICATE_EXPIRED
-    5. Its key has signed this request on this exchange. ADMIN_SIGNATURE
+    5. Its key has signed this request on this exchange, for this purpose. ADMIN_SIGNATURE
     """
     message = parse(_PROOF, proof, limit=_MAX_PROOF_BYTES)  # 1
     leaf, key = _parsed(message.certificate)
@@ -96,7 +103,7 @@ def verify_admin(
             reason=Reason.ADMIN_CERTIFICATE_EXPIRED,
         )
     try:  # 5
-        key.verify(message.signature, _signed(binding, request), ec.ECDSA(hashes.SHA256()))
+        key.verify(message.signature, _signed(purpose, binding, request), ec.ECDSA(hashes.SHA256()))
     except exceptions.InvalidSignature as error:
         raise Refusal(
             "expected a signature by the admin's key over this request on this exchange, got another",
@@ -105,8 +112,8 @@ def verify_admin(
     return f"{leaf.serial_number:x}"
 
 
-def _signed(binding: bytes, request: bytes) -> bytes:
-    return length_prefixed(label("init/admin"), binding, hashlib.sha256(request).digest())
+def _signed(purpose: Purpose, binding: bytes, request: bytes) -> bytes:
+    return length_prefixed(label(f"{purpose.value}/admin"), binding, hashlib.sha256(request).digest())
 
 
 def _parsed(der: bytes) -> tuple[x509.Certificate, ec.EllipticCurvePublicKey]:

@@ -75,7 +75,8 @@ async def initiate(
     """
     server = UnknownServer()
     async with open_connection(endpoint, check=server, issuer=None, clock=question.clock) as connection:
-        verified, challenge_id = await _judged(connection, server, wish, question)
+        verified, challenge_id = await proven(connection, server, question, node=wish.node)
+        _require_control_plane(verified, wish.node)
         if judged is not None:
             judged(verified)
         sealed = verified.machine.seal(wish.bundle.to_bytes())
@@ -85,28 +86,45 @@ async def initiate(
             yield one
 
 
-async def _judged(
-    connection: AttestedConnection, server: UnknownServer, wish: Wish, question: Question
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """How a machine is asked to prove itself, what for, and what it is called where it does not answer well."""
+
+    identify: str = IDENTIFY
+    testify: str = TESTIFY
+    purpose: Purpose = Purpose.INIT
+    later: Reason = Reason.INIT_BROKEN_OFF
+    refused: Reason = Reason.INIT_REFUSED
+
+
+_INIT = Calls()
+
+
+async def proven(
+    connection: AttestedConnection, server: UnknownServer, question: Question, *, node: str, calls: Calls = _INIT
 ) -> tuple[VerifiedNode, bytes]:
-    identity = ChallengeRequest.parse(await _call(connection, IDENTIFY, _identify()))
+    """Return ``node``, judged over this very connection, and the id of the exchange; raises what judging raises."""
+    identity = ChallengeRequest.parse(await ask(connection, calls.identify, _identify(), calls=calls))
     challenge, record = await asyncio.to_thread(question.challenge, identity)
     sent = challenge.to_bytes()
     heard = Heard(
         record=record,
         challenge=sent,
-        testimony=Testimony.parse(await _call(connection, TESTIFY, sent)),
+        testimony=Testimony.parse(await ask(connection, calls.testify, sent, calls=calls)),
         exporter=connection.exporter,
         spki_sha256=server.spki_sha256,
         now=question.clock.now(),
-        purpose=Purpose.INIT,
+        purpose=calls.purpose,
     )
-    verified = verification.judge(heard, question, node=wish.node)
+    return verification.judge(heard, question, node=node), challenge.id
+
+
+def _require_control_plane(verified: VerifiedNode, node: str) -> None:
     if verified.identity.role is not Role.CONTROL_PLANE:
         raise Refusal(
-            f"expected a control plane, the identity of {wish.node} says {verified.identity.role.value}",
+            f"expected a control plane, the identity of {node} says {verified.identity.role.value}",
             reason=Reason.ROLE_NOT_REGISTERED,
         )
-    return verified, challenge.id
 
 
 async def _followed(connection: AttestedConnection, request: bytes, proof: bytes) -> AsyncIterator[Progress | Success]:
@@ -124,31 +142,41 @@ async def _followed(connection: AttestedConnection, request: bytes, proof: bytes
                 if isinstance(said, Success):
                     return
     except grpc.aio.AioRpcError as error:
-        raise connection.error or _translated(error) from error
+        raise connection.error or _translated(error, _INIT) from error
     if failure is not None:
         raise InitFailed(failure, log)
     raise TransportError("expected success or failure, the stream ended", reason=Reason.INIT_BROKEN_OFF, retryable=True)
 
 
-async def _call(connection: AttestedConnection, method: str, request: bytes) -> bytes:
+async def ask(
+    connection: AttestedConnection,
+    method: str,
+    request: bytes,
+    *,
+    calls: Calls = _INIT,
+    metadata: tuple[tuple[str, bytes], ...] = (),
+    timeout_seconds: float = CALL_SECONDS,
+) -> bytes:
+    """Return the answer to one unary call; raises `TransportError`."""
     try:
-        return bytes(await connection.channel().unary_unary(method)(request, timeout=CALL_SECONDS))
+        call = connection.channel().unary_unary(method)
+        return bytes(await call(request, metadata=metadata, timeout=timeout_seconds))
     except grpc.aio.AioRpcError as error:
-        raise connection.error or _translated(error) from error
+        raise connection.error or _translated(error, calls) from error
 
 
 def _identify() -> bytes:
     return bytes(message_class("attested.v1.IdentifyRequest")(protocol_version=PROTOCOL_VERSION).SerializeToString())
 
 
-def _translated(error: Any) -> TransportError:
+def _translated(error: Any, calls: Calls) -> TransportError:
     status = error.code()
     trailing = dict(error.trailing_metadata() or ())
     story = f"{status.name}: {error.details()!r} (correlation id {trailing.get(_CORRELATION, 'none')})"
     later = status.name in _LATER
     found = TransportError(
         f"expected the machine to go on, got {story}",
-        reason=Reason.INIT_BROKEN_OFF if later else Reason.INIT_REFUSED,
+        reason=calls.later if later else calls.refused,
         retryable=later,
     )
     found.retry_after_seconds = told_pause(trailing)

@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from ..attestation import BindingContext, Challenge, ChallengeRequest, Purpose, answer
+from ..attestation import Purpose
 from ..errors import AttestedError, KeyServiceError, Refusal
 from ..keys import KeyBundle
 from ..reasons import Reason
 from ..sealing import open_sealed
-from ..verification import Testimony, exchanged
 from .admin import verify_admin
+from .exchanges import Exchanges
 from .job import Jobs, ended
 from .messages import InitOrder, digest_of
 from .secret import SourceDelays, verify_init_secret
@@ -33,12 +32,7 @@ if TYPE_CHECKING:
     from .job import Job, Teller
     from .messages import Success
 
-OPEN_SECONDS = 300.0
-"""From the quote to the request: the admin's side judges and seals in between, without a person."""
-
-_MAX_OPEN = 16
 _MAX_HANDLES = 64
-_CHANNEL_BYTES = 32
 _HANDLE_BYTES = 16
 
 
@@ -52,16 +46,6 @@ class Founder(Protocol):
 
         A repetition goes on where the last one stood. Raises RACE_LOST, INIT_REQUEST_DIFFERS, and what a step raises.
         """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Open:
-    """One exchange that was quoted for and not used yet."""
-
-    answer: Answer = field(repr=False)
-    exporter: bytes
-    spki_sha256: bytes
-    expires: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +81,7 @@ class Desk:
         random: Random,
     ) -> None:
         """Open the TPM by ``attester`` for each answer, take ``facts`` as they are then, hand over to ``founder``."""
-        self._attester = attester
+        self._exchanges = Exchanges(purpose=Purpose.INIT, attester=attester, facts=facts, clock=clock)
         self._facts = facts
         self._doors = doors
         self._founder = founder
@@ -105,40 +89,15 @@ class Desk:
         self._random = random
         self._delays = SourceDelays(clock=clock)
         self._jobs = Jobs(clock=clock)
-        self._open: OrderedDict[bytes, _Open] = OrderedDict()
         self._handles: OrderedDict[bytes, Job] = OrderedDict()
-        self._turn = threading.Lock()
 
     def identity(self) -> bytes:
         """Return the serialised `ChallengeRequest` of this machine; raises `TpmError`."""
-        with self._turn, self._attester() as one:
-            return ChallengeRequest(
-                ek_public=one.ek.public, ek_certificates=one.ek.certificates, ak_public=one.ak.public
-            ).to_bytes()
+        return self._exchanges.identity()
 
     def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes) -> bytes:
-        """Return the serialised `Testimony` for a challenge, for the purpose `init`; what opens its box is kept.
-
-        Raises `Refusal` BINDING_MALFORMED without a channel, PROTOCOL_VERSION, EVIDENCE_MALFORMED, and `TpmError`.
-        """
-        if (len(exporter), len(spki_sha256)) != (_CHANNEL_BYTES, _CHANNEL_BYTES):
-            raise Refusal(
-                f"expected exporter and key hash of {_CHANNEL_BYTES} bytes, got {len(exporter)} and {len(spki_sha256)}",
-                reason=Reason.BINDING_MALFORMED,
-            )
-        parsed, facts = Challenge.parse(challenge), self._facts()
-        logs = facts.logs.to_bytes()
-        context = BindingContext(
-            purpose=Purpose.INIT,
-            cluster_id=facts.cluster_id,
-            request=exchanged(challenge, logs),
-            exporter=exporter,
-            spki_sha256=spki_sha256,
-        )
-        with self._turn, self._attester() as one:
-            given = answer(one.tpm, parsed, context, ek=one.ek, ak=one.ak, logs=facts.logs)
-            self._keep(given, exporter=exporter, spki_sha256=spki_sha256)
-        return Testimony(bound=given.bound, event_logs=logs, exporter=exporter, spki_sha256=spki_sha256).to_bytes()
+        """Return the serialised `Testimony` for a challenge, for the purpose `init`; raises as `Exchanges` does."""
+        return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256)
 
     def begin(self, asked: Begin) -> bytes:
         """Return the handle of the job of a request; raises `Refusal` while nobody knows who asks.
@@ -152,15 +111,17 @@ class Desk:
 
         Whoever passed 3 is known, so what goes wrong from 4 on is the job's answer, with its code.
         """
-        with self._turn:
+        with self._exchanges.turn:
             order = InitOrder.parse(asked.request)  # 1
-            kept = self._exchange(order.challenge_id, asked)  # 2
-            self._require_admin(order, kept, asked)  # 3
+            given = self._exchanges.of(  # 2
+                order.challenge_id, exporter=asked.exporter, spki_sha256=asked.spki_sha256
+            )
+            self._require_admin(order, given, asked)  # 3
             digest = ""
             try:
-                bundle = self._opened(order, kept)  # 4, 5
+                bundle = self._opened(order, given)  # 4, 5
                 digest = digest_of(asked.request, cluster_id=bundle.cluster_id)
-                job = self._jobs.begin(digest, self._work(order, bundle, digest, kept), secrets=_secrets(bundle))  # 6
+                job = self._jobs.begin(digest, self._work(order, bundle, digest, given), secrets=_secrets(bundle))  # 6
             except AttestedError as error:
                 job = ended(digest, error)
             return self._handle(job)
@@ -177,29 +138,13 @@ class Desk:
 
     # ---- the steps
 
-    def _keep(self, given: Answer, *, exporter: bytes, spki_sha256: bytes) -> None:
-        expires = self._clock.monotonic() + OPEN_SECONDS
-        self._open[given.bound.challenge_id] = _Open(
-            answer=given, exporter=exporter, spki_sha256=spki_sha256, expires=expires
-        )
-        while len(self._open) > _MAX_OPEN:
-            self._open.popitem(last=False)
-
-    def _exchange(self, challenge_id: bytes, asked: Begin) -> _Open:
-        kept = self._open.get(challenge_id)
-        if kept is None or kept.expires < self._clock.monotonic():
-            raise Refusal("expected an exchange that is open, got another", reason=Reason.CHALLENGE_UNKNOWN)
-        if (kept.exporter, kept.spki_sha256) != (asked.exporter, asked.spki_sha256):
-            raise Refusal("expected the connection of the exchange, got another", reason=Reason.CHANNEL_NOT_BOUND)
-        return kept
-
-    def _require_admin(self, order: InitOrder, kept: _Open, asked: Begin) -> None:
+    def _require_admin(self, order: InitOrder, given: Answer, asked: Begin) -> None:
         if asked.admin_proof:
             verify_admin(
                 asked.admin_proof,
                 pins=self._doors.pins,
                 cluster_id=self._facts().cluster_id,
-                binding=kept.answer.binding,
+                binding=given.binding,
                 request=asked.request,
                 now=self._clock.now(),
             )
@@ -217,9 +162,8 @@ class Desk:
             raise
         self._delays.passed(asked.source)
 
-    def _opened(self, order: InitOrder, kept: _Open) -> KeyBundle:
-        del self._open[order.challenge_id]
-        given = kept.answer
+    def _opened(self, order: InitOrder, given: Answer) -> KeyBundle:
+        self._exchanges.use_up(order.challenge_id)
         data = open_sealed(order.sealed, secret=given.secret, binding=given.binding, one_time_key=given.one_time_key)
         bundle, ours = KeyBundle.from_bytes(data), self._facts().cluster_id
         if bundle.cluster_id != ours:
@@ -229,8 +173,8 @@ class Desk:
             )
         return bundle
 
-    def _work(self, order: InitOrder, bundle: KeyBundle, digest: str, kept: _Open) -> Callable[[Teller], Success]:
-        judged = dict(kept.answer.bound.evidence.pcrs)
+    def _work(self, order: InitOrder, bundle: KeyBundle, digest: str, given: Answer) -> Callable[[Teller], Success]:
+        judged = dict(given.bound.evidence.pcrs)
 
         def work(teller: Teller) -> Success:
             return self._founder.found(order, bundle, digest=digest, judged=judged, teller=teller)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..atls.certificate import make_bare_certificate, new_key, spki_sha256
 from ..atls.limits import source_of
@@ -29,9 +29,9 @@ from .messages import ADMIN_METADATA, IDENTIFY, INIT, MAX_REQUEST_BYTES, TESTIFY
 from .socket import INIT_SOCKET, DeskPort
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from ..serving import Call, Log
+    from ..serving import Call, Handler, Log, StreamHandler
     from ..system import Clock
 
 CONFIG = "/etc/attested/init-service.yml"
@@ -69,50 +69,56 @@ CALLS = ServerLimits(message_bytes=MAX_REQUEST_BYTES, calls=32, call_seconds=60.
 """A refusal takes as long whether a secret was hashed for it or not."""
 
 
-class Counter:
-    """The three calls of an admin, passed on with what this service knows of the connection."""
+class Identifying(Protocol):
+    """The process that holds the TPM, for the two calls that prove what the machine is."""
 
-    def __init__(self, port: DeskPort, buckets: TokenBuckets, *, spki_sha256: bytes) -> None:
+    async def identity(self, *, correlation_id: str) -> bytes:
+        """Return the serialised `ChallengeRequest`."""
+
+    async def testimony(
+        self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str, correlation_id: str
+    ) -> bytes:
+        """Return the serialised `Testimony` for a challenge as it came."""
+
+
+class Reception:
+    """The two calls before any request, passed on with what this service knows of the connection."""
+
+    def __init__(self, port: Identifying, buckets: TokenBuckets, *, spki_sha256: bytes) -> None:
         """Ask at ``port`` as often as ``buckets`` allow; ``spki_sha256`` names the key of our certificate."""
-        self._port = port
+        self._identifying = port
         self._buckets = buckets
-        self._spki_sha256 = spki_sha256
+        self.spki_sha256 = spki_sha256
 
     async def identify(self, request: bytes, call: Call) -> bytes:
-        """Answer `attested.v1.Initiation/Identify`."""
-        self._source(call)
+        """Answer `Identify`."""
+        self.source(call)
         parse("attested.v1.IdentifyRequest", request, limit=MAX_REQUEST_BYTES)
-        return await self._port.identity(correlation_id=call.correlation_id)
+        return await self._identifying.identity(correlation_id=call.correlation_id)
 
     async def testify(self, request: bytes, call: Call) -> bytes:
-        """Answer `attested.v1.Initiation/Testify`; the request goes on as it came."""
-        return await self._port.testimony(
+        """Answer `Testify`; the request goes on as it came."""
+        return await self._identifying.testimony(
             request,
             exporter=claims().exporter,
-            spki_sha256=self._spki_sha256,
-            source=self._source(call),
+            spki_sha256=self.spki_sha256,
+            source=self.source(call),
             correlation_id=call.correlation_id,
         )
 
-    async def init(self, request: bytes, call: Call) -> AsyncIterator[bytes]:
-        """Answer `init.API/Init`: begin (or find) the job, then say what it says."""
+    def begin(self, request: bytes, call: Call) -> Begin:
+        """Return a request as it came, with the admin's proof and the channel."""
         proof = call.metadata.get(ADMIN_METADATA, b"")
-        asked = Begin(
+        return Begin(
             request=request,
             admin_proof=proof if isinstance(proof, bytes) else b"",
             exporter=claims().exporter,
-            spki_sha256=self._spki_sha256,
-            source=self._source(call),
+            spki_sha256=self.spki_sha256,
+            source=self.source(call),
         )
-        handle = await self._port.begin(asked, correlation_id=call.correlation_id)
-        seen, ended = 0, False
-        while not ended:
-            answers, ended = await self._port.follow(handle, seen)
-            seen += len(answers)
-            for one in answers:
-                yield one
 
-    def _source(self, call: Call) -> str:
+    def source(self, call: Call) -> str:
+        """Return the network that a call comes from, noted and counted; raises the reason of the buckets."""
         known = claims()
         call.line.set(remote=known.remote)
         source = source_of(known.remote.rpartition(":")[0].strip("[]"))
@@ -120,30 +126,75 @@ class Counter:
         return source
 
 
-class Front:
-    """The network side: TLS, the counting, the three calls; with a key of its own that lives as long as it does."""
+class Counter(Reception):
+    """The three calls of an admin."""
 
-    def __init__(self, config: InitServiceConfig, *, port: DeskPort, health: Health, log: Log, clock: Clock) -> None:
-        """Make key and certificate; nothing listens yet."""
+    def __init__(self, port: DeskPort, buckets: TokenBuckets, *, spki_sha256: bytes) -> None:
+        """Ask at ``port``."""
+        super().__init__(port, buckets, spki_sha256=spki_sha256)
+        self._port = port
+
+    async def init(self, request: bytes, call: Call) -> AsyncIterator[bytes]:
+        """Answer `init.API/Init`: begin (or find) the job, then say what it says."""
+        handle = await self._port.begin(self.begin(request, call), correlation_id=call.correlation_id)
+        seen, ended = 0, False
+        while not ended:
+            answers, ended = await self._port.follow(handle, seen)
+            seen += len(answers)
+            for one in answers:
+                yield one
+
+
+class Addressed(Protocol):
+    """Where a service for admins listens, and how often one address may ask."""
+
+    @property
+    def listen_address(self) -> str:
+        """An address of this machine."""
+
+    @property
+    def listen_port(self) -> int:
+        """The port, 0 for any."""
+
+    @property
+    def runtime_directory(self) -> Path:
+        """Where its own socket lies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """The calls of a service by their paths, and the bounds of its server."""
+
+    handlers: Mapping[str, Handler]
+    limits: ServerLimits
+    streams: Mapping[str, StreamHandler] = field(default_factory=dict)
+
+
+class AdminFront:
+    """A service for admins: TLS with a key of its own that lives as long as it does, limits, its calls."""
+
+    def __init__(
+        self,
+        config: Addressed,
+        *,
+        served: Callable[[bytes], Served],
+        health: Health,
+        log: Log,
+        clock: Clock,
+    ) -> None:
+        """Make key and certificate, for whose hash ``served`` gives the calls; nothing listens yet."""
         key, registry = new_key(), Registry()
         credentials = ServerCredentials((make_bare_certificate(key, now=clock.now()),), key)
-        buckets = TokenBuckets(
-            rate=config.calls_per_second,
-            burst=config.call_burst,
-            clock=clock,
-            reason=Reason.INIT_RATE,
-            what="calls a second from one address",
-        )
-        counter = Counter(port, buckets, spki_sha256=spki_sha256(key.public_key()))
+        calls = served(spki_sha256(key.public_key()))
         backend = config.runtime_directory / "service.sock"
         self._config = config
         self._server = UnixServer(
             socket_path=backend,
-            handlers={HEALTH_METHOD: health.handle, IDENTIFY: counter.identify, TESTIFY: counter.testify},
-            streams={INIT: counter.init},
+            handlers={HEALTH_METHOD: health.handle, **calls.handlers},
+            streams=calls.streams,
             log=log,
             interceptors=(ClaimsInterceptor(registry),),
-            limits=CALLS,
+            limits=calls.limits,
         )
         self._listener = Listener(
             backend_socket=backend,
@@ -163,6 +214,27 @@ class Front:
         """Take no more callers, give the open connections ``grace_seconds``; no job ends by it."""
         await self._listener.stop(grace_seconds=grace_seconds)
         await self._server.stop()
+
+
+class Front(AdminFront):
+    """The network side of init."""
+
+    def __init__(self, config: InitServiceConfig, *, port: DeskPort, health: Health, log: Log, clock: Clock) -> None:
+        """Ask at ``port`` what ``config`` allows to be asked."""
+        buckets = TokenBuckets(
+            rate=config.calls_per_second,
+            burst=config.call_burst,
+            clock=clock,
+            reason=Reason.INIT_RATE,
+            what="calls a second from one address",
+        )
+
+        def served(spki: bytes) -> Served:
+            counter = Counter(port, buckets, spki_sha256=spki)
+            handlers = {IDENTIFY: counter.identify, TESTIFY: counter.testify}
+            return Served(handlers=handlers, streams={INIT: counter.init}, limits=CALLS)
+
+        super().__init__(config, served=served, health=health, log=log, clock=clock)
 
 
 async def serve(config: InitServiceConfig, *, log: Log) -> None:

@@ -10,7 +10,7 @@ on SIGTERM. Only `*/service.py` imports this package; it is private to the colle
 from __future__ import annotations
 
 from .config import load_config
-from .grpc_server import Call, Handler, ServerLimits, UnixServer
+from .grpc_server import Call, Handler, ServerLimits, StreamHandler, UnixServer
 from .health import HEALTH_METHOD, Health
 from .logs import Line, Log, open_log
 from .metrics import Metrics, Page, Pages, counted, health_page
@@ -30,6 +30,7 @@ __all__ = [
     "Pages",
     "Reloader",
     "ServerLimits",
+    "StreamHandler",
     "UnixServer",
     "counted",
     "health_page",

@@ -1,0 +1,117 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The exchanges of a machine that is asked to prove itself before somebody sends it secrets: at init, at recovery.
+
+One exchange is a quote over one channel, and what opens the box that is sealed to it; it is kept in memory until the
+request comes that uses it up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..attestation import BindingContext, Challenge, ChallengeRequest, Purpose, answer
+from ..errors import Refusal
+from ..reasons import Reason
+from ..verification import Testimony, exchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from ..attestation import Answer
+    from ..join import Attester
+    from ..system import Clock
+    from ..verification import Facts
+
+OPEN_SECONDS = 300.0
+"""From the quote to the request: the admin's side judges and seals in between, without a person."""
+
+_MAX_OPEN = 16
+_CHANNEL_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    """One exchange that was quoted for and not used yet."""
+
+    answer: Answer = field(repr=False)
+    exporter: bytes
+    spki_sha256: bytes
+    expires: float
+
+
+class Exchanges:
+    """Proves what this machine is, and remembers which request may come; ``turn`` is held by whoever asks `of`."""
+
+    def __init__(
+        self,
+        *,
+        purpose: Purpose,
+        attester: Callable[[], AbstractContextManager[Attester]],
+        facts: Callable[[], Facts],
+        clock: Clock,
+    ) -> None:
+        """Open the TPM by ``attester`` for each answer, take ``facts`` as they are then."""
+        self.turn = threading.Lock()
+        self._purpose = purpose
+        self._attester = attester
+        self._facts = facts
+        self._clock = clock
+        self._open: OrderedDict[bytes, _Open] = OrderedDict()
+
+    def identity(self) -> bytes:
+        """Return the serialised `ChallengeRequest` of this machine; raises `TpmError`."""
+        with self.turn, self._attester() as one:
+            return ChallengeRequest(
+                ek_public=one.ek.public, ek_certificates=one.ek.certificates, ak_public=one.ak.public
+            ).to_bytes()
+
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes) -> bytes:
+        """Return the serialised `Testimony` for a challenge; what opens its box is kept.
+
+        Raises `Refusal` BINDING_MALFORMED without a channel, PROTOCOL_VERSION, EVIDENCE_MALFORMED, and `TpmError`.
+        """
+        if (len(exporter), len(spki_sha256)) != (_CHANNEL_BYTES, _CHANNEL_BYTES):
+            raise Refusal(
+                f"expected exporter and key hash of {_CHANNEL_BYTES} bytes, got {len(exporter)} and {len(spki_sha256)}",
+                reason=Reason.BINDING_MALFORMED,
+            )
+        parsed, facts = Challenge.parse(challenge), self._facts()
+        logs = facts.logs.to_bytes()
+        context = BindingContext(
+            purpose=self._purpose,
+            cluster_id=facts.cluster_id,
+            request=exchanged(challenge, logs),
+            exporter=exporter,
+            spki_sha256=spki_sha256,
+        )
+        with self.turn, self._attester() as one:
+            given = answer(one.tpm, parsed, context, ek=one.ek, ak=one.ak, logs=facts.logs)
+            self._keep(given, exporter=exporter, spki_sha256=spki_sha256)
+        return Testimony(bound=given.bound, event_logs=logs, exporter=exporter, spki_sha256=spki_sha256).to_bytes()
+
+    def of(self, challenge_id: bytes, *, exporter: bytes, spki_sha256: bytes) -> Answer:
+        """Return the open exchange of this very channel; raises CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND."""
+        kept = self._open.get(challenge_id)
+        if kept is None or kept.expires < self._clock.monotonic():
+            raise Refusal("expected an exchange that is open, got another", reason=Reason.CHALLENGE_UNKNOWN)
+        if (kept.exporter, kept.spki_sha256) != (exporter, spki_sha256):
+            raise Refusal("expected the connection of the exchange, got another", reason=Reason.CHANNEL_NOT_BOUND)
+        return kept.answer
+
+    def use_up(self, challenge_id: bytes) -> None:
+        """Forget an exchange: what is sealed to it opens once or never."""
+        del self._open[challenge_id]
+
+    def _keep(self, given: Answer, *, exporter: bytes, spki_sha256: bytes) -> None:
+        expires = self._clock.monotonic() + OPEN_SECONDS
+        self._open[given.bound.challenge_id] = _Open(
+            answer=given, exporter=exporter, spki_sha256=spki_sha256, expires=expires
+        )
+        while len(self._open) > _MAX_OPEN:
+            self._open.popitem(last=False)
