@@ -7,27 +7,36 @@ from __future__ import annotations
 
 from .facts import DiskFacts, Signature
 from .form import inspect, run
+from .gateway import LinuxDevice
 from .generation import Counter, Record, parse_record, render_record, verify_record
+from .guard import read_key
+from .paths import StatePaths
 from .plan import Observed, Plan, Standing, Step, Target, Wanted, exchange_of, plan, require_by_id, standing_of
+from .process import ask_key_process, serve_key_job
 
 __all__ = [
     "Counter",
     "DiskFacts",
+    "LinuxDevice",
     "Observed",
     "Plan",
     "Record",
     "Signature",
     "Standing",
+    "StatePaths",
     "Step",
     "Target",
     "Wanted",
+    "ask_key_process",
     "exchange_of",
     "inspect",
     "parse_record",
     "plan",
+    "read_key",
     "render_record",
     "require_by_id",
     "run",
+    "serve_key_job",
     "standing_of",
     "verify_record",
 ]

@@ -6,14 +6,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from .. import errors
-from ..errors import AttestedError, DiskError, SystemFault
+from ..errors import AttestedError, DiskError
 from ..keys.derive import DiskId
 from ..luks import STATE_DISK, judge_header
 from ..reasons import Reason
@@ -23,6 +20,7 @@ from . import helper
 from .gateway import LinuxDevice
 from .paths import StatePaths
 from .plan import require_by_id
+from .process import ask_key_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +36,7 @@ _NO_UUID = "00000000-0000-0000-0000-000000000000"
 def run(params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = None) -> Result:
     """Let the helper process plan, and do, what ``params`` say; this process never holds a key."""
     job = _job(params, apply=not check_mode)
-    answer = _asked(job, runner or SystemRunner())
+    answer = ask_key_process(helper.__name__, job, runner=runner or SystemRunner(), timeout_seconds=_SECONDS)
     steps: list[str] = answer["steps"]
     return Result(
         changed=bool(steps),
@@ -118,17 +116,3 @@ def _job(params: Mapping[str, Any], *, apply: bool) -> dict[str, Any]:
         "key_file": params["key_file"] or "",
         "apply": apply,
     }
-
-
-def _asked(job: Mapping[str, Any], runner: Runner) -> dict[str, Any]:
-    argv = [sys.executable, "-P", "-m", helper.__name__]
-    env = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = runner.run(argv, stdin=json.dumps(job).encode(), env=env, timeout_seconds=_SECONDS)
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except ValueError as error:
-        raise SystemFault("expected an answer of the process that holds keys", reason=Reason.COMMAND_FAILED) from error
-    if "failed" in answer:
-        kind: type[AttestedError] = getattr(errors, answer["kind"], AttestedError)
-        raise kind(answer["failed"], reason=Reason[answer["reason"]], hint=answer["hint"])
-    return answer

@@ -10,26 +10,22 @@ starts gets keys over standard input.
 from __future__ import annotations
 
 import contextlib
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttestedError
 from ..system import SystemRunner
 from ..tpm import NV_DISK_COUNTER, NvCounter, open_tpm
 from .apply import StateDisk
 from .gateway import LinuxDevice
-from .guard import harden, read_key
+from .guard import read_key
 from .paths import StatePaths
 from .plan import Target, Wanted
+from .process import serve_key_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from .generation import Counter
-
-MAX_JOB_BYTES = 1 << 16
 
 
 class TpmCounter:
@@ -90,14 +86,7 @@ def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[s
 
 def main() -> int:
     """Do the job on standard input."""
-    job = json.loads(sys.stdin.buffer.read(MAX_JOB_BYTES))
-    try:
-        harden()
-        answer: dict[str, Any] = perform(job)
-    except AttestedError as error:
-        answer = {"failed": error.message, "reason": error.code, "hint": error.hint, "kind": type(error).__name__}
-    sys.stdout.write(json.dumps(answer) + "\n")
-    return 0
+    return serve_key_job(perform)
 
 
 def _wanted(job: Mapping[str, Any]) -> Wanted:
