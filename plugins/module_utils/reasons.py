@@ -1614,6 +1614,54 @@ class Reason(Enum):
         "Push evidence by hand on the machine and read why its timer did not: journalctl -u attested-reattest.",
         "systemctl start attested-reattest",
     )
+    RECOVERY_BROKEN_OFF = _row(
+        Coarse.LOCAL,
+        "The connection to a locked node broke, or it has no time yet.",
+        "Run recover again: a node that is open by then says so.",
+        "ansible-playbook attested.kubernetes.recover",
+    )
+    RECOVERY_DISK_DIFFERS = _row(
+        Coarse.REFUSED,
+        "What an admin sealed is the key of another disk than the one in this machine.",
+        "Look which disk was assigned to this node, and whether disks were exchanged between machines.",
+        "ansible-playbook attested.kubernetes.recover",
+    )
+    RECOVERY_KEY_WRONG = _row(
+        Coarse.REFUSED,
+        "The key that was offered opens no slot of this disk's header; nothing was changed.",
+        "Use the master secret of this cluster that the disk was last keyed with, and the disk's assigned id.",
+        "ansible-playbook attested.kubernetes.recover",
+    )
+    RECOVERY_RACE_LOST = _row(
+        Coarse.REFUSED,
+        "Somebody else has opened this node's disk or is opening it: its cluster, or another admin.",
+        "Wait until the node has come up; nothing else is needed.",
+        "ansible-playbook attested.kubernetes.status",
+    )
+    RECOVERY_RATE = _row(
+        Coarse.BUSY,
+        "One address asks a locked node too often.",
+        "Wait for as long as the answer says; nobody is locked out.",
+        "ansible-playbook attested.kubernetes.recover",
+    )
+    RECOVERY_REFUSED = _row(
+        Coarse.LOCAL,
+        "A locked node did not take the request, and tells a stranger no reason.",
+        "Look up the correlation id in the node's journal or audit log.",
+        "journalctl | grep CORRELATION_ID",
+    )
+    RECOVERY_SECRETS_IN_CLEAR = _row(
+        Coarse.REFUSED,
+        "A recovery request holds the master secret in clear, as Constellation's program sends it.",
+        "Recover with this collection: it sends a node the key of its own disk, sealed to it.",
+        "ansible-playbook attested.kubernetes.recover",
+    )
+    RECOVERY_UNAUTHENTICATED = _row(
+        Coarse.REFUSED,
+        "A recovery request came without an admin's certificate of the pinned join CA.",
+        "Recover with this collection from the site or the recovery kit, which hold the join CA's key.",
+        "ansible-playbook attested.kubernetes.recover",
+    )
     REQUEST_TIMEOUT = _row(
         Coarse.UNAVAILABLE,
         "A request was not answered within its time.",

@@ -53,6 +53,7 @@ LAYERS = (
     "join",
     "verification",
     "init",
+    "recovery",
     "rescue",
     "bootstrap",
     "support",

@@ -35,6 +35,7 @@ class Purpose(Enum):
     ENROLL = "enroll"
     INIT = "init"
     JOIN = "join"
+    RECOVER = "recover"
     SHARE = "share"
     VERIFY = "verify"
 

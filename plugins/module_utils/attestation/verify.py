@@ -65,6 +65,7 @@ _PERMITTED = {
     Purpose.ENROLL: (LockState.UNLOCKED, LockState.LOCKED),
     Purpose.INIT: (LockState.UNLOCKED, LockState.LOCKED),
     Purpose.JOIN: (LockState.UNLOCKED, LockState.LOCKED),
+    Purpose.RECOVER: (LockState.UNLOCKED, LockState.LOCKED),
     Purpose.SHARE: (LockState.LOCKED,),
     Purpose.VERIFY: (LockState.LOCKED,),
 }

@@ -558,8 +558,8 @@ def test_a_lock_that_is_not_told_is_foreign(exchange: Exchange, purpose: Purpose
     assert code_of(exchange.run) == "NODELOCK_FOREIGN"
 
 
-@pytest.mark.parametrize("purpose", [Purpose.ENROLL, Purpose.INIT, Purpose.JOIN])
-def test_an_unlocked_machine_may_be_enrolled_initialised_and_joined(exchange: Exchange, purpose: Purpose) -> None:
+@pytest.mark.parametrize("purpose", [Purpose.ENROLL, Purpose.INIT, Purpose.JOIN, Purpose.RECOVER])
+def test_an_unlocked_machine_may_join_or_come_back(exchange: Exchange, purpose: Purpose) -> None:
     exchange.context = replace(exchange.context, purpose=purpose)
     assert exchange.run().machine.lock.state is LockState.UNLOCKED
 

@@ -1,0 +1,335 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A locked node that waits to be recovered, an admin who has the keys, and an opener that tests decide."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import tempfile
+import threading
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+    ChallengeRequest,
+    Demands,
+    Purpose,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.init import Begin, make_admin_key, prove_admin
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import (
+    ClusterKeys,
+    Contest,
+    HelperTrial,
+    Locked,
+    RecoverOrder,
+    RecoveryDesk,
+    RecoveryDeskService,
+    RecoveryPort,
+    RecoverySecrets,
+    Unlocking,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.client import LockedNode, Rescuer
+from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.service import (
+    RecoveryFront,
+    RecoveryServiceConfig,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import open_sealed
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Health, Log, Notifier
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import commands
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.verification import (
+    Facts,
+    Heard,
+    Question,
+    Testimony,
+    judge,
+)
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
+from ansible_collections.attested.kubernetes.tests.support.init_bed import make_keys
+from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
+    from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import Offer
+    from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.unlocking import Trial
+
+EXPORTER, SPKI = b"e" * 32, b"k" * 32
+DISK = DiskId("81111111-2222-4333-8444-555555555555")
+OTHER_DISK = DiskId("91111111-2222-4333-8444-555555555555")
+PLENTY = {"calls_per_second": 1000.0, "call_burst": 1000}
+
+
+@dataclass
+class Opening:
+    """An opener that reads the key as the real one would, and acts as the test says; the last act is for ever."""
+
+    acts: list[Callable[[], None]] = field(default_factory=list)
+    opened: list[bytes] = field(default_factory=list)
+
+    def open(self, key_file: Path) -> None:
+        """Act, then take the key."""
+        if self.acts:
+            act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
+            act()
+        self.opened.append(key_file.read_bytes())
+
+
+@dataclass
+class Records:
+    """An audit log in memory."""
+
+    told: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)
+    broken: bool = False
+
+    def decided(self, event: str, fields: Mapping[str, object], *, refusal: Mapping[str, object] | None = None) -> None:
+        """Remember it."""
+        if self.broken:
+            raise Refusal("expected room for a record", reason=Reason.AUDIT_UNWRITABLE)
+        self.told.append((event, str((refusal or {}).get("reason", "given")), dict(fields)))
+
+    @property
+    def outcomes(self) -> list[str]:
+        """Return the reason of each, or that it was given."""
+        return [outcome for _event, outcome, _fields in self.told]
+
+
+class TrialInHere:
+    """The trial of unit tests: the same steps but for the process and cryptsetup; ``right`` is the only good key."""
+
+    def __init__(self, directory: Path, right: RecoverySecrets) -> None:
+        """Leave keys below ``directory``."""
+        self._directory = directory
+        self._right = right
+        self._lock = threading.Lock()
+        self.tries = 0
+
+    @contextmanager
+    def tried(self, offer: Offer) -> Iterator[Path]:
+        """Open the box and compare."""
+        data = open_sealed(offer.box, secret=offer.secret, binding=offer.binding, one_time_key=offer.one_time_key)
+        found = RecoverySecrets.from_bytes(data)
+        if found.disk != self._right.disk:
+            raise Refusal("expected another disk", reason=Reason.RECOVERY_DISK_DIFFERS)
+        if found.disk_key != self._right.disk_key:
+            raise Refusal("expected another key", reason=Reason.RECOVERY_KEY_WRONG)
+        with self._lock:
+            self.tries += 1
+            path = self._directory / f"key-{self.tries}"
+        path.write_bytes(found.disk_key.reveal())
+        try:
+            yield path
+        finally:
+            path.unlink()
+
+
+@dataclass
+class RecoveryBed:
+    """One locked node with a desk, and one admin with the keys of its cluster."""
+
+    directory: Path
+    opening: Opening = field(default_factory=Opening)
+    records: Records = field(default_factory=Records)
+    contest: Contest = field(default_factory=Contest)
+    boot: boots.Boot = field(default_factory=lambda: boots.load("deb13-base"))
+    clock: Any = field(default_factory=SystemClock)
+    attester: Any = None
+    keys: tuple[JoinCa, KeyBundle] | None = None
+    device: Path | None = None
+    program: str = "ansible_collections.attested.kubernetes.tests.support.plain_key_process"
+
+    def __post_init__(self) -> None:
+        """Boot the machine, make the site's keys."""
+        if self.attester is None:
+            tpm = SoftTpm(self.boot.pcrs)
+            self.attester = lambda: nullcontext(Attester(tpm=tpm, ek=tpm.ek, ak=tpm.ak))
+        self.ca, self.bundle = self.keys or make_keys()
+        self.cluster_id = self.bundle.cluster_id
+        self.admin = make_admin_key(ca=self.ca, cluster_id=self.cluster_id, now=self.clock.now())
+        self.cluster = ClusterKeys.of_bundle(self.bundle)
+        self.right = self.cluster.of_node(DISK)
+        self.unlocking = Unlocking(self._trial(), self.opening, self.contest)
+        self.desk = RecoveryDesk(
+            attester=self.attester,
+            facts=self.facts,
+            pins=JoinCaPins.from_pem(self.ca.certificate),
+            unlocking=self.unlocking,
+            record=self.records,
+            clock=self.clock,
+        )
+
+    def _trial(self) -> Trial:
+        if self.device is None:
+            return TrialInHere(self.directory, self.right)
+        locked = Locked(
+            device=str(self.device), disk=DISK, cluster_id=self.cluster_id, memory=self.directory / "memory"
+        )
+        return HelperTrial(locked, program=self.program)
+
+    def facts(self) -> Facts:
+        """Return what the machine knows of itself."""
+        return Facts(cluster_id=self.cluster_id, logs=logs_of(self.boot))
+
+    def question(self, **changes: Any) -> Question:
+        """Return what the admin asks, by a site that enrolled this machine as w-1."""
+        with self.attester() as one:
+            identities = [identity_of(one.ek, changes.pop("name", "w-1"), Role.WORKER)]
+        policy = SitePolicy(profiles=[learned(changes.pop("boot", self.boot))], identities=identities)
+        known: dict[str, Any] = {
+            "cluster_id": self.cluster_id,
+            "policy": policy,
+            "demands": Demands(),
+            "clock": SystemClock(),
+            "random": SystemRandom(),
+            **changes,
+        }
+        return Question(**known)
+
+    def judged(self, *, exporter: bytes = EXPORTER) -> tuple[VerifiedNode, bytes]:
+        """Ask the desk for evidence and judge it; return the node and the id of the exchange."""
+        question = self.question()
+        challenge, record = question.challenge(ChallengeRequest.parse(self.desk.identity()))
+        said = self.desk.testimony(challenge.to_bytes(), exporter=exporter, spki_sha256=SPKI)
+        heard = Heard(
+            record=record,
+            challenge=challenge.to_bytes(),
+            testimony=Testimony.parse(said),
+            exporter=exporter,
+            spki_sha256=SPKI,
+            now=SystemClock().now(),
+            purpose=Purpose.RECOVER,
+        )
+        return judge(heard, question, node="w-1"), challenge.id
+
+    def proof(self, verified: VerifiedNode, request: bytes, **changes: Any) -> bytes:
+        """Return the admin's proof for a request on the exchange of ``verified``."""
+        known = {"purpose": Purpose.RECOVER, **changes}
+        return prove_admin(known.pop("admin", self.admin), binding=verified.machine.binding, request=request, **known)
+
+    def asked(self, *, secrets: RecoverySecrets | None = None, **changes: Any) -> Begin:
+        """Return a good request of the admin as the network side hands it over; ``changes`` are of it or its proof."""
+        verified, challenge_id = self.judged()
+        order = RecoverOrder(
+            challenge_id=challenge_id,
+            measurement_salt=self.bundle.measurement_salt,
+            sealed=verified.machine.seal((secrets or self.right).to_bytes()),
+        )
+        request = order.to_bytes()
+        proven = {name: changes.pop(name) for name in ("admin", "purpose") if name in changes}
+        known: dict[str, Any] = {
+            "request": request,
+            "admin_proof": self.proof(verified, request, **proven),
+            "exporter": EXPORTER,
+            "spki_sha256": SPKI,
+            "source": "192.0.2.1",
+            **changes,
+        }
+        return Begin(**known)
+
+    def offer(self, secrets: RecoverySecrets | None = None) -> Offer:
+        """Return what the cluster would hand over to this machine: a box for an exchange of its own."""
+        asked = self.asked(secrets=secrets)
+        return self.desk._admitted(asked).offer
+
+    def rescuer(self, **changes: Any) -> Rescuer:
+        """Return the admin with all that a recovery needs; ``changes`` are of the question."""
+        keys = changes.pop("keys", self.cluster)
+        admin = changes.pop("admin", self.admin)
+        return Rescuer(admin=admin, keys=keys, question=self.question(**changes))
+
+    def node(self, endpoint: str, *, name: str = "w-1", disk: DiskId = DISK) -> LockedNode:
+        """Return this node as the admin knows it."""
+        return LockedNode(name=name, endpoint=endpoint, role="worker", disk=disk)
+
+
+def format_plain(path: Path, secrets: RecoverySecrets) -> None:
+    """Make ``path`` a state disk in use whose key is that of ``secrets``, by our commands, integrity left out."""
+    with path.open("wb") as stream:
+        stream.truncate(20 << 20)
+    words = list(commands.format_disk(str(path), uuid=secrets.disk.uuid))
+    for name in ("--integrity", "--progress-frequency"):
+        del words[words.index(name) : words.index(name) + 2]
+    words.remove("--progress-json")
+    subprocess.run(words, input=secrets.disk_key.reveal(), capture_output=True, check=True)
+    token = commands.token_bytes(initialised=True)
+    subprocess.run(commands.write_token(str(path), replace=False), input=token, capture_output=True, check=True)
+
+
+@dataclass
+class Running:
+    """The two long-running processes of a locked node in this one: their real sockets, TLS and log."""
+
+    directory: Path
+    stream: io.StringIO
+    settings: dict[str, Any]
+    endpoint: str = ""
+
+    def __post_init__(self) -> None:
+        """Begin with nothing running."""
+        self.log = Log(self.stream, as_json=True, clock=SystemClock())
+        self._front: RecoveryFront | None = None
+
+    async def open(self) -> None:
+        """Start the network side."""
+        config = RecoveryServiceConfig(
+            listen_address="127.0.0.1",
+            listen_port=0,
+            recovery_socket=self.directory / "desk.sock",
+            runtime_directory=self.directory,
+            **self.settings,
+        )
+        health = Health(Notifier({}), version="test", parts=("listener",))
+        port = RecoveryPort(config.recovery_socket)
+        self._front = RecoveryFront(config, port=port, health=health, log=self.log, clock=SystemClock())
+        self.endpoint = f"127.0.0.1:{await self._front.start()}"
+
+    async def close(self) -> None:
+        """End the network side."""
+        if self._front is not None:
+            await self._front.stop(grace_seconds=0.0)
+        self._front = None
+
+    def reasons(self) -> list[str]:
+        """Return the reasons of all refusals so far, of both processes."""
+        lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
+        return [line["reason"] for line in lines if line.get("outcome") == "refused"]
+
+
+@asynccontextmanager
+async def running(bed: RecoveryBed, **settings: Any) -> AsyncIterator[Running]:
+    """Run desk and recovery service, joined by their real unix socket, until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="rb-") as name:  # pytest's own paths are too long for a socket
+        node = Running(Path(name), io.StringIO(), {**PLENTY, **settings})
+        service = RecoveryDeskService(bed.desk, log=node.log)
+        socket = SocketServer(
+            node.directory / "desk.sock",
+            handler=service.handle,
+            allowed=frozenset({os.getuid()}),
+            group=os.getgid(),
+            refused=lambda _uid: None,
+        )
+        await socket.start()
+        try:
+            await node.open()
+            yield node
+        finally:
+            await node.close()
+            await socket.stop()
+            service.close()
