@@ -21,7 +21,7 @@ from ..rescue import (
     derive_cluster,
     disk_id_of,
     entries,
-    extract,
+    extract_data,
     find_disk,
     mount_disk,
     open_keyspace,
@@ -61,7 +61,7 @@ def add_data(actions: Any, common: argparse.ArgumentParser) -> None:
 def _extract(options: argparse.Namespace) -> int:
     out = Path(options.out)
     with _mounted(options) as (place, uuid):
-        done = extract(place, out)
+        done = extract_data(place, out)
     values: dict[str, Any] = {
         "disk": uuid,
         "files": str(len(done.files)),

@@ -9,7 +9,7 @@ Needs no cluster. `client` loads grpc and is imported by name. Private to the co
 from __future__ import annotations
 
 from .disk import DiskCopy, copy_header, disk_id_of, find_disk, find_disks, judge_copy, require_key
-from .extract import ETCD, MANIFEST, PKI, SUMS, extract
+from .extract import ETCD, MANIFEST, PKI, SUMS, extract_data
 from .keyspace import Entry, entries, open_keyspace
 from .measurements import Measurements, parse_measurements, verify_measurements
 from .mount import Mounted, mount_disk, unmount_disk
@@ -52,7 +52,7 @@ __all__ = [
     "derive_cluster",
     "disk_id_of",
     "entries",
-    "extract",
+    "extract_data",
     "find_disk",
     "find_disks",
     "judge_copy",

@@ -52,7 +52,7 @@ class Extract:
     missing: tuple[str, ...]
 
 
-def extract(mounted: Path, out: Path) -> Extract:
+def extract_data(mounted: Path, out: Path) -> Extract:
     """Copy `PLACES` of the disk at ``mounted`` into the new folder ``out``, with `MANIFEST` and `SUMS` beside them.
 
     Only the owner can read the copies. Raises FILE_UNUSABLE where ``out`` is not empty or something cannot be read,

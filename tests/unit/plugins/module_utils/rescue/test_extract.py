@@ -12,7 +12,7 @@ import stat
 import subprocess
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import extract
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import extract_data
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def disk(folder: Path) -> Path:
 
 def test_every_file_of_the_three_places_is_copied_with_its_hash(tmp_path: Path) -> None:
     mounted, out = disk(tmp_path), tmp_path / "out"
-    done = extract(mounted, out)
+    done = extract_data(mounted, out)
     assert [one.path for one in done.files] == [
         "kubernetes/admin.conf",
         "kubernetes/pki/ca.key",
@@ -62,7 +62,7 @@ def test_every_file_of_the_three_places_is_copied_with_its_hash(tmp_path: Path) 
 
 def test_the_copies_are_their_owners_alone(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    extract(disk(tmp_path), out)
+    extract_data(disk(tmp_path), out)
     modes = {stat.S_IMODE(path.lstat().st_mode) for path in (out, *out.rglob("*")) if path.is_dir()}
     assert modes == {0o700}
     assert {stat.S_IMODE(path.lstat().st_mode) for path in out.rglob("*") if path.is_file()} == {0o600}
@@ -78,7 +78,7 @@ def test_links_and_what_is_no_file_are_listed_and_not_copied(tmp_path: Path) -> 
     (mounted / "kubernetes/folder").symlink_to(outside)
     os.mkfifo(mounted / "kubernetes/pipe")
     (mounted / "kubernetes/a\nb").write_text("x", encoding="utf-8")
-    done = extract(mounted, out)
+    done = extract_data(mounted, out)
     assert {path: kind.partition(" ")[0] for path, kind in done.left_out} == {
         "kubernetes/pki/link": "link",
         "kubernetes/folder": "link",
@@ -92,7 +92,7 @@ def test_links_and_what_is_no_file_are_listed_and_not_copied(tmp_path: Path) -> 
 def test_a_worker_has_no_etcd_and_that_is_said(tmp_path: Path) -> None:
     mounted = tmp_path / "mounted"
     (mounted / "kubernetes").mkdir(parents=True)
-    assert extract(mounted, tmp_path / "out").missing == ("var/lib/etcd", "constellation")
+    assert extract_data(mounted, tmp_path / "out").missing == ("var/lib/etcd", "constellation")
 
 
 def test_a_place_that_is_a_link_out_of_the_disk_is_missing(tmp_path: Path) -> None:
@@ -102,20 +102,20 @@ def test_a_place_that_is_a_link_out_of_the_disk_is_missing(tmp_path: Path) -> No
     (mounted / "constellation/node_state.json").unlink()
     (mounted / "constellation").rmdir()
     (mounted / "constellation").symlink_to(tmp_path / "outside")
-    assert extract(mounted, tmp_path / "out").missing == ("constellation",)
+    assert extract_data(mounted, tmp_path / "out").missing == ("constellation",)
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert code_of(lambda: extract(tmp_path / "empty", tmp_path / "out")) == "RESCUE_NO_DISK"
+    assert code_of(lambda: extract_data(tmp_path / "empty", tmp_path / "out")) == "RESCUE_NO_DISK"
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine").write_text("x", encoding="utf-8")
-    assert code_of(lambda: extract(disk(tmp_path), out)) == "FILE_UNUSABLE"
-    assert code_of(lambda: extract(disk(tmp_path), tmp_path / "no" / "where")) == "FILE_UNUSABLE"
+    assert code_of(lambda: extract_data(disk(tmp_path), out)) == "FILE_UNUSABLE"
+    assert code_of(lambda: extract_data(disk(tmp_path), tmp_path / "no" / "where")) == "FILE_UNUSABLE"
 
 
 def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,4 +131,4 @@ def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path, monkeypatch: pyte
         return found
 
     monkeypatch.setattr(os, "fstat", fstat)
-    assert code_of(lambda: extract(mounted, tmp_path / "out")) == "RESCUE_SOURCE_CHANGED"
+    assert code_of(lambda: extract_data(mounted, tmp_path / "out")) == "RESCUE_SOURCE_CHANGED"
