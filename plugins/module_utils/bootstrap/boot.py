@@ -32,7 +32,7 @@ from ..reasons import Reason
 from ..serving import Notifier, load_config, open_log, wait_for_stop
 from ..system import SystemClock, SystemRandom, SystemRunner, release
 from ..tpm import open_tpm
-from .bootstrapper import PERSON_NEEDED, Bootstrapper
+from .bootstrapper import PERSON_NEEDED, Bootstrapper, tell_step
 from .claim import ClaimFile
 from .client import JoinTickets, MachineLock, make_parts
 from .founder import Ground, MachineFounder, TpmKeeping
@@ -218,12 +218,15 @@ class Boot:
     def _ground(self, playbook: str) -> Ground:
         return Ground(playbook=PLAYBOOKS / playbook, inventory=self.config.inventory, node_name=self.node.name)
 
+    def _playbooks(self) -> RunnerPlaybooks:
+        return RunnerPlaybooks(canceled=self.stopping.is_set, ended=partial(tell_step, self.log))
+
     def _services(self, parts: Parts) -> MemberServices:
         return MemberServices(
             self._ground("machine_member.yml"),
             machine=parts.machine,
             journal=parts.journal,
-            playbooks=RunnerPlaybooks(canceled=self.stopping.is_set),
+            playbooks=self._playbooks(),
             listener=TaskLog(self.log),
         )
 
@@ -234,7 +237,7 @@ class Boot:
             keeping=TpmKeeping(
                 KeyStore(), open_machine=partial(open_tpm, self.node.tcti, timeout_seconds=_TPM_SECONDS)
             ),
-            playbooks=RunnerPlaybooks(canceled=self.stopping.is_set),
+            playbooks=self._playbooks(),
             stop_others=stop_others,
         )
 

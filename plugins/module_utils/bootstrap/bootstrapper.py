@@ -74,6 +74,11 @@ class Story(Protocol):
         """Write one line."""
 
 
+def tell_step(story: Story, name: str, seconds: float) -> None:
+    """Say that a step has ended well, and how long it took: what a slow boot is looked through for."""
+    story.event("step", name=name, seconds=round(seconds, 3))
+
+
 class Bootstrapper:
     """Makes a node of this machine, once; may be stopped at any time and started again."""
 
@@ -166,6 +171,8 @@ class Bootstrapper:
 
     def _join(self, course: Course) -> None:
         outcome = (self._contender if course is Course.RACE else self._settled).run()
+        for step in outcome.steps:
+            tell_step(self._story, step.name, step.seconds)
         self._story.event("joined", steps=", ".join(step.name for step in outcome.steps))
 
     def _join_beside(self) -> bool:

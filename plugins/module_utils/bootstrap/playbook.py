@@ -22,7 +22,9 @@ from ..reasons import Reason
 from ..system import require_tmpfs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    StepHearer = Callable[[str, float], None]
 
 DIRECTORY = Path("/run/attested/playbooks")
 
@@ -31,6 +33,7 @@ _TASKS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
 _FAILED = frozenset({"runner_on_failed", "runner_on_unreachable", "runner_item_on_failed"})
 _STATS = "playbook_on_stats"
 _NO_HOST = "playbook_on_no_hosts_matched"
+_DONE = "runner_on_ok"
 _RAN = "runner_on_start"
 _UNNAMED = "(unnamed)"
 
@@ -71,6 +74,7 @@ class _Story:
     """What the events of a run have said so far."""
 
     listener: Listener
+    ended: StepHearer
     stage: str = ""
     ran: bool = False
     failed: Mapping[str, Any] | None = None
@@ -87,6 +91,9 @@ class _Story:
             self.result = data.get("artifact_data") or {}
         elif name in _FAILED and not data.get("ignore_errors"):
             self.failed = data.get("res") or {}
+        elif name == _DONE:
+            for step, seconds in _steps(data.get("res")):
+                self.ended(step, seconds)
         self.ran = self.ran or name == _RAN
         for line in str(event.get("stdout") or "").splitlines():
             self.listener.line(line)
@@ -101,6 +108,10 @@ class _Story:
             raise SystemFault("expected a play that matches this machine, none did", reason=Reason.PLAYBOOK_NO_HOST)
 
 
+def _nobody(_name: str, _seconds: float) -> None:
+    """Hear of a step, and forget it."""
+
+
 class RunnerPlaybooks:
     """Runs playbooks by ansible-runner, with the ansible-playbook beside this interpreter."""
 
@@ -110,11 +121,16 @@ class RunnerPlaybooks:
         *,
         require_memory: Callable[[Path], object] = require_tmpfs,
         canceled: Callable[[], bool] | None = None,
+        ended: StepHearer = _nobody,
     ) -> None:
-        """Keep the private directory; ``require_memory`` raises unless it is on tmpfs; ``canceled`` ends a run."""
+        """Keep the private directory; ``require_memory`` raises unless it is on tmpfs; ``canceled`` ends a run.
+
+        ``ended`` hears the name and the seconds of each step that the result of a module tells of.
+        """
         self._directory = directory
         self._require_memory = require_memory
         self._canceled = canceled
+        self._ended = ended
 
     def run(self, order: PlaybookOrder, listener: Listener) -> Mapping[str, Any]:
         """Run ``order``.
@@ -124,7 +140,7 @@ class RunnerPlaybooks:
         """
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._require_memory(self._directory)
-        story = _Story(listener)
+        story = _Story(listener, self._ended)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._directory) as private:
             ended = ansible_runner().run(
                 private_data_dir=private,
@@ -158,6 +174,14 @@ def _environment(private: str) -> dict[str, str]:
         "ANSIBLE_STDOUT_CALLBACK": "default",
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
     }
+
+
+def _steps(result: object) -> Iterator[tuple[str, float]]:
+    """Return the steps (`result.Step`) that a module of ours has told; of any other result none."""
+    steps = result.get("steps") if isinstance(result, dict) else None
+    for one in steps if isinstance(steps, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("seconds"), int | float):
+            yield str(one.get("name")), float(one["seconds"])
 
 
 def _failure(result: Mapping[str, Any], how: str) -> SystemFault:

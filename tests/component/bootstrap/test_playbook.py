@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,24 @@ def test_tasks_are_told_and_the_result_comes_back(
     assert playbooks.run(order(debug("First", "a"), told, given="kind: Config"), ear) == {"kubeconfig": "kind: Config"}
     assert ear.steps == [("Make the cluster", "First"), ("Make the cluster", "Tell")]
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_the_steps_of_a_module_are_told_with_their_seconds(
+    order: Callable[..., PlaybookOrder], ear: Ear, tmp_path: Path
+) -> None:
+    """A result that has something else under that name, or that is hidden, tells of none."""
+    ended: list[tuple[str, float]] = []
+    playbooks = RunnerPlaybooks(
+        tmp_path / "run", require_memory=lambda _path: None, ended=lambda name, seconds: ended.append((name, seconds))
+    )
+    steps = [{"name": "certs", "title": "Certificates", "seconds": 1.25}, {"name": "etcd", "seconds": 2}]
+    (tmp_path / "library").mkdir()
+    for name, told in (("stepping", steps), ("other", ["certs"]), ("odd", "many")):
+        program = f"#!/usr/bin/python3\nprint({json.dumps(json.dumps({'changed': True, 'steps': told}))})\n"
+        (tmp_path / "library" / f"{name}.py").write_text(program)
+    tasks = ({"name": "A", "stepping": {}}, {"name": "B", "stepping": {}, "no_log": True}, {"name": "C", "other": {}})
+    playbooks.run(order(*tasks, {"name": "D", "odd": {}}), ear)
+    assert ended == [("certs", 1.25), ("etcd", 2.0)]
 
 
 def test_a_task_is_told_while_it_runs(

@@ -28,7 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
     TransportError,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.init import Success
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES, JOIN_PHASES
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.journal import Progress
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
@@ -188,6 +188,16 @@ async def test_a_worker_joins_and_no_door_opens(bed):
     assert bed.parts.journal.load().phase is NodePhase.JOINED
     assert (bed.door.times, bed.parts.lock.taken) == (0, 1)
     assert bed.claims.load() == Claim(Contender.JOIN)
+
+
+async def test_a_join_tells_each_of_its_steps_and_how_long_it_took(bed):
+    await bed.start(serve_init=False)
+    told = [fields for name, fields in bed.story.events if name == "step"]
+    assert [one["name"] for one in told] == [
+        "ticket", "lock", "write", *(phase.name for phase in JOIN_PHASES), "confirm",
+    ]  # fmt: skip
+    assert all(one["seconds"] >= 0 for one in told)
+    assert bed.story.names()[-1] == "joined"
 
 
 async def test_join_wins_and_the_door_closes(bed):
