@@ -187,6 +187,24 @@ class Reason(Enum):
         "Make room on the disk or set right who may write there; the key service goes on by itself.",
         "journalctl -u attested-key-service",
     )
+    AUTHORITIES_DIFFER = _row(
+        Coarse.LOCAL,
+        "The control planes do not hold the same CAs and keys of service accounts, so none of them can be rotated.",
+        "Compare /etc/kubernetes/pki on the control planes, and take out of its files what is not the cluster's.",
+        "ansible-playbook attested.kubernetes.status",
+    )
+    AUTHORITIES_UNREACHED = _row(
+        Coarse.LOCAL,
+        "A rotation of the CAs needs every control plane and every kubelet of the cluster, and only them.",
+        "Start the machines that are down, and remove those that are gone for good.",
+        "ansible-playbook attested.kubernetes.status",
+    )
+    AUTHORITY_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "A file of a CA or of the service accounts' key is not what it should be.",
+        "Look at the file that the message names, and put the cluster's own in its place from another control plane.",
+        "ls -l /etc/kubernetes/pki",
+    )
     BACKEND_UNREACHABLE = _row(
         Coarse.UNAVAILABLE,
         "The relay cannot reach the service behind it.",

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import CONTROL_PLANE_FILES
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner
 from ansible_collections.attested.kubernetes.tests.support.api_bed import KUBERNETES_VERSION, binaries
 
@@ -63,10 +65,16 @@ def why_no_kubeadm() -> str | None:
     return None if (binaries() / "kubeadm").is_file() else f"no kubeadm in {binaries()}: build the bundle first"
 
 
-def make_control_plane(root: Path) -> None:
-    """Let kubeadm make certificates, kubeconfigs and manifests below ``root``; super-admin.conf goes, as after init."""
-    for name in ("etc", "tmp", "run/attested"):
+def make_control_plane(root: Path, *, shared: Path | None = None) -> None:
+    """Let kubeadm make certificates, kubeconfigs and manifests below ``root``; super-admin.conf goes, as after init.
+
+    With ``shared``, the root of another one, it has the CAs and the key of the service accounts of that one.
+    """
+    for name in ("etc/kubernetes/pki/etcd", "tmp", "run/attested"):
         (root / name).mkdir(parents=True)
+    if shared is not None:
+        for name in CONTROL_PLANE_FILES:
+            shutil.copy(shared / "etc/kubernetes" / name, root / "etc/kubernetes" / name)
     (root / "tmp/config.yaml").write_text(_CONFIG, encoding="utf-8")
     kubeadm = RootedKubeadm(root)
     for phase in (("certs", "all"), ("kubeconfig", "all"), ("etcd", "local"), ("control-plane", "all")):

@@ -47,6 +47,7 @@ LAYERS = (
     "etcd",
     "kubeadm",
     "certificates",
+    "authorities",
     "endpoint",
     "preflight",
     "site",

@@ -10,10 +10,11 @@ from .members import EtcdMembers
 from .plan import WINDOW, RenewalPlan, first_to_end, plan, renews
 from .pods import RESTARTED_AT, PodReader, StaticPods, probe_of, runs_since, stamped
 from .renewal import ControlPlaneRenewal, Members, Pods, Turns, read_leaves
-from .table import CERTIFICATES, NOBODY, ORDER, Certificate
+from .table import CERTIFICATES, ETCD, NOBODY, ORDER, Certificate
 
 __all__ = [
     "CERTIFICATES",
+    "ETCD",
     "NOBODY",
     "ORDER",
     "RESTARTED_AT",
