@@ -1701,19 +1701,22 @@ class Reason(Enum):
     RESCUE_MEASUREMENTS_MALFORMED = _row(
         Coarse.LOCAL,
         "The expected measurements of a Constellation cluster cannot be read, or enforce nothing.",
-        "Use constellation-conf.yaml unchanged, or the attestationConfig of the ConfigMap join-config; values are 64 hex digits, in quotes where they are digits alone.",
+        "Use constellation-conf.yaml unchanged, or the attestationConfig of the ConfigMap join-config; values are 64 hex digits, "
+        "in quotes where they are digits alone.",
         "attested rescue verify --help",
     )
     RESCUE_MEASUREMENT_MISMATCH = _row(
         Coarse.LOCAL,
         "A node of Constellation has booted something else than its configuration expects.",
-        "Send it no secret. Compare the image of the machine with the one that the configuration is of; register 15 alone differs where the cluster id is another.",
+        "Send it no secret. Compare the image of the machine with the one that the configuration is of; register 15 alone "
+        "differs where the cluster id is another.",
         "attested rescue verify --help",
     )
     RESCUE_NO_DISK = _row(
         Coarse.LOCAL,
         "There is no LUKS2 disk in what was given, neither at its start nor in a partition.",
-        "Look what it is with 'file' and 'fdisk -l'; of a virtual machine take the second disk, Constellation keeps its state there. An image in qcow2 or VMDK form must be converted to raw first.",
+        "Look what it is with 'file' and 'fdisk -l'; of a virtual machine take the second disk, Constellation keeps its state "
+        "there. An image in qcow2 or VMDK form must be converted to raw first.",
         "qemu-img convert -O raw IMAGE disk.img",
     )
     RESCUE_SEVERAL_DISKS = _row(

@@ -19,8 +19,9 @@ from ..reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeAlias
 
-    Data = bytes | memoryview
+    Data: TypeAlias = "bytes | memoryview"
 
 _PAGE = struct.Struct("<QHHI")
 _META = struct.Struct("<IIIIQQQQQQ")
