@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
 
 NODE = "cp-1"
+_PHASE_SECONDS = 600.0  # it makes keys, and the machine of the tests may be busy
 _CONFIG = f"""\
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -78,6 +79,6 @@ def make_control_plane(root: Path, *, shared: Path | None = None) -> None:
     (root / "tmp/config.yaml").write_text(_CONFIG, encoding="utf-8")
     kubeadm = RootedKubeadm(root)
     for phase in (("certs", "all"), ("kubeconfig", "all"), ("etcd", "local"), ("control-plane", "all")):
-        kubeadm.run(["kubeadm", "init", "phase", *phase, "--config=/tmp/config.yaml"])
+        kubeadm.run(["kubeadm", "init", "phase", *phase, "--config=/tmp/config.yaml"], timeout_seconds=_PHASE_SECONDS)
     (root / "etc/kubernetes/super-admin.conf").unlink()
     (root / "run/attested/locked").touch()
