@@ -68,7 +68,9 @@ def _gpt(disk: BinaryIO, end: int) -> tuple[Partition, ...] | None:
     for sector in SECTOR_SIZES:
         for at in (sector, end // sector * sector - sector):
             header = _read(disk, at, sector)
-            if header[: len(_GPT_MAGIC)] == _GPT_MAGIC and (found := _gpt_copy(disk, header, at, sector)) is not None:
+            if len(header) < sector or not header.startswith(_GPT_MAGIC):
+                continue
+            if (found := _gpt_copy(disk, header, at, sector)) is not None:
                 return found
     return None
 

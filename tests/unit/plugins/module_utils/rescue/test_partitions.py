@@ -94,7 +94,15 @@ def test_a_gpt_without_an_mbr_is_read() -> None:
     assert found(disk) == [(1, 40 * 512, 8 * 512)]
 
 
-@pytest.mark.parametrize("disk", [b"", bytes(100), bytes(SIZE)], ids=["nothing", "half a sector", "zeros"])
+@pytest.mark.parametrize(
+    "disk",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(bytes(100), id="half a sector"),
+        pytest.param(bytes(SIZE), id="zeros"),
+        pytest.param(bytes(512) + b"EFI PART" + bytes(78), id="cut off inside of the header of a GPT"),
+    ],
+)
 def test_where_there_is_no_table_there_are_no_partitions(disk: bytes) -> None:
     assert found(disk) == []
 
@@ -110,6 +118,7 @@ def endless() -> bytearray:
     "disk",
     [
         pytest.param(mbr((0xEE, 1, 100)), id="a protective MBR and no GPT"),
+        pytest.param(gpt((40, 47, "a"))[:600], id="cut off inside of the header of a GPT"),
         pytest.param(gpt((40, 47, "a"), crc=7), id="a wrong checksum of the entries"),
         pytest.param(gpt((40, 47, "a"), here=9), id="a header that stands elsewhere"),
         pytest.param(gpt((40, 47, "a"), size=10), id="a header that is too small"),
