@@ -22,6 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     find_identity,
     identity_name,
     inherited_disk,
+    is_address,
     require_own_aliases,
 )
 
@@ -201,3 +202,22 @@ def test_an_alias_is_one_identitys_own() -> None:
         assert caught.value.code == "EK_ALIAS_TAKEN"
         assert "w-1" in caught.value.message
         assert "w-2" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        pytest.param("10.0.0.21", True, id="IPv4"),
+        pytest.param("fd00::21", True, id="IPv6"),
+        pytest.param("w-1", False, id="a name"),
+        pytest.param("", False, id="nothing"),
+        pytest.param("10.0.0.021", False, id="a leading zero"),
+        pytest.param("FD00::21", False, id="capital digits"),
+        pytest.param("fd00:0:0::21", False, id="not the shortest form"),
+        pytest.param("fe80::1%eth0", False, id="a zone"),
+        pytest.param("::ffff:a00:1", False, id="IPv4 in IPv6, in hex digits"),
+        pytest.param("::ffff:10.0.0.1", False, id="IPv4 in IPv6"),
+    ],
+)
+def test_an_address_has_one_form(text: str, good: bool) -> None:
+    assert is_address(text) is good
