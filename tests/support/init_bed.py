@@ -5,14 +5,9 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import tempfile
 import threading
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
@@ -42,9 +37,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
     make_bundle,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa, make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Health, Log, Notifier
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.verification import (
     Facts,
@@ -56,13 +49,17 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.verification i
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+from ansible_collections.attested.kubernetes.tests.support.two_processes import both_running
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedNode
     from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
     from ansible_collections.attested.kubernetes.plugins.module_utils.init import AdminKey, Teller
+    from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
 EXPORTER, SPKI = b"e" * 32, b"k" * 32
 KUBECONFIG = b"apiVersion: v1\nkind: Config\n"
@@ -243,71 +240,11 @@ class InitBed:
         return Wish(order=replace(order, **changes), bundle=self.bundle, admin=self.admin, node="cp-1")
 
 
-PLENTY = {"calls_per_second": 1000.0, "call_burst": 1000}
+def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> Front:
+    config = InitServiceConfig(bootstrapper_socket=socket, **settings)
+    return Front(config, port=DeskPort(socket), **parts)
 
 
-@dataclass
-class Running:
-    """The two processes of a machine in this one: their real sockets, TLS and log."""
-
-    directory: Path
-    stream: io.StringIO
-    settings: dict[str, Any]
-    endpoint: str = ""
-
-    def __post_init__(self) -> None:
-        """Begin with nothing running."""
-        self.log = Log(self.stream, as_json=True, clock=SystemClock())
-        self._front: Front | None = None
-
-    async def open(self) -> None:
-        """Start the network side."""
-        config = InitServiceConfig(
-            listen_address="127.0.0.1",
-            bootstrapper_socket=self.directory / "desk.sock",
-            runtime_directory=self.directory,
-            **{"listen_port": 0, **self.settings},
-        )
-        health = Health(Notifier({}), version="test", parts=("listener",))
-        port = DeskPort(config.bootstrapper_socket)
-        self._front = Front(config, port=port, health=health, log=self.log, clock=SystemClock())
-        self.endpoint = f"127.0.0.1:{await self._front.start()}"
-
-    async def open_again(self) -> None:
-        """Start the network side where it was."""
-        self.settings["listen_port"] = int(self.endpoint.rpartition(":")[2])
-        await self.open()
-
-    async def close(self) -> None:
-        """End the network side."""
-        if self._front is not None:
-            await self._front.stop(grace_seconds=0.0)
-        self._front = None
-
-    def reasons(self) -> list[str]:
-        """Return the reasons of all refusals so far, of both processes."""
-        lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
-        return [line["reason"] for line in lines if line.get("outcome") == "refused"]
-
-
-@asynccontextmanager
-async def running(bed: InitBed, **settings: Any) -> AsyncIterator[Running]:
+def running(bed: InitBed, **settings: Any) -> AbstractAsyncContextManager[Running]:
     """Run desk and init service, joined by their real unix socket, until the block ends."""
-    with tempfile.TemporaryDirectory(prefix="ib-") as name:  # pytest's own paths are too long for a socket
-        machine = Running(Path(name), io.StringIO(), {**PLENTY, **settings})
-        service = DeskService(bed.desk, log=machine.log)
-        socket = SocketServer(
-            machine.directory / "desk.sock",
-            handler=service.handle,
-            allowed=frozenset({os.getuid()}),
-            group=os.getgid(),
-            refused=lambda _uid: None,
-        )
-        await socket.start()
-        try:
-            await machine.open()
-            yield machine
-        finally:
-            await machine.close()
-            await socket.stop()
-            service.close()
+    return both_running(lambda log: DeskService(bed.desk, log=log), _front, settings)

@@ -5,15 +5,10 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
 import subprocess
-import tempfile
 import threading
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
@@ -26,7 +21,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.init import Begin, make_admin_key, prove_admin
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, SitePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import (
@@ -47,7 +41,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.servi
     RecoveryServiceConfig,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import open_sealed
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Health, Log, Notifier
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import commands
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.verification import (
@@ -61,20 +54,23 @@ from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.init_bed import make_keys
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+from ansible_collections.attested.kubernetes.tests.support.two_processes import both_running
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedNode
     from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
     from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
     from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import Offer
     from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.unlocking import Trial
+    from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
 EXPORTER, SPKI = b"e" * 32, b"k" * 32
 DISK = DiskId("81111111-2222-4333-8444-555555555555")
 OTHER_DISK = DiskId("91111111-2222-4333-8444-555555555555")
-PLENTY = {"calls_per_second": 1000.0, "call_burst": 1000}
 
 
 @dataclass
@@ -272,64 +268,11 @@ def format_plain(path: Path, secrets: RecoverySecrets) -> None:
     subprocess.run(commands.write_token(str(path), replace=False), input=token, capture_output=True, check=True)
 
 
-@dataclass
-class Running:
-    """The two long-running processes of a locked node in this one: their real sockets, TLS and log."""
-
-    directory: Path
-    stream: io.StringIO
-    settings: dict[str, Any]
-    endpoint: str = ""
-
-    def __post_init__(self) -> None:
-        """Begin with nothing running."""
-        self.log = Log(self.stream, as_json=True, clock=SystemClock())
-        self._front: RecoveryFront | None = None
-
-    async def open(self) -> None:
-        """Start the network side."""
-        config = RecoveryServiceConfig(
-            listen_address="127.0.0.1",
-            listen_port=0,
-            recovery_socket=self.directory / "desk.sock",
-            runtime_directory=self.directory,
-            **self.settings,
-        )
-        health = Health(Notifier({}), version="test", parts=("listener",))
-        port = RecoveryPort(config.recovery_socket)
-        self._front = RecoveryFront(config, port=port, health=health, log=self.log, clock=SystemClock())
-        self.endpoint = f"127.0.0.1:{await self._front.start()}"
-
-    async def close(self) -> None:
-        """End the network side."""
-        if self._front is not None:
-            await self._front.stop(grace_seconds=0.0)
-        self._front = None
-
-    def reasons(self) -> list[str]:
-        """Return the reasons of all refusals so far, of both processes."""
-        lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
-        return [line["reason"] for line in lines if line.get("outcome") == "refused"]
+def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> RecoveryFront:
+    config = RecoveryServiceConfig(recovery_socket=socket, **settings)
+    return RecoveryFront(config, port=RecoveryPort(socket), **parts)
 
 
-@asynccontextmanager
-async def running(bed: RecoveryBed, **settings: Any) -> AsyncIterator[Running]:
+def running(bed: RecoveryBed, **settings: Any) -> AbstractAsyncContextManager[Running]:
     """Run desk and recovery service, joined by their real unix socket, until the block ends."""
-    with tempfile.TemporaryDirectory(prefix="rb-") as name:  # pytest's own paths are too long for a socket
-        node = Running(Path(name), io.StringIO(), {**PLENTY, **settings})
-        service = RecoveryDeskService(bed.desk, log=node.log)
-        socket = SocketServer(
-            node.directory / "desk.sock",
-            handler=service.handle,
-            allowed=frozenset({os.getuid()}),
-            group=os.getgid(),
-            refused=lambda _uid: None,
-        )
-        await socket.start()
-        try:
-            await node.open()
-            yield node
-        finally:
-            await node.close()
-            await socket.stop()
-            service.close()
+    return both_running(lambda log: RecoveryDeskService(bed.desk, log=log), _front, settings)

@@ -15,13 +15,14 @@ from .exchanges import Exchanges
 from .job import Job, Jobs, Teller
 from .messages import ADMIN_METADATA, INIT, InitOrder, Progress, Success, digest_of
 from .secret import SourceDelays, hash_init_secret, verify_init_secret
-from .socket import INIT_SOCKET, DeskService
+from .socket import INIT_SOCKET, AdminPort, DeskService, ProvingService, RequestLog, Talk, asked_of, no_question
 
 __all__ = [
     "ADMIN_METADATA",
     "INIT",
     "INIT_SOCKET",
     "AdminKey",
+    "AdminPort",
     "Begin",
     "Desk",
     "DeskService",
@@ -32,12 +33,17 @@ __all__ = [
     "Job",
     "Jobs",
     "Progress",
+    "ProvingService",
+    "RequestLog",
     "SourceDelays",
     "Success",
+    "Talk",
     "Teller",
+    "asked_of",
     "digest_of",
     "hash_init_secret",
     "make_admin_key",
+    "no_question",
     "prove_admin",
     "verify_admin",
     "verify_init_secret",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from .exchange import IDENTIFY, TESTIFY, Testimony, exchanged
 from .judge import Heard, Question, judge, proven_machine
 from .witness import MAX_QUESTION_BYTES, WITNESS_REQUEST, Facts, Witness
-from .witness_client import WITNESS_SOCKET, AsyncWitness
+from .witness_client import WITNESS_SOCKET, AsyncWitness, EvidencePort
 
 __all__ = [
     "IDENTIFY",
@@ -21,6 +21,7 @@ __all__ = [
     "WITNESS_REQUEST",
     "WITNESS_SOCKET",
     "AsyncWitness",
+    "EvidencePort",
     "Facts",
     "Heard",
     "Question",

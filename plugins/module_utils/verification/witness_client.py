@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..keys.asker import SocketAsker
 from ..proto import message_class
@@ -21,35 +21,51 @@ _ANSWER_SECONDS = 25.0
 """A hardware TPM needs up to a second for each of the answers that wait before this one."""
 
 
-class AsyncWitness:
-    """The network side's view of the witness; every call raises what refused it, or WITNESS_UNREACHABLE."""
+class EvidencePort:
+    """The network side's view of a process that holds the TPM; every call raises what refused it, or what is absent."""
+
+    def __init__(self, asker: SocketAsker, *, request_name: str) -> None:
+        """Ask by ``asker`` with messages of this name; a subclass has the questions of its own."""
+        self._asker = asker
+        self._request_name = request_name
+
+    async def identity(self, *, correlation_id: str) -> bytes:
+        """Return the serialised `ChallengeRequest`."""
+        message = self._new(correlation_id)
+        message.identify.SetInParent()
+        return bytes((await self._asker.ask(message)).identity)
+
+    async def testimony(
+        self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, correlation_id: str, source: str = ""
+    ) -> bytes:
+        """Return the serialised `Testimony` for a challenge as it came; ``source`` where that process logs who asks."""
+        message = self._new(correlation_id, source)
+        message.testify.challenge = challenge
+        message.testify.exporter = exporter
+        message.testify.spki_sha256 = spki_sha256
+        return bytes((await self._asker.ask(message)).testimony)
+
+    def _new(self, correlation_id: str, source: str = "") -> Any:
+        who = {"source": source} if source else {}
+        return message_class(self._request_name)(correlation_id=correlation_id, **who)
+
+
+class AsyncWitness(EvidencePort):
+    """The network side's view of the witness; raises its refusals, WITNESS_UNREACHABLE."""
 
     def __init__(self, path: str | Path = WITNESS_SOCKET, *, timeout_seconds: float = _ANSWER_SECONDS) -> None:
         """Ask at ``path``."""
-        self._asker = SocketAsker(
+        asker = SocketAsker(
             path,
             response_name=WITNESS_RESPONSE,
             timeout_seconds=timeout_seconds,
             whose="the witness",
             absent=Reason.WITNESS_UNREACHABLE,
         )
-
-    async def identity(self, *, correlation_id: str) -> bytes:
-        """Return the serialised `ChallengeRequest`."""
-        message = message_class(WITNESS_REQUEST)(correlation_id=correlation_id)
-        message.identify.SetInParent()
-        return bytes((await self._asker.ask(message)).identity)
-
-    async def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, correlation_id: str) -> bytes:
-        """Return the serialised `Testimony` for a challenge as it came."""
-        message = message_class(WITNESS_REQUEST)(correlation_id=correlation_id)
-        message.testify.challenge = challenge
-        message.testify.exporter = exporter
-        message.testify.spki_sha256 = spki_sha256
-        return bytes((await self._asker.ask(message)).testimony)
+        super().__init__(asker, request_name=WITNESS_REQUEST)
 
     async def document(self, nonce: bytes, *, correlation_id: str) -> bytes:
         """Return a document in Constellation's form over ``nonce``."""
-        message = message_class(WITNESS_REQUEST)(correlation_id=correlation_id)
+        message = self._new(correlation_id)
         message.constellation.nonce = nonce
         return bytes((await self._asker.ask(message)).document)

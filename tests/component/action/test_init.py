@@ -27,7 +27,6 @@ from ansible_collections.attested.kubernetes.tests.support.cluster_ca import Clu
 from ansible_collections.attested.kubernetes.tests.support.init_bed import (
     Founding,
     InitBed,
-    Running,
     Waiting,
     failing,
     running,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.init import InitOrder, Success
     from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
+    from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
 STAGE, TASK = "Make the cluster", "Control plane"
 

@@ -30,13 +30,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.verification.c
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.init_bed import (
     KUBECONFIG,
-    PLENTY,
     InitBed,
     Waiting,
     failing,
     running,
 )
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
+from ansible_collections.attested.kubernetes.tests.support.two_processes import PLENTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -221,7 +221,7 @@ async def test_who_asks_too_often_is_told_when_to_come_again(soft: InitBed) -> N
 
 async def test_without_a_bootstrapper_the_service_says_not_now(soft: InitBed) -> None:
     async with running(soft) as machine:
-        (machine.directory / "desk.sock").unlink()
+        machine.socket.unlink()
         error = await error_of(machine.endpoint, soft)
         reasons = machine.reasons()
     assert (error.code, set(reasons)) == ("INIT_BROKEN_OFF", {"BOOTSTRAPPER_UNREACHABLE"})
