@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.serving_approver import (
     COMING,
     DENIED,
@@ -335,6 +335,20 @@ def test_while_the_api_is_away_nothing_is_decided(cluster: Cluster) -> None:
         cluster.plane().run_once()
     assert caught.value.code == "API_UNAVAILABLE"
     assert cluster.requests.conditions("csr-1") == []
+
+
+def test_a_write_that_fails_is_trouble_and_is_tried_again(cluster: Cluster) -> None:
+    def away() -> None:
+        raise ApiError("could not write: connection refused", reason=Reason.API_UNAVAILABLE)
+
+    cluster.requests.add("csr-1", spec_of())
+    cluster.requests.before_write = away
+    plane = cluster.plane()
+    with pytest.raises(ApiError) as caught:
+        plane.run_once()
+    assert (caught.value.code, cluster.lines()) == ("API_UNAVAILABLE", [])
+    plane.run_once()
+    assert cluster.requests.conditions("csr-1") == APPROVED
 
 
 def test_who_asks_too_often_waits_and_nobody_waits_for_him(cluster: Cluster) -> None:
