@@ -255,7 +255,7 @@ def race() -> Counts:
 
 
 def matrix() -> Counts:
-    """A fault before each step of a join and of an init, then the next try; leaves docs/records/DATE-matrix.json."""
+    """A fault before each step of joins and of an init, then the next try; leaves docs/records/DATE-matrix.json."""
     return _pytest("tests/system/matrix")
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A lab of a control plane and a worker that become nodes by themselves, for tests that make them so many times."""
+"""A lab of machines that become nodes by themselves, for tests that make them so many times."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ client.run_node({
 
 
 @contextmanager
-def boot_lab(name: str, loopback: str) -> Iterator[Road]:
-    """Make the lab and its cluster, over the wire, and remove it again."""
+def boot_lab(
+    name: str, loopback: str, *, words: tuple[str, ...] = WORDS, followers: tuple[str, ...] = (WORKER,)
+) -> Iterator[Road]:
+    """Make the lab and its cluster, over the wire, wait until ``followers`` have joined, and remove it again."""
     used = os.environ.get(USED_LAB)
     if used:
         name, _colon, loopback = used.partition(":")
@@ -47,10 +49,10 @@ def boot_lab(name: str, loopback: str) -> Iterator[Road]:
     road = Road(lab=lab, watch=ProcessWatch(), began=time.time())
     try:
         if not used:
-            road.play("lab_machines", *WORDS, where=Path.home())
+            road.play("lab_machines", *words, where=Path.home())
             for playbook in ("lab", "init"):
-                road.play(playbook, *WORDS)
-            wait_for(lambda: is_joined(road, WORKER), seconds=300)
+                road.play(playbook, *words)
+            wait_for(lambda: all(is_joined(road, machine) for machine in followers), seconds=900)
         yield road
     finally:
         if not used:
@@ -88,5 +90,5 @@ def make_fresh(road: Road, machine: str) -> None:
 
 
 def is_joined(road: Road, machine: str) -> bool:
-    """Whether the Node of this boot was seen by a worker's own run, and its bootstrapper has ended."""
+    """Whether the Node of this boot was seen by the machine's own run, and its bootstrapper has ended."""
     return bool(existing(road, machine, "/run/attested/joined")) and state_of(road, machine, UNIT) == "inactive"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
+from ansible_collections.attested.kubernetes.tests.support.etcdctl import learners_of
 from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
 from ansible_collections.attested.kubernetes.tests.support.road import Road, assert_one_lock_event
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
@@ -36,11 +37,6 @@ UNIT = "attested-bootstrapper.service"
 SERVICES = ("attested-unlock", "attested-key-service", "attested-join-service")
 SECONDS = 900.0
 """Three control planes join one after the other, on whatever this machine is; nothing fails for being slow."""
-MEMBERS = (
-    "exec", "--namespace=kube-system", "etcd-cp-1", "--", "etcdctl", "--endpoints=https://127.0.0.1:2379",
-    "--cacert=/etc/kubernetes/pki/etcd/ca.crt", "--cert=/etc/kubernetes/pki/etcd/server.crt",
-    "--key=/etc/kubernetes/pki/etcd/server.key", "member", "list",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +77,7 @@ def test_one_init_and_all_six_are_ready(prepared: Road) -> None:
 
 def test_etcd_has_three_members_and_no_learner(prepared: Road) -> None:
     """A learner does not count for a quorum."""
-    rows = [row.split(", ") for row in prepared.kubectl(*MEMBERS).splitlines()]
-    assert sorted((row[2], row[5]) for row in rows) == [(node, "false") for node in CONTROL_PLANES]
+    assert learners_of(prepared) == dict.fromkeys(CONTROL_PLANES, False)
 
 
 def test_each_became_a_node_by_its_own_way_and_its_unit_has_ended(prepared: Road) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
+from ansible_collections.attested.kubernetes.tests.support.etcdctl import learners_of
 from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
 from ansible_collections.attested.kubernetes.tests.support.road import Road
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
@@ -32,10 +33,6 @@ PLANES = ("cp-1", "cp-2", "cp-3")
 NEW_ADDRESS = "10.89.7.22"
 WORDS = ("-e", '{"lab_control_planes": 3, "lab_workers": 1}')
 SECONDS = 300
-CREDENTIALS = " ".join(
-    f"--{option}=/etc/kubernetes/pki/etcd/{name}"
-    for option, name in (("cacert", "ca.crt"), ("cert", "server.crt"), ("key", "server.key"))
-)
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +58,6 @@ def kubectl(road: Road, *words: str, asked: str = "cp-2", check: bool = True) ->
     """Ask the API server of one control plane, on it and with its own credential."""
     config = ("--kubeconfig=/etc/kubernetes/admin.conf", "--server=https://127.0.0.1:6443", "--request-timeout=30s")
     return road.inside(asked, "kubectl", *config, *words, check=check)
-
-
-def etcd_members(road: Road) -> dict[str, bool]:
-    """Return whether each member is a learner, as etcdctl says on the second control plane."""
-    words = f"exec --namespace=kube-system etcd-cp-2 -- etcdctl {CREDENTIALS} member list --write-out=json"
-    said = kubectl(road, *words.split(), check=False)
-    return {
-        one.get("name", ""): one.get("isLearner", False) for one in json.loads(said or '{"members": []}')["members"]
-    }
 
 
 def identities(road: Road) -> dict[str, str]:
@@ -131,12 +119,12 @@ def test_the_first_control_plane_is_lost_for_good_and_replaced_and_the_others_ne
     with Writer(road) as writer:
         road.play("prepare", "--limit=cp-1")
         said = road.play("replace", "-e", "confirm=cp-1").output
-        assert sorted(etcd_members(road)) == ["cp-2", "cp-3"]
+        assert sorted(learners_of(road, "cp-2")) == ["cp-2", "cp-3"]
         road.play("node", "--limit=cp-1")
     assert writer.taken
     assert writer.lost == []
     assert "sign a certificate for any user or node" in said
-    wait_for(lambda: etcd_members(road) == dict.fromkeys(PLANES, False), seconds=SECONDS)
+    wait_for(lambda: learners_of(road, "cp-2") == dict.fromkeys(PLANES, False), seconds=SECONDS)
     address = "--output=jsonpath={.status.addresses[?(@.type=='InternalIP')].address}"
     assert kubectl(road, "get", "node", "cp-1", address) == NEW_ADDRESS
     after = identities(road)
@@ -166,7 +154,7 @@ def test_the_lost_one_comes_back_and_gets_nothing(road: Road) -> None:
     assert "TICKET_REFUSED" in said
     log = "cat /var/log/pods/kube-system_etcd-*/etcd/*.log"
     wait_for(lambda: "permanently removed" in road.inside(OLD, "sh", "-c", log, check=False), seconds=SECONDS)
-    assert etcd_members(road) == dict.fromkeys(PLANES, False)
+    assert learners_of(road, "cp-2") == dict.fromkeys(PLANES, False)
     reasons = json.loads(kubectl(road, "get", "joinattempts", "--output=json"))["items"]
     assert "IDENTITY_REVOKED" in {one["status"]["reason"] for one in reasons}
 
@@ -174,7 +162,7 @@ def test_the_lost_one_comes_back_and_gets_nothing(road: Road) -> None:
 def test_a_control_plane_is_removed_and_etcd_has_two(road: Road) -> None:
     """The third one, while it runs: it is fresh afterwards, and the site says so."""
     road.play("remove", "-e", "confirm=cp-3")
-    assert etcd_members(road) == {"cp-1": False, "cp-2": False}
+    assert learners_of(road, "cp-2") == {"cp-1": False, "cp-2": False}
     assert "node/cp-3" not in kubectl(road, "get", "nodes", "--output=name")
     assert road.inside("cp-3", "find", "/etc/kubernetes", "-type", "f", check=False) == ""
     assert "attested_admission: Refused" in (road.site / "host_vars" / "cp-3" / "identity.yml").read_text()

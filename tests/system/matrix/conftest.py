@@ -1,13 +1,13 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lab of the matrix, with faults in its machines, and the record of what became of the cases."""
+"""The labs of the matrix, with faults in their machines, and the record of what became of the cases."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.tests.support.boot_lab import CONTROL_PLANE, UNIT, WORKER, boot_lab
 from ansible_collections.attested.kubernetes.tests.support.lab import obstacles
+from ansible_collections.attested.kubernetes.tests.support.records import keep_case
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,7 @@ for name, call in calls.items():
         (own / name).write_text(text + "\\n\\nimport attested_matrix\\n\\nattested_matrix." + call + "\\n")
 pathlib.Path("/var/lib/attested-matrix").mkdir(exist_ok=True)
 """
+THREE = ("-e", '{"lab_bootstrapper": true, "lab_control_planes": 3, "lab_workers": 0}')
 SOONER = f"""
 set -e
 mkdir -p /etc/systemd/system/{UNIT}.d
@@ -49,36 +51,41 @@ systemctl daemon-reload
 """
 
 
-@pytest.fixture(scope="session")
+def put_faults_into(road: Road, *machines: str) -> None:
+    """Let machines of a cluster strike at a step that they are told."""
+    faults = (Path(__file__).parent / "attested_matrix.py").read_bytes()
+    for machine in machines:
+        road.inside(machine, "python3", "-c", INSTALL, given=faults)
+        road.inside(machine, "sh", "-c", SOONER)
+
+
+@pytest.fixture(scope="module")
 def road() -> Iterator[Road]:
-    """A cluster whose machines strike at a step that they are told."""
+    """A control plane and a worker."""
     if found := obstacles():
         pytest.skip(found)
     with boot_lab("attested-matrix", "127.76.0") as one:
-        faults = (Path(__file__).parent / "attested_matrix.py").read_bytes()
-        for machine in (CONTROL_PLANE, WORKER):
-            one.inside(machine, "python3", "-c", INSTALL, given=faults)
-            one.inside(machine, "sh", "-c", SOONER)
+        put_faults_into(one, CONTROL_PLANE, WORKER)
         yield one
 
 
-@pytest.fixture(scope="session")
-def cases() -> Iterator[list[dict[str, Any]]]:
-    """What became of each case; written to docs/records at the end (its README says what the fields mean)."""
-    done: list[dict[str, Any]] = []
-    yield done
-    if done:
-        now = datetime.now(UTC)
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-        body = {
-            "version": 1,
-            "record": "matrix",
-            "date": now.isoformat(timespec="seconds"),
-            "commit": commit.stdout.strip(),
-            "joined": sum(one["outcome"] == "joined" for one in done),
-            "of": len(done),
-            "cases": done,
-        }
-        RECORDS.mkdir(parents=True, exist_ok=True)
-        path = RECORDS / f"{now:%Y-%m-%d}-matrix.json"
-        path.write_text(json.dumps(body, indent=1) + "\n")
+@pytest.fixture(scope="module")
+def planes() -> Iterator[Road]:
+    """Three control planes: two are enough to go on without the third."""
+    if found := obstacles():
+        pytest.skip(found)
+    with boot_lab("attested-planes", "127.78.0", words=THREE, followers=("cp-2", "cp-3")) as one:
+        put_faults_into(one, "cp-3")
+        yield one
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """One line of the record; what does not say otherwise has failed."""
+    point, fault = (request.node.callspec.params[name] for name in ("point", "fault"))
+    line = {"point": point, "fault": fault, "outcome": "failed", "seconds": 0.0}
+    began = time.monotonic()
+    yield line
+    line["seconds"] = round(time.monotonic() - began, 1)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    keep_case(RECORDS, line, commit=commit.stdout.strip(), now=datetime.now(UTC))

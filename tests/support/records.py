@@ -1,0 +1,49 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record of a matrix (docs/records/README.md), written after each case: a run that is cut short leaves what it has.
+
+Runs of one commit on one day fill the same file, also beside each other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+
+def keep_case(directory: Path, case: dict[str, Any], *, commit: str, now: datetime) -> Path:
+    """Put one case into the record of its commit, in place of an earlier try of it; return the file."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{now:%Y-%m-%d}-matrix.json"
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cases = [one for one in _cases_of(path, commit) if not _is_same(one, case)] + [case]
+        body = {
+            "version": 1,
+            "record": "matrix",
+            "date": now.isoformat(timespec="seconds"),
+            "commit": commit,
+            "joined": sum(one["outcome"] == "joined" for one in cases),
+            "of": len(cases),
+            "cases": cases,
+        }
+        path.write_text(json.dumps(body, indent=1) + "\n")
+    return path
+
+
+def _cases_of(path: Path, commit: str) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    found = json.loads(path.read_text())
+    cases: list[dict[str, Any]] = found["cases"]
+    return cases if found["commit"] == commit else []
+
+
+def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return (one["point"], one["fault"]) == (other["point"], other["fault"])

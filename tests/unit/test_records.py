@@ -1,0 +1,46 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a long run leaves behind is counted right, also where it came in parts."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.tests.support.records import keep_case
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)
+
+
+def case(point: str, outcome: str) -> dict[str, Any]:
+    return {"point": point, "fault": "kill", "outcome": outcome, "seconds": 1.5}
+
+
+def kept(directory: Path, *cases: dict[str, Any], commit: str = "a" * 40) -> dict[str, Any]:
+    for one in cases:
+        path = keep_case(directory, one, commit=commit, now=NOW)
+    body: dict[str, Any] = json.loads(path.read_text())
+    return body
+
+
+def test_each_case_is_there_as_soon_as_it_has_ended(tmp_path: Path) -> None:
+    assert kept(tmp_path / "records", case("join:LOCK", "failed"))["of"] == 1
+    body = kept(tmp_path / "records", case("join:WRITE", "joined"))
+    assert (body["joined"], body["of"], body["date"]) == (1, 2, "2026-11-22T03:04:05+00:00")
+    assert [one["point"] for one in body["cases"]] == ["join:LOCK", "join:WRITE"]
+
+
+def test_a_case_that_was_tried_again_counts_once(tmp_path: Path) -> None:
+    body = kept(tmp_path, case("join:LOCK", "failed"), case("join:LOCK", "joined"))
+    assert (body["joined"], body["of"]) == (1, 1)
+
+
+def test_the_cases_of_another_commit_are_not_counted(tmp_path: Path) -> None:
+    kept(tmp_path, case("join:LOCK", "joined"))
+    body = kept(tmp_path, case("join:WRITE", "joined"), commit="b" * 40)
+    assert (body["commit"], body["of"]) == ("b" * 40, 1)
