@@ -3,14 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Fuzz one parser with atheris, guided by coverage: bytes in, an object or an `AttestedError` out.
 
-Usage: python tests/fuzz/run_target.py NAME --scratch FOLDER [--seconds N] [--keep FOLDER]
+Usage: python tests/fuzz/run_target.py NAME --scratch FOLDER [--seconds N] [--keep FOLDER] [--afresh]
 
 libFuzzer ends the process without Python's clean-up, so whoever starts this owns the folder of ``--scratch``, where all
 temporary files go, and removes it.
 
 NAME is a file `fuzz_NAME.py` with ``seeds()`` and ``one_input(data)``. An input that raises anything else, takes more
 than 100 ms of the CPU or 50 MB more memory than any before it, is a bug: libFuzzer prints it and writes it to the
-folder of ``--keep``. Inputs that once were bugs lie in `corpus/NAME/` and are tried at every start.
+folder of ``--keep``, beside the inputs that led somewhere new, from which the next run goes on. ``--afresh`` leaves
+those alone and draws the same numbers each time. Inputs that once were bugs lie in `corpus/NAME/`, and each start tries
+them.
 """
 
 from __future__ import annotations
@@ -73,12 +75,14 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--keep", type=Path, default=None)
+    parser.add_argument("--afresh", action="store_true")
     options = parser.parse_args()
     tempfile.tempdir = str(options.scratch)
     with atheris.instrument_imports(include=[OURS]):
         target = importlib.import_module(f"ansible_collections.attested.kubernetes.tests.fuzz.fuzz_{options.name}")
         errors = importlib.import_module("ansible_collections.attested.kubernetes.plugins.module_utils.errors")
-    keep, seeds = options.keep or options.scratch / "keep", options.scratch / "seeds"
+    seeds = options.scratch / "seeds"
+    keep = options.keep if options.keep and not options.afresh else options.scratch / "keep"
     for folder in (keep, seeds):
         folder.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds()):
@@ -89,6 +93,7 @@ def main() -> None:
             sys.argv[0],
             f"-max_total_time={options.seconds}",
             f"-max_len={getattr(target, 'MAX_BYTES', MAX_BYTES)}",
+            f"-seed={int(options.afresh)}",  # 0: another one each time
             "-rss_limit_mb=2048",
             f"-artifact_prefix={options.keep or Path.cwd()}/{options.name}-",
             str(keep),
