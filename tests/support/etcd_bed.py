@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SECONDS = 60
-_STOP_SECONDS = 10
+_STOP_SECONDS = 60
 
 
 @dataclass(slots=True, kw_only=True)

@@ -177,7 +177,7 @@ class ServiceBed:
         running = [process for process in self.processes.values() if process.poll() is None]
         for process in running:
             process.terminate()
-        codes = [abs(process.wait(timeout=20)) for process in running]
+        codes = [abs(process.wait(timeout=60)) for process in running]
         self._tpms.close()
         shutil.rmtree(self.directory)
         return max(codes, default=0)
