@@ -59,7 +59,25 @@ __all__ = [
     "padding",
     "rsa",
     "serialization",
+    "unreadable",
     "verification",
     "x509",
     "x25519",
 ]
+
+
+def unreadable(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return what the library raises for a certificate or a request that it cannot read, at once or part by part.
+
+    A part is read when it is asked for, so whoever reads one of a stranger's catches these there. A TypeError comes of
+    a name with a bit string where none belongs, for example. ``more`` is what else the caller's reading raises.
+    """
+    return (
+        ValueError,
+        TypeError,
+        exceptions.UnsupportedAlgorithm,
+        x509.DuplicateExtension,
+        x509.InvalidVersion,
+        x509.UnsupportedGeneralNameType,
+        *more,
+    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from .._deps.crypto import ec, exceptions, hashes, serialization, x509
+from .._deps.crypto import ec, exceptions, hashes, serialization, unreadable, x509
 from ..errors import Refusal
 from ..reasons import Reason
 from .seams import MAX_EVIDENCE_BYTES
@@ -125,7 +125,7 @@ def _check_dates(certificate: x509.Certificate, now: datetime) -> None:
 def _evidence(certificate: x509.Certificate, oid: str) -> bytes:
     try:
         extensions = list(certificate.extensions)
-    except (ValueError, x509.DuplicateExtension) as error:
+    except unreadable() as error:
         raise _malformed("readable extensions", "broken ones") from error
     ours = [item.value for item in extensions if item.oid.dotted_string == oid]
     if not ours or not isinstance(ours[0], x509.UnrecognizedExtension):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .._deps.crypto import ec, ed25519, exceptions, x509
+from .._deps.crypto import ec, ed25519, exceptions, unreadable, x509
 from ..errors import SiteError, TransportError
 from ..reasons import Reason
 from ..system import span
@@ -45,7 +45,7 @@ class JoinCaPins:
         """Read the pins from PEM; raises `SiteError` JOIN_CA_PIN_INVALID."""
         try:
             return cls(tuple(x509.load_pem_x509_certificates(text)))
-        except ValueError as error:
+        except unreadable() as error:
             raise SiteError("expected CA certificates in PEM, got none", reason=Reason.JOIN_CA_PIN_INVALID) from error
 
 
@@ -74,7 +74,7 @@ def _is_join_ca(certificate: x509.Certificate) -> bool:
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         return constraints.ca and isinstance(certificate.public_key(), ed25519.Ed25519PublicKey)
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, exceptions.UnsupportedAlgorithm):
+    except unreadable(x509.ExtensionNotFound):
         return False
 
 
@@ -86,7 +86,7 @@ def _check_issuer(leaf: x509.Certificate, pins: JoinCaPins) -> None:
             continue
         return
     raise TransportError(
-        f"expected a service certified by the pinned join CA, got one of {_printable(leaf.issuer)}: a foreign "
+        f"expected a service certified by the pinned join CA, got one of {_issuer_of(leaf)}: a foreign "
         "service, or a load balancer that terminates TLS",
         reason=Reason.JOIN_CA_MISMATCH,
     )
@@ -97,7 +97,7 @@ def _check_form(leaf: x509.Certificate) -> None:
         constraints = leaf.extensions.get_extension_for_class(x509.BasicConstraints).value
         usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         key = leaf.public_key()
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, exceptions.UnsupportedAlgorithm) as error:
+    except unreadable(x509.ExtensionNotFound) as error:
         raise _malformed() from error
     on_curve = isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name == "secp256r1"
     if constraints.ca or x509.oid.ExtendedKeyUsageOID.SERVER_AUTH not in usages or not on_curve:
@@ -150,5 +150,8 @@ def _malformed() -> TransportError:
     )
 
 
-def _printable(name: x509.Name) -> str:
-    return repr(name.rfc4514_string())[:200]
+def _issuer_of(leaf: x509.Certificate) -> str:
+    try:
+        return repr(leaf.issuer.rfc4514_string())[:200]
+    except unreadable():
+        return "a name that cannot be read"

@@ -9,7 +9,7 @@ import binascii
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import exceptions, rsa, serialization, x509
+from .._deps.crypto import rsa, serialization, unreadable, x509
 from ..errors import Refusal
 from ..reasons import Reason
 from . import der
@@ -190,16 +190,7 @@ def _extension(certificate: x509.Certificate, kind: type[x509.ExtensionType]) ->
 def _read(what: str, reader: Callable[[], Any]) -> Any:
     try:
         return reader()
-    except (
-        ValueError,
-        TypeError,
-        IndexError,
-        Refusal,
-        exceptions.UnsupportedAlgorithm,
-        x509.DuplicateExtension,
-        x509.InvalidVersion,
-        x509.UnsupportedGeneralNameType,
-    ) as error:
+    except unreadable(IndexError, Refusal) as error:
         raise _malformed(what, f"{error}"[:200]) from error
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._deps.crypto import exceptions, x509
+from .._deps.crypto import exceptions, unreadable, x509
 from ..errors import SiteError
 from ..reasons import Reason
 from ..system import read_bytes
@@ -57,7 +57,7 @@ def _certificates(path: Path) -> list[x509.Certificate]:
         if b"-----BEGIN" in data:
             return list(x509.load_pem_x509_certificates(data))
         return [x509.load_der_x509_certificate(data)]
-    except (ValueError, x509.InvalidVersion) as error:
+    except unreadable() as error:
         raise _unusable(f"certificates in PEM or DER in {path}") from error
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from .._deps.crypto import ec, exceptions, hashes, serialization, x509
+from .._deps.crypto import ec, exceptions, hashes, serialization, unreadable, x509
 from ..atls import Purpose, label, length_prefixed
 from ..errors import Refusal
 from ..keys.ca import load_signing_key
@@ -120,7 +120,7 @@ def _parsed(der: bytes) -> tuple[x509.Certificate, ec.EllipticCurvePublicKey]:
     try:
         leaf = x509.load_der_x509_certificate(der)
         key = leaf.public_key()
-    except (ValueError, x509.InvalidVersion, exceptions.UnsupportedAlgorithm) as error:
+    except unreadable() as error:
         raise _malformed() from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
         raise _malformed()
@@ -142,7 +142,7 @@ def _require_admin(leaf: x509.Certificate, expected: str) -> None:
         names = list(leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
         usages = list(leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
         constraints = leaf.extensions.get_extension_for_class(x509.BasicConstraints).value
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+    except unreadable(x509.ExtensionNotFound) as error:
         raise _untrusted("one without name, purpose or constraints") from error
     if constraints.ca or usages != [x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH] or names != [x509.DNSName(expected)]:
         raise _untrusted("one for something else")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from .._deps.crypto import ec, ed25519, exceptions, serialization, x509
+from .._deps.crypto import ec, ed25519, exceptions, serialization, unreadable, x509
 from ..atls import join_service_name
 from ..errors import Refusal, SiteError
 from ..reasons import Reason
@@ -91,7 +91,7 @@ def _requested_key(csr_der: bytes) -> ec.EllipticCurvePublicKey:
         request = x509.load_der_x509_csr(csr_der)
         key = request.public_key()
         valid = request.is_signature_valid
-    except (ValueError, x509.InvalidVersion, exceptions.UnsupportedAlgorithm) as error:
+    except unreadable() as error:
         raise Refusal("expected a certificate request in DER, got none", reason=Reason.CSR_MALFORMED) from error
     if not valid or not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
         raise Refusal("expected a request signed by its own P-256 key", reason=Reason.CSR_MALFORMED)

@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from .._deps.crypto import ec, ed25519, exceptions, hashes, rsa, serialization, x509
+from .._deps.crypto import ec, ed25519, exceptions, hashes, rsa, serialization, unreadable, x509
 from ..errors import KeyServiceError, Refusal
 from ..reasons import Reason
 
@@ -171,7 +171,7 @@ def parse_request(der: bytes) -> x509.CertificateSigningRequest:
         request = x509.load_der_x509_csr(der)
         signed = request.is_signature_valid
         list(request.subject)
-    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm, x509.InvalidVersion) as error:
+    except unreadable() as error:
         raise Refusal("expected a certificate request in DER, got none", reason=Reason.CSR_MALFORMED) from error
     if not signed:
         raise Refusal("expected a request signed by its own key, its signature is wrong", reason=Reason.CSR_MALFORMED)

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import x509
+from .._deps.crypto import unreadable, x509
 from ..errors import Refusal
 from ..kube import JOINED
 from ..policy import Role, require_good_standing
@@ -177,7 +177,7 @@ def _alternative_names(request: x509.CertificateSigningRequest) -> x509.SubjectA
     try:
         attributes = [one.oid.dotted_string for one in request.attributes]
         extensions = [one.value for one in request.extensions]
-    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+    except unreadable():
         attributes, extensions = [], []
     found = extensions[0] if attributes == [_EXTENSION_REQUEST] and len(extensions) == 1 else None
     if not isinstance(found, x509.SubjectAlternativeName):

@@ -12,7 +12,7 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import exceptions, serialization, x509
+from .._deps.crypto import exceptions, serialization, unreadable, x509
 from ..errors import Refusal
 from ..reasons import Reason
 from ..system import load_documents
@@ -96,7 +96,7 @@ def _certificate(entry: dict[str, Any], name: str) -> x509.Certificate:
         found = x509.load_pem_x509_certificates(_decoded(entry, name))
         for one in found:
             _parsed = (one.public_key(), one.subject, one.not_valid_after_utc)  # each is read when it is asked for
-    except (ValueError, x509.InvalidVersion, exceptions.UnsupportedAlgorithm) as error:
+    except unreadable() as error:
         raise _malformed(f"expected a certificate in PEM as {name}, got something else") from error
     if len(found) != 1:
         raise _malformed(f"expected one certificate in {name}, got {len(found)}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import exceptions, serialization, x509
+from .._deps.crypto import exceptions, serialization, unreadable, x509
 from .._deps.yaml import yaml
 from ..attestation import parse_certificate, spki_of
 from ..errors import Refusal, SiteError
@@ -106,7 +106,7 @@ def _pem(data: bytes, name: str) -> tuple[str, bytes]:
         return "EK public key", _public(data, name, serialization.load_pem_public_key)
     try:
         (certificate,) = x509.load_pem_x509_certificates(data)
-    except ValueError as error:
+    except unreadable() as error:
         raise _unusable("one certificate", name, "none, or several") from error
     return "EK certificate", spki_of(certificate)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 
-from ..._deps.crypto import x509
+from ..._deps.crypto import unreadable, x509
 
 _GUID_BYTES = 16
 _LIST_HEAD = _GUID_BYTES + 12
@@ -51,6 +51,6 @@ def described_certificate(data: bytes) -> str:
     """Return subject and fingerprint of a certificate in DER; of anything else its size or short value."""
     try:
         subject = x509.load_der_x509_certificate(data).subject.rfc4514_string()
-    except (ValueError, x509.InvalidVersion):
+    except unreadable():
         return data.hex() if len(data) <= _SHORT else f"{len(data)} bytes, no certificate"
     return f"{subject} (sha256 {hashlib.sha256(data).hexdigest()[:16]})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..._deps.crypto import x509
+from ..._deps.crypto import unreadable, x509
 from ...errors import Refusal
 from ...reasons import Reason
 
@@ -74,7 +74,7 @@ def load_snp_collateral(*, chain: bytes, crl: bytes) -> SnpCollateral:
     try:
         ask, ark = x509.load_pem_x509_certificates(chain)
         revoked = x509.load_der_x509_crl(crl)
-    except (ValueError, x509.InvalidVersion) as error:
+    except unreadable() as error:
         raise Refusal(
             "expected a chain of two certificates in PEM and a revocation list in DER, got others",
             reason=Reason.TEE_COLLATERAL_MALFORMED,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..._deps.crypto import asymmetric_utils, ec, exceptions, hashes, x509
+from ..._deps.crypto import asymmetric_utils, ec, exceptions, hashes, unreadable, x509
 from ...errors import Refusal
 from ...reasons import Reason
 from .. import der
@@ -99,14 +99,7 @@ def _signing_certificate(data: bytes, collateral: SnpCollateral, now: datetime) 
         certificate = x509.load_der_x509_certificate(data)
         first, last, _read = certificate.not_valid_before_utc, certificate.not_valid_after_utc, certificate.extensions
         key = certificate.public_key()
-    except (
-        ValueError,
-        TypeError,
-        x509.DuplicateExtension,
-        x509.InvalidVersion,
-        x509.UnsupportedGeneralNameType,
-        exceptions.UnsupportedAlgorithm,
-    ) as error:
+    except unreadable() as error:
         raise _malformed("a certificate", f"{error}"[:200]) from error
     _verify_issued(certificate, collateral.ask, "a signing key of the intermediate")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):

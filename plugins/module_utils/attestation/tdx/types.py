@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..._deps.crypto import exceptions, x509
+from ..._deps.crypto import unreadable, x509
 from ...errors import Refusal
 from ...reasons import Reason
 
@@ -115,14 +115,7 @@ def load_tdx_collateral(*, collateral: bytes, root: bytes) -> TdxCollateral:
         anchor = x509.load_der_x509_certificate(root)
         valid["root"] = anchor.not_valid_before_utc, anchor.not_valid_after_utc
         revoked = frozenset(one.serial_number for one in lists["pck_crl"])
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        RecursionError,
-        exceptions.UnsupportedAlgorithm,
-        x509.InvalidVersion,
-    ) as error:
+    except unreadable(KeyError, RecursionError) as error:
         raise _malformed("Intel's collateral in JSON and a root in DER", f"{error}"[:200]) from error
     return TdxCollateral(root=root, text=text, valid=valid, revoked=revoked)
 

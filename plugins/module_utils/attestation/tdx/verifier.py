@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..._deps.crypto import x509
+from ..._deps.crypto import unreadable, x509
 from ..._deps.tdx import dcap_qvl
 from ...errors import Refusal
 from ...reasons import Reason
@@ -151,7 +151,7 @@ def _verify_processor(parsed: Any, collateral: TdxCollateral, now: datetime) -> 
     try:
         chain = x509.load_pem_x509_certificates(bytes(parsed.cert_chain_pem_bytes() or b"").rstrip(b"\0"))
         dates = [(one.not_valid_before_utc, one.not_valid_after_utc) for one in chain]
-    except (ValueError, x509.InvalidVersion) as error:
+    except unreadable() as error:
         raise _malformed("certificates of the processor's key in the quote", f"{error}"[:200]) from error
     require(
         all(first <= now <= last for first, last in dates),

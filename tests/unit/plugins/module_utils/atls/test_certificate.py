@@ -17,6 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.atls.certifica
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import EVIDENCE_OID, MAX_EVIDENCE_BYTES
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.tests.support.odd_names import ODD_DIRECTORY
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -101,6 +102,7 @@ EMPTY = x509.UnrecognizedExtension(x509.ObjectIdentifier(EVIDENCE_OID), b"")
             "PEER_CERTIFICATE_MALFORMED",
             id="a CA with evidence",
         ),
+        pytest.param([built(extensions=(ODD_DIRECTORY,))], "PEER_CERTIFICATE_MALFORMED", id="a name of bits"),
         pytest.param([built(extensions=(TOO_LARGE,))], "EVIDENCE_TOO_LARGE", id="one byte too many"),
         pytest.param([built(extensions=(EMPTY,))], "EVIDENCE_TOO_LARGE", id="empty evidence"),
     ],

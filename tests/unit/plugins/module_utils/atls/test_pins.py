@@ -21,6 +21,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
 from ansible_collections.attested.kubernetes.tests.support.atls import CLUSTER_ID, service_credentials
+from ansible_collections.attested.kubernetes.tests.support.odd_names import ODD_DIRECTORY, odd_certificate
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -168,6 +169,13 @@ def test_the_service_of_the_cluster_is_accepted() -> None:
         ),
         pytest.param(
             resigned(leaf(*GOOD), ED25519, NOBODYS), NOW, "JOIN_CA_MISMATCH", id="signed by an algorithm of nobody"
+        ),
+        pytest.param(leaf(ODD_DIRECTORY, *GOOD[1:]), NOW, "PEER_CERTIFICATE_MALFORMED", id="a name of bits"),
+        pytest.param(
+            x509.load_der_x509_certificate(odd_certificate(ec.generate_private_key(ec.SECP256R1()))),
+            NOW,
+            "JOIN_CA_MISMATCH",
+            id="an issuer of bits",
         ),
         pytest.param(leaf(*GOOD), NOW + timedelta(hours=2), "JOIN_CERTIFICATE_EXPIRED", id="expired"),
         pytest.param(leaf(*GOOD), NOW - timedelta(hours=2), "CLOCK_SKEW", id="of the future"),

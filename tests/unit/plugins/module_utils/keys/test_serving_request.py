@@ -24,6 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     NodeIdentity,
     Role,
 )
+from ansible_collections.attested.kubernetes.tests.support.odd_names import ODD_DIRECTORY
 from ansible_collections.attested.kubernetes.tests.support.serving_requests import (
     ADDRESS,
     MACHINE,
@@ -221,6 +222,7 @@ def test_6_one_extension_twice_is_refused() -> None:
         pytest.param(
             Wanted(names=(), addresses=(), also=raw_names(b"\x30\x04\xa3\x02\x30\x00")), id="an address of X.400"
         ),
+        pytest.param(Wanted(names=(), addresses=(), also=raw_names(ODD_DIRECTORY.value)), id="a name of bits"),
         pytest.param(Wanted(also=authority), id="to be an authority"),
         pytest.param(Wanted(names=(), addresses=()), id="no extension"),
         pytest.param(Wanted(names=(), addresses=(), also=authority), id="another extension alone"),

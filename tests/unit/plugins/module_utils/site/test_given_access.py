@@ -9,6 +9,7 @@ import json
 from copy import deepcopy
 from datetime import timedelta
 from pathlib import Path
+from ssl import DER_cert_to_PEM_cert
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.given_access import accept_access
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa, dump, request_of, text
+from ansible_collections.attested.kubernetes.tests.support.odd_names import odd_certificate
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import Environment, StrictUndefined
@@ -174,6 +177,13 @@ def test_two_certificates_where_one_belongs_are_refused(ca: ClusterCa, request_p
 )
 def test_what_is_no_kubeconfig_is_refused(data: bytes, request_pem: bytes) -> None:
     assert code_of(data, request_pem) == MALFORMED
+
+
+def test_a_certificate_with_a_name_that_cannot_be_read_is_refused(ca: ClusterCa, request_pem: bytes) -> None:
+    body = ca.body(request_pem)
+    pem = DER_cert_to_PEM_cert(odd_certificate(ec.generate_private_key(ec.SECP256R1())))
+    user(body, client_certificate_data=text(pem.encode()))
+    assert code_of(dump(body), request_pem) == MALFORMED
 
 
 def test_a_certificate_for_another_key_is_refused(ca: ClusterCa, request_pem: bytes) -> None:

@@ -19,8 +19,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ev
     parse_records,
     printable,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog.keys import described_certificate
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.odd_names import odd_certificate
+from cryptography.hazmat.primitives.asymmetric import ec
 
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasuredEvent
@@ -152,3 +155,8 @@ def test_printable(text: str, expected: str) -> None:
 def test_a_description_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         one(4, bytes(4)).proven = True  # type: ignore[misc]
+
+
+def test_a_certificate_with_a_name_that_cannot_be_read_is_told_by_its_size() -> None:
+    der = odd_certificate(ec.generate_private_key(ec.SECP256R1()))
+    assert described_certificate(der) == f"{len(der)} bytes, no certificate"
