@@ -37,6 +37,13 @@ ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("ATTESTED_CACHE", Path.home() / ".cache" / "attested-kubernetes"))
 PACKAGE = "ansible_collections.attested.kubernetes.plugins"
 SANITY_TREE = Path("ansible_collections") / "attested" / "kubernetes"
+SCENARIOS = (
+    "node_runtime",
+    "kubernetes_node",
+    "bootstrapper",
+    "join_service",
+)
+"""Of molecule, one a role, in an order in which each stands on those before it."""
 GET_PIP = "get_pip_24_2.py"  # the name that ansible-test of core 2.19 to 2.22 looks for, see `_offer_pip`
 
 
@@ -275,16 +282,20 @@ def e2e() -> Counts:
 
 
 def molecule() -> Counts:
-    """Roles on a real node: check, converge, idempotence, verify. Each scenario stands on those before it."""
+    """Roles on real nodes: check, converge, idempotence, verify."""
     _molecule("destroy")  # what a run that was killed left
-    scenarios = ("node_runtime", "kubernetes_node", "bootstrapper", "join_service") if _molecule("create") else ()
+    scenarios = SCENARIOS if _molecule("create") else ()
     outcomes = [_molecule("test", "-s", name, "--destroy=never") for name in scenarios] or [False]
     return _tally([*outcomes, _molecule("destroy")])
 
 
 def _molecule(*words: str) -> bool:
     command = ("molecule", "-c", "tests/molecule/config.yml", *words)
-    settings = {"MOLECULE_GLOB": "tests/molecule/*/molecule.yml", "ANSIBLE_STDOUT_CALLBACK": "default"}
+    settings = {
+        "ANSIBLE_PIPELINING": "true",
+        "ANSIBLE_STDOUT_CALLBACK": "default",
+        "MOLECULE_GLOB": "tests/molecule/*/molecule.yml",
+    }
     return _run(*command, env=settings)
 
 
