@@ -38,6 +38,7 @@ CACHE = Path(os.environ.get("ATTESTED_CACHE", Path.home() / ".cache" / "attested
 PACKAGE = "ansible_collections.attested.kubernetes.plugins"
 SANITY_TREE = Path("ansible_collections") / "attested" / "kubernetes"
 SCENARIOS = (
+    "node_bundle",
     "node_runtime",
     "kubernetes_node",
     "bootstrapper",
