@@ -42,6 +42,7 @@ SCENARIOS = (
     "node_runtime",
     "kubernetes_node",
     "bootstrapper",
+    "control_plane",
     "join_service",
 )
 """Of molecule, one a role, in an order in which each stands on those before it."""
