@@ -43,6 +43,7 @@ SCENARIOS = (
     "kubernetes_node",
     "bootstrapper",
     "control_plane",
+    "key_service",
     "join_service",
 )
 """Of molecule, one a role, in an order in which each stands on those before it."""
