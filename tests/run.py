@@ -45,6 +45,7 @@ SCENARIOS = (
     "control_plane",
     "key_service",
     "join_service",
+    "worker",
 )
 """Of molecule, one a role, in an order in which each stands on those before it."""
 GET_PIP = "get_pip_24_2.py"  # the name that ansible-test of core 2.19 to 2.22 looks for, see `_offer_pip`
