@@ -47,6 +47,7 @@ SCENARIOS = (
     "join_service",
     "worker",
     "boot_source",
+    "api_endpoint",
 )
 """Of molecule, one a role, in an order in which each stands on those before it."""
 GET_PIP = "get_pip_24_2.py"  # the name that ansible-test of core 2.19 to 2.22 looks for, see `_offer_pip`
