@@ -18,9 +18,12 @@ _CREDENTIAL = tuple(
 
 
 def learners_of(road: Road, asked: str = "cp-1") -> dict[str, bool]:
-    """Return whether each member is a learner, as the member on ``asked`` says; empty where it does not answer."""
-    kubectl = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "--request-timeout=30s")
+    """Return whether each member is a learner, as the member on ``asked`` says; empty where it does not answer.
+
+    By the API server of that machine: the one that the cluster's name leads to may be the one that is lost.
+    """
+    api = ("--kubeconfig=/etc/kubernetes/admin.conf", "--server=https://127.0.0.1:6443", "--request-timeout=30s")
     pod = ("exec", "--namespace=kube-system", f"etcd-{asked}", "--", "etcdctl", *_CREDENTIAL)
-    said = road.inside(asked, *kubectl, *pod, "member", "list", "--write-out=json", check=False)
+    said = road.inside(asked, "kubectl", *api, *pod, "member", "list", "--write-out=json", check=False)
     members = json.loads(said or '{"members": []}')["members"]
     return {one.get("name", ""): one.get("isLearner", False) for one in members}
