@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ..module_utils.adapter import ArgumentSpec, Result, site_spec
 from ..module_utils.policy import Admission, identity_name
 from ..module_utils.site import Site
+from ..module_utils.site.assigned_disks import disk_in
 from ..module_utils.site.identities import render_identity_file
+from ..module_utils.system import read_bytes
 from ..plugin_utils.action import AttestedAction
 from ..plugin_utils.site_files import write_site_file
 
@@ -35,14 +37,16 @@ class ActionModule(AttestedAction):
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
-        """Render, compare, write."""
+        """Render, compare, write; the id of the disk, which is the cluster's word, stays."""
         path = Site.at(params["site"]).identity_file(params["node"])
+        known = disk_in(read_bytes(path), place=str(path)) if path.exists() else ""
         wanted = render_identity_file(
             ek_sha256=params["ek_sha256"],
             known_by=params["known_by"],
             admission=Admission(params["admission"]),
             replaced=params["replaced"],
             aliases={_hex(ek): _hex(alias) for ek, alias in params["ek_aliases"].items()},
+            disk=known,
         )
         return write_site_file(path, wanted, check_mode=check_mode, identity=identity_name(params["ek_sha256"]))
 

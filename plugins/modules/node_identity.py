@@ -11,6 +11,7 @@ short_description: Write which TPM is in a machine into the site
 version_added: 0.1.0
 description:
   - Writes C(host_vars/<node>/identity.yml) on the machine that runs the playbook. Commit that file.
+  - The id of the machine's disk that M(attested.kubernetes.assigned_disks) wrote into it stays.
   - Whether the TPM may be believed is decided before, by M(attested.kubernetes.attestation_verification).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)

@@ -72,7 +72,8 @@ policy:
   type: dict
   sample: {"kind": "AttestationPolicy"}
 identities:
-  description: Each identity, with the values that were judged last.
+  description:
+    - Each identity, with the id that was assigned to its disk (empty without one) and the values that were judged last.
   returned: success
   type: list
   elements: dict
@@ -82,6 +83,7 @@ identities:
       ek_alias: ""
       admission: Approved
       phase: Joined
+      disk_id: 81111111-2222-4333-8444-555555555555
       profile: r650-debian13
       registers: {"7": "65ca"}
 """

@@ -83,6 +83,7 @@ def _identity(identity: Mapping[str, Any]) -> dict[str, Any]:
         "ek_alias": identity["spec"].get("ekAliasSha256", ""),
         "admission": identity["spec"]["admission"],
         "phase": identity.get("status", {}).get("phase", ""),
+        "disk_id": identity.get("status", {}).get("diskId", ""),
         "profile": last.get("profile", ""),
         "registers": {str(one["pcr"]): one["sha256"] for one in last.get("registers", ())},
     }

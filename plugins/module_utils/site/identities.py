@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from ..errors import PolicyError, SiteError
 from ..policy import Admission, NodeIdentity, Role, identity_name, is_address, require_own_aliases
 from ..reasons import Reason
+from .assigned_disks import VARIABLE as DISK_VARIABLE
+from .assigned_disks import is_disk_id, require_own_disks
 from .enrolment import BY_CONSOLE
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class InventoryNode:
     ``replaced`` are the machines that were this node before, by their endorsement keys: revoked, and none comes back.
     ``aliases``: endorsement key to the second key of its chip, of this machine and of those.
     ``addresses``: where the other nodes reach it; none unless certificates of its kubelet are to name them.
+    ``disk``: the id that the cluster assigned to its disk, empty until one is known.
     """
 
     name: str
@@ -44,6 +47,7 @@ class InventoryNode:
     replaced: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     addresses: tuple[str, ...] = ()
+    disk: str = ""
 
     @property
     def ek_alias(self) -> str:
@@ -72,6 +76,7 @@ def read_nodes(
         raise SiteError("; ".join(problems), reason=Reason.SITE_INVENTORY)
     nodes = tuple(_node(host, role, hosts.get(host, {})) for host, role in sorted(roles.items()))
     _require_own_addresses(nodes)
+    require_own_disks({one.name: one.disk for one in nodes})
     return nodes
 
 
@@ -100,10 +105,12 @@ def render_identity_file(
     admission: Admission = Admission.APPROVED,
     replaced: Iterable[str] = (),
     aliases: Mapping[str, str] | None = None,
+    disk: str = "",
 ) -> bytes:
     """Return host_vars/<node>/identity.yml; ``replaced`` are endorsement keys (hex) of the machines before this one.
 
-    ``aliases``: endorsement key (hex) to the second one of its chip, of this machine and of those.
+    ``aliases``: endorsement key (hex) to the second one of its chip, of this machine and of those. ``disk``: the id
+    that the cluster assigned to its disk, if it has.
     """
     lines = [
         "---",
@@ -119,6 +126,8 @@ def render_identity_file(
     before = [f"  - sha256:{ek}" for ek in replaced]
     if before:
         lines += ["attested_ek_replaced:", *before]
+    if disk:
+        lines.append(f"{DISK_VARIABLE}: {disk}")
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -157,6 +166,7 @@ def _node(host: str, role: Role, variables: Mapping[str, Any]) -> InventoryNode:
         replaced=tuple(_hex(one) for one in variables.get("attested_ek_replaced", ())),
         aliases={_hex(one): _hex(second) for one, second in (variables.get("attested_ek_aliases") or {}).items()},
         addresses=_addresses(host, variables),
+        disk=str(variables.get(DISK_VARIABLE) or ""),
     )
 
 
@@ -206,6 +216,9 @@ def _problems(host: str, variables: Mapping[str, Any]) -> list[str]:
         for one in variables.get("attested_ek_replaced", ())
         if not _EK.fullmatch(str(one))
     ]
+    disk = str(variables.get(DISK_VARIABLE) or "")
+    if disk and not is_disk_id(disk):
+        problems.append(f"expected {DISK_VARIABLE} of {host} as a lower-case UUID, got {disk[:80]!r}")
     problems += _alias_problems(host, variables)
     problems += _address_problems(host, variables)
     admission = str(variables.get("attested_admission", Admission.APPROVED.value))
