@@ -5,31 +5,21 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_spec
 from ..module_utils.errors import SiteError
-from ..module_utils.keys import SecretBytes
-from ..module_utils.offline import (
-    KitKeys,
-    Lock,
-    describe_kit,
-    open_kit,
-    open_token,
-    parse_identities,
-    read_kit_file,
-    require_passphrase,
-)
+from ..module_utils.offline import Lock
 from ..module_utils.reasons import Reason
 from ..module_utils.site import Site, kit, secrets
 from ..module_utils.system import SystemClock, SystemRandom, read_bytes
 from ..plugin_utils.action import AttestedAction
+from ..plugin_utils.kit_keys import kit_keys_spec, opened_kit, passphrase_of
 from ..plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 _MAX_KEY_BYTES = 65536
 
@@ -38,25 +28,17 @@ class ActionModule(AttestedAction):
     """Write the recovery kit of a site where it would say something else, or bring a site back from one."""
 
     SPEC = site_spec().merged(
+        kit_keys_spec(),
         ArgumentSpec(
             options={
                 "path": {"type": "path", "required": True},
                 "state": {"type": "str", "choices": ["present", "restored"], "default": "present"},
                 "policy_directory": {"type": "path"},
                 "recipients": {"type": "list", "elements": "str"},
-                "passphrase_file": {"type": "path", "no_log": False},
                 "token_key": {"type": "path", "no_log": False},
-                "identity_file": {"type": "path"},
-                "token_module": {"type": "path", "no_log": False},
-                "token_label": {"type": "str", "no_log": False},
-                "pin_file": {"type": "path", "no_log": False},
             },
-            mutually_exclusive=(
-                ("recipients", "passphrase_file", "token_key"),
-                ("identity_file", "passphrase_file", "token_module"),
-            ),
-            required_together=(("token_module", "pin_file"),),
-        )
+            mutually_exclusive=(("recipients", "passphrase_file", "token_key"),),
+        ),
     )
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
@@ -85,10 +67,7 @@ def _written(path: Path, *, changed: bool, **values: Any) -> Result:
 
 
 def _restore(site: Site, params: Mapping[str, Any], *, check_mode: bool) -> Result:
-    data = read_kit_file(params["path"])
-    describe_kit(data)  # what is damaged is told before a token or a passphrase is
-    with _keys_of(params) as keys:
-        opened = open_kit(data, keys)
+    opened = opened_kit(params["path"], params)
     vault = AnsibleVault()
     plan = kit.plan_restoration(site, opened, vault, policy_directory=params["policy_directory"])
     if not check_mode:
@@ -112,26 +91,7 @@ def _lock_of(params: Mapping[str, Any]) -> Lock:
             reason=Reason.KIT_KEY_MISSING,
         )
     return Lock(
-        passphrase=_passphrase_of(params),
+        passphrase=passphrase_of(params),
         recipients=tuple(params["recipients"] or ()),
         token_key=read_bytes(params["token_key"], limit=_MAX_KEY_BYTES) if params["token_key"] else b"",
     )
-
-
-@contextmanager
-def _keys_of(params: Mapping[str, Any]) -> Iterator[KitKeys]:
-    if params["token_module"]:
-        pin = SecretBytes(read_bytes(params["pin_file"], limit=256).rstrip(b"\r\n"))
-        label = params["token_label"] or ""
-        with open_token(params["token_module"], pin=pin, token_label=label) as token:
-            yield KitKeys(token=token)
-    elif params["identity_file"]:
-        yield KitKeys(identities=parse_identities(read_bytes(params["identity_file"], limit=_MAX_KEY_BYTES)))
-    else:
-        yield KitKeys(passphrase=_passphrase_of(params))
-
-
-def _passphrase_of(params: Mapping[str, Any]) -> SecretBytes | None:
-    if not params["passphrase_file"]:
-        return None
-    return require_passphrase(read_bytes(params["passphrase_file"], limit=512))

@@ -1644,6 +1644,19 @@ class Reason(Enum):
         "Look which disk was assigned to this node, and whether disks were exchanged between machines.",
         "ansible-playbook attested.kubernetes.recover",
     )
+    RECOVERY_DISK_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "Neither site nor recovery kit say which disk the cluster assigned to this node.",
+        "Where a control plane is up, run policy, which asks it; else read the LUKS UUID at the machine's disk and write it "
+        "as attested_disk_id into the node's host_vars.",
+        "ansible-playbook attested.kubernetes.recover",
+    )
+    RECOVERY_INCOMPLETE = _row(
+        Coarse.LOCAL,
+        "A node was neither recovered nor was somebody else first at it; the table says which and why.",
+        "Do what the table says of each such node and run it again: nodes that are open lose nothing by it.",
+        "ansible-playbook attested.kubernetes.recover",
+    )
     RECOVERY_KEY_WRONG = _row(
         Coarse.REFUSED,
         "The key that was offered opens no slot of this disk's header; nothing was changed.",

@@ -17,6 +17,7 @@ description:
   - With O(state=restored) writes what the site lacks, its secrets encrypted by Ansible Vault. A file that is there
     stays as it is, and is named in RV(kept) where it differs.
   - Works on the machine that runs the playbook, whatever the host of the task is; no secret is ever returned.
+  - O(passphrase_file) is what closes the kit with O(state=present), and what opens it with O(state=restored).
   - Recipients need the Python package C(pyrage), a token C(python-pkcs11).
   - Fails with C(SITE_SECRETS_INCOMPLETE) where the site has no secrets to keep, with C(SITE_VAULT) without a vault
     password, and with C(KIT_KEY_MISSING) where nothing, or another kind of key, was given.
@@ -45,32 +46,15 @@ options:
       - Fails with C(KIT_KEY_UNUSABLE) for anything else.
     type: list
     elements: str
-  passphrase_file:
-    description:
-      - File with the passphrase that closes or opens the kit, 12 to 256 printable ASCII characters; it may be
-        C(/dev/fd/N).
-      - Fails with C(PASSPHRASE_UNUSABLE) for another, with C(KIT_KEY_WRONG) where the kit has another one.
-    type: path
   token_key:
     description:
       - File with the RSA public key (PEM) of a PKCS#11 token, as C(attested kit token-keys) prints it. The token itself
         is not needed to write a kit.
     type: path
-  identity_file:
-    description: File with identities of age to open the kit (C(KIT_NOT_A_RECIPIENT) where none of them does).
-    type: path
-  token_module:
-    description: Absolute path of the PKCS#11 module of the token to open the kit (C(KIT_TOKEN_UNUSABLE)).
-    type: path
-  token_label:
-    description: Label of the token, where the module has several.
-    type: str
-  pin_file:
-    description: File with the PIN of the token; it may be C(/dev/fd/N).
-    type: path
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.site
+  - attested.kubernetes.kit_keys
 attributes:
   check_mode:
     support: full

@@ -17,7 +17,7 @@ _NAME, _STATE, _HOSTS, _TIME = 52, 8, 22, 10
 _NAMED_HOSTS = 3
 _WORTH_A_LINE_SECONDS = 1.0
 
-SPEAKING = frozenset({"attested.kubernetes.init"})
+SPEAKING = frozenset({"attested.kubernetes.init", "attested.kubernetes.node_recovery"})
 """Actions that print lines of their own while they work: nothing stands on the terminal's line meanwhile."""
 
 

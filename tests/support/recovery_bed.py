@@ -149,6 +149,7 @@ class RecoveryBed:
     attester: Any = None
     keys: tuple[JoinCa, KeyBundle] | None = None
     device: Path | None = None
+    disk: DiskId = DISK
     program: str = "ansible_collections.attested.kubernetes.tests.support.plain_key_process"
 
     def __post_init__(self) -> None:
@@ -160,7 +161,7 @@ class RecoveryBed:
         self.cluster_id = self.bundle.cluster_id
         self.admin = make_admin_key(ca=self.ca, cluster_id=self.cluster_id, now=self.clock.now())
         self.cluster = ClusterKeys.of_bundle(self.bundle)
-        self.right = self.cluster.of_node(DISK)
+        self.right = self.cluster.of_node(self.disk)
         self.unlocking = Unlocking(self._trial(), self.opening, self.contest)
         self.desk = RecoveryDesk(
             attester=self.attester,
@@ -175,7 +176,7 @@ class RecoveryBed:
         if self.device is None:
             return TrialInHere(self.directory, self.right)
         locked = Locked(
-            device=str(self.device), disk=DISK, cluster_id=self.cluster_id, memory=self.directory / "memory"
+            device=str(self.device), disk=self.disk, cluster_id=self.cluster_id, memory=self.directory / "memory"
         )
         return HelperTrial(locked, program=self.program)
 

@@ -15,6 +15,7 @@ from ..attestation import Purpose
 from ..errors import AttestedError, Refusal, TransportError
 from ..init import ADMIN_METADATA, prove_admin
 from ..init.client import Calls, ask, proven
+from ..policy import Role
 from ..reasons import Reason
 from .messages import IDENTIFY, RECOVER, TESTIFY, RecoverAnswer, RecoverOrder
 from .outcome import Outcome
@@ -69,8 +70,10 @@ class Patience:
     seconds: float = 60.0
 
 
-async def recover(node: LockedNode, rescuer: Rescuer) -> None:
+async def recover(node: LockedNode, rescuer: Rescuer, *, send: bool = True) -> None:
     """Open the disk of one node; nothing secret leaves before the node was judged over this very connection.
+
+    Without ``send`` it is judged, and that is all.
 
     Raises what judging raises, what the node answers (RECOVERY_..., LUKS_..., STATE_DISK_...), and `TransportError`:
     where ``retryable``, the same again is safe.
@@ -78,6 +81,8 @@ async def recover(node: LockedNode, rescuer: Rescuer) -> None:
     server = UnknownServer()
     async with open_connection(node.endpoint, check=server, issuer=None, clock=rescuer.question.clock) as connection:
         verified, challenge_id = await proven(connection, server, rescuer.question, node=node.name, calls=_CALLS)
+        if not send:
+            return
         order = RecoverOrder(
             challenge_id=challenge_id,
             measurement_salt=rescuer.keys.measurement_salt,
@@ -86,8 +91,29 @@ async def recover(node: LockedNode, rescuer: Rescuer) -> None:
         await _send(connection, order.to_bytes(), admin=rescuer.admin, binding=verified.machine.binding)
 
 
+async def recover_cluster(
+    nodes: Sequence[LockedNode],
+    rescuer: Rescuer,
+    *,
+    patience: Patience,
+    told: Callable[[Outcome], None],
+    send: bool = True,
+) -> tuple[Outcome, ...]:
+    """Recover all control planes at once, then all workers, whatever became of the former; else as `recover_all`."""
+    outcomes: list[Outcome] = []
+    for planes in (True, False):
+        group = [one for one in nodes if (one.role == Role.CONTROL_PLANE.value) is planes]
+        outcomes += await recover_all(group, rescuer, patience=patience, told=told, send=send)
+    return tuple(outcomes)
+
+
 async def recover_all(
-    nodes: Sequence[LockedNode], rescuer: Rescuer, *, patience: Patience, told: Callable[[Outcome], None]
+    nodes: Sequence[LockedNode],
+    rescuer: Rescuer,
+    *,
+    patience: Patience,
+    told: Callable[[Outcome], None],
+    send: bool = True,
 ) -> tuple[Outcome, ...]:
     """Return what became of each node, in their order; ``told`` hears of each at once.
 
@@ -97,7 +123,7 @@ async def recover_all(
 
     async def one(node: LockedNode) -> Outcome:
         async with places:
-            outcome = await _outcome(node, rescuer, seconds=patience.seconds)
+            outcome = await _outcome(node, rescuer, seconds=patience.seconds, send=send)
         told(outcome)
         return outcome
 
@@ -121,12 +147,12 @@ async def _send(connection: AttestedConnection, request: bytes, *, admin: AdminK
         raise Refusal(said.message, reason=reason, hint=said.hint)
 
 
-async def _outcome(node: LockedNode, rescuer: Rescuer, *, seconds: float) -> Outcome:
+async def _outcome(node: LockedNode, rescuer: Rescuer, *, seconds: float, send: bool) -> Outcome:
     clock = rescuer.question.clock
     begun = clock.monotonic()
     error: AttestedError | None = None
     try:
-        await _patiently(node, rescuer, until=begun + seconds)
+        await _patiently(node, rescuer, until=begun + seconds, send=send)
     except AttestedError as raised:
         error = raised
     return Outcome(
@@ -137,14 +163,15 @@ async def _outcome(node: LockedNode, rescuer: Rescuer, *, seconds: float) -> Out
         reason=error.reason if error else None,
         message=error.message if error else "",
         hint=error.hint if error else "",
+        sent=send,
     )
 
 
-async def _patiently(node: LockedNode, rescuer: Rescuer, *, until: float) -> None:
+async def _patiently(node: LockedNode, rescuer: Rescuer, *, until: float, send: bool) -> None:
     pause = _PAUSE_SECONDS
     while True:
         try:
-            await recover(node, rescuer)
+            await recover(node, rescuer, send=send)
         except TransportError as error:
             wait = max(pause, error.retry_after_seconds)
             if not error.retryable or rescuer.question.clock.monotonic() + wait > until:

@@ -19,6 +19,7 @@ class State(Enum):
     """How a node stands after its turn."""
 
     RECOVERED = "recovered"
+    READY = "can be recovered"
     ALREADY = "another was first"
     SILENT = "does not answer"
     FAILED = "failed"
@@ -30,7 +31,10 @@ _HEAD = ("node", "role", "result", "seconds", "code", "what to do")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One node: ``reason`` None where it was recovered, else why not, in words and with a hint."""
+    """One node: ``reason`` None where it was recovered, else why not, in words and with a hint.
+
+    ``sent``: whether its key was to be sent at all; without, nobody knows but that the node was judged as good.
+    """
 
     node: str
     endpoint: str
@@ -39,12 +43,13 @@ class Outcome:
     reason: Reason | None = None
     message: str = ""
     hint: str = ""
+    sent: bool = True
 
     @property
     def state(self) -> State:
         """How the node stands: one that rejoined, or that another admin was faster at, needs nobody."""
         if self.reason is None:
-            return State.RECOVERED
+            return State.RECOVERED if self.sent else State.READY
         if self.reason is Reason.RECOVERY_RACE_LOST:
             return State.ALREADY
         return State.SILENT if self.reason in _SILENT else State.FAILED

@@ -20,6 +20,7 @@ def outcome(node, reason=None, **changes):
 
 
 GOOD = outcome("cp-1", role="control-plane")
+READY = outcome("cp-2", role="control-plane", sent=False)
 FIRST = outcome("w-1", Reason.RECOVERY_RACE_LOST)
 SILENT = outcome("w-2", Reason.PEER_UNREACHABLE)
 WRONG = outcome("w-3", Reason.RECOVERY_KEY_WRONG)
@@ -41,7 +42,7 @@ def test_without_nodes_it_says_so():
 
 
 def test_a_person_is_needed_where_a_node_stays_locked():
-    assert [one.state for one in (GOOD, FIRST, SILENT, WRONG)] == list(State)
-    assert not needs_a_person([GOOD, FIRST])
+    assert [one.state for one in (GOOD, READY, FIRST, SILENT, WRONG)] == list(State)
+    assert not needs_a_person([GOOD, FIRST, READY])
     assert needs_a_person([GOOD, SILENT])
     assert needs_a_person([WRONG])

@@ -1,0 +1,74 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What opens a recovery kit, as options of an action: identities of age, a passphrase, or a token."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.adapter import ArgumentSpec
+from ..module_utils.keys import SecretBytes
+from ..module_utils.offline import (
+    KitKeys,
+    describe_kit,
+    open_kit,
+    open_token,
+    parse_identities,
+    read_kit_file,
+    require_passphrase,
+)
+from ..module_utils.system import read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ..module_utils.offline import Kit
+
+_MAX_KEY_BYTES = 65536
+_MAX_PASSPHRASE_BYTES = 512
+_MAX_PIN_BYTES = 256
+
+
+def kit_keys_spec() -> ArgumentSpec:
+    """How a kit is opened; documented in the fragment ``kit_keys``."""
+    return ArgumentSpec(
+        options={
+            "identity_file": {"type": "path"},
+            "passphrase_file": {"type": "path", "no_log": False},
+            "token_module": {"type": "path", "no_log": False},
+            "token_label": {"type": "str", "no_log": False},
+            "pin_file": {"type": "path", "no_log": False},
+        },
+        mutually_exclusive=(("identity_file", "passphrase_file", "token_module"),),
+        required_together=(("token_module", "pin_file"),),
+    )
+
+
+def opened_kit(path: str, params: Mapping[str, Any]) -> Kit:
+    """Return the kit in the file ``path``; what is damaged is told before a token or a passphrase is."""
+    data = read_kit_file(path)
+    describe_kit(data)
+    with _keys_of(params) as keys:
+        return open_kit(data, keys)
+
+
+def passphrase_of(params: Mapping[str, Any]) -> SecretBytes | None:
+    """Return the passphrase of the file that the options name, None where they name none."""
+    if not params["passphrase_file"]:
+        return None
+    return require_passphrase(read_bytes(params["passphrase_file"], limit=_MAX_PASSPHRASE_BYTES))
+
+
+@contextmanager
+def _keys_of(params: Mapping[str, Any]) -> Iterator[KitKeys]:
+    if params["token_module"]:
+        pin = SecretBytes(read_bytes(params["pin_file"], limit=_MAX_PIN_BYTES).rstrip(b"\r\n"))
+        label = params["token_label"] or ""
+        with open_token(params["token_module"], pin=pin, token_label=label) as token:
+            yield KitKeys(token=token)
+    elif params["identity_file"]:
+        yield KitKeys(identities=parse_identities(read_bytes(params["identity_file"], limit=_MAX_KEY_BYTES)))
+    else:
+        yield KitKeys(passphrase=passphrase_of(params))
