@@ -9,31 +9,19 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttestedError, DiskError, SystemFault
+from ..errors import SystemFault
 from ..keys import DiskId
 from ..reasons import Reason
-from ..rescue import (
-    DiskCopy,
-    copy_header,
-    derive_cluster,
-    disk_id_of,
-    find_disk,
-    find_disks,
-    judge_copy,
-    mount_disk,
-    require_key,
-    unmount_disk,
-)
+from ..rescue import copy_header, derive_cluster, disk_id_of, find_disk, mount_disk, unmount_disk
 from ..system import SystemRunner
 from .rescue_data import add_data
+from .rescue_disks import WRONG, examine_disks, secret_files
 from .rescue_nodes import add_nodes
 from .rescue_words import add_secret, master_of, say, values_of, warn, written
 
 if TYPE_CHECKING:
     import argparse
 
-    from ..keys import DiskKey, MasterSecret
-    from ..rescue import ClusterSecrets, Partition
     from ..system import Runner
 
 
@@ -80,8 +68,9 @@ def add_rescue(commands: Any, common: argparse.ArgumentParser) -> None:
 def _keys(options: argparse.Namespace) -> int:
     master = master_of(options.master_secret)
     insecure = options.insecure_any_header
-    found = [row for one in options.disk for row in _disks(one, master, insecure=insecure)]
-    secrets = derive_cluster(master, disks=tuple(row["disk"] for row in found), values=values_of(options))
+    found = [row for one in options.disk for row in examine_disks(one, master, insecure=insecure, warn=warn)]
+    values_known = values_of(state=options.state, measurement_salt=options.measurement_salt)
+    secrets = derive_cluster(master, disks=tuple(row["disk"] for row in found), values=values_known)
     public = secrets.public
     values: dict[str, Any] = {
         "master secret": public.fingerprint,
@@ -92,49 +81,12 @@ def _keys(options: argparse.Namespace) -> int:
         "disks": found,
     }
     if options.show_secrets:
-        values["secrets"] = {name: _shown(name, data) for name, data in _files(secrets).items()}
+        values["secrets"] = {name: _shown(name, data) for name, data in secret_files(secrets).items()}
     if options.out:
-        values["files"] = written(Path(options.out), _files(secrets))
+        values["files"] = written(Path(options.out), secret_files(secrets))
     shown = values if options.json else {**values, "disks": [_row(one) for one in found]}
     say(shown, as_json=options.json)
-    return 1 if any(row["key"] == "wrong" for row in found) else 0
-
-
-def _disks(given: str, master: MasterSecret, *, insecure: bool) -> list[dict[str, str]]:
-    """Return a row for each disk in what was given: one, unless it is an image of several partitions."""
-    source = Path(given)
-    if not source.exists():
-        return [{"disk": DiskId(given).uuid, "from": "UUID", "header": "not seen", "key": "not tried"}]
-    return [_disk(source, place, master, insecure=insecure) for place in find_disks(source)]
-
-
-def _disk(source: Path, place: Partition, master: MasterSecret, *, insecure: bool) -> dict[str, str]:
-    with tempfile.TemporaryDirectory(prefix="attested-rescue-") as folder:
-        copy = copy_header(source, Path(folder), place=place)
-        where = f", partition {place.number} at byte {place.start}" if place.number else ""
-        row = {"disk": disk_id_of(copy), "from": f"{source}{where}"}
-        try:
-            header = judge_copy(copy)
-        except DiskError as error:
-            if not insecure:
-                raise
-            warn(f"{error.code}: {error.message}")
-            return row | {"header": error.code, "key": "not tried"}
-        key = derive_cluster(master, disks=(header.uuid,)).disks[header.uuid]
-        good = "as it must be" + ("" if header.initialised else ", of a disk that never joined")
-        return row | {"header": good, "key": _tried(copy, key)}
-
-
-def _tried(copy: DiskCopy, key: DiskKey) -> str:
-    try:
-        require_key(SystemRunner(), copy, key)
-    except AttestedError as error:
-        if error.reason is Reason.DISK_KEY_WRONG:
-            return "wrong"
-        if error.reason in {Reason.COMMAND_MISSING, Reason.LUKS_TRUNCATED}:
-            return f"not tried ({error.message})"
-        raise
-    return "opens the disk"
+    return 1 if any(row["key"] == WRONG for row in found) else 0
 
 
 def _mount(options: argparse.Namespace) -> int:
@@ -162,15 +114,6 @@ def _mount(options: argparse.Namespace) -> int:
 def _unmount(options: argparse.Namespace) -> int:
     unmount_disk(SystemRunner(), place=Path(options.at), name=f"rescue-{DiskId(options.uuid).uuid}")
     return 0
-
-
-def _files(secrets: ClusterSecrets) -> dict[str, bytes]:
-    named = {f"{uuid}.key": key.reveal() for uuid, key in secrets.disks.items()}
-    return {
-        **named,
-        "measurement-secret": secrets.measurement_secret.reveal(),
-        "ssh_ca": secrets.ssh_ca.reveal(),
-    }
 
 
 def _shown(name: str, data: bytes) -> str:

@@ -5,29 +5,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SystemFault
 from ..reasons import Reason
-from ..rescue import (
-    ETCD,
-    MANIFEST,
-    PKI,
-    SUMS,
-    copy_header,
-    derive_cluster,
-    disk_id_of,
-    entries,
-    extract_data,
-    find_disk,
-    mount_disk,
-    open_keyspace,
-    unmount_disk,
-)
-from ..system import SystemRunner
+from ..rescue import ETCD, MANIFEST, PKI, SUMS, entries, extract_data, open_keyspace
+from .rescue_disks import mounted_disk
 from .rescue_words import add_secret, master_of, say, written
 
 if TYPE_CHECKING:
@@ -90,17 +75,8 @@ def _mounted(options: argparse.Namespace) -> Iterator[tuple[Path, str | None]]:
     if not options.master_secret:
         raise SystemFault("expected --master-secret beside --disk", reason=Reason.FILE_UNUSABLE)
     master = master_of(options.master_secret)
-    source, runner = Path(options.disk), SystemRunner()
-    with tempfile.TemporaryDirectory(prefix="attested-rescue-") as folder:
-        copy = copy_header(source, Path(folder), place=find_disk(source, partition=options.partition))
-        uuid = disk_id_of(copy)
-        place = Path(folder) / "mounted"
-        place.mkdir()
-        mounted = mount_disk(runner, copy, derive_cluster(master, disks=(uuid,)).disks[uuid], place=place)
-        try:
-            yield place, uuid
-        finally:
-            unmount_disk(runner, place=place, name=mounted.name)
+    with mounted_disk(Path(options.disk), master, partition=options.partition) as (place, uuid):
+        yield place, uuid
 
 
 def _etcd(options: argparse.Namespace) -> int:

@@ -49,19 +49,19 @@ def state_of(name: str) -> ClusterValues:
     return parse_state(read_bytes(name, limit=_MAX_STATE_BYTES))
 
 
-def values_of(options: argparse.Namespace) -> ClusterValues | None:
-    """Return what --state or --measurement-salt says."""
-    if options.state:
-        return state_of(options.state)
-    if not options.measurement_salt:
+def values_of(*, state: str | None, measurement_salt: str | None) -> ClusterValues | None:
+    """Return what the state file ``state``, or the salt alone, says of a cluster; None without either."""
+    if state:
+        return state_of(state)
+    if not measurement_salt:
         return None
     try:
-        salt = bytes.fromhex(options.measurement_salt)
+        salt = bytes.fromhex(measurement_salt)
     except ValueError:
         salt = b""
     if len(salt) * 2 != _SALT_HEX:
         raise SystemFault(
-            f"expected {_SALT_HEX} hex digits as --measurement-salt", reason=Reason.RESCUE_STATE_MALFORMED
+            f"expected {_SALT_HEX} hex digits as the measurement salt", reason=Reason.RESCUE_STATE_MALFORMED
         )
     return ClusterValues(measurement_salt=salt)
 

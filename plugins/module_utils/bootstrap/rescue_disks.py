@@ -1,0 +1,131 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What `attested rescue` and the playbook `rescue` do alike: try keys on disks, and have one mounted for a while."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._deps.crypto import exceptions, serialization
+from ..errors import AttestedError, DiskError
+from ..keys import DiskId
+from ..reasons import Reason
+from ..rescue import (
+    copy_header,
+    derive_cluster,
+    disk_id_of,
+    find_disk,
+    find_disks,
+    judge_copy,
+    mount_disk,
+    require_key,
+    unmount_disk,
+)
+from ..system import SystemRunner, read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..keys import DiskKey, MasterSecret
+    from ..rescue import ClusterSecrets, DiskCopy, Partition
+
+WRONG = "wrong"
+OPENS = "opens the disk"
+_FOLDER = "attested-rescue-"
+_OWNER_ALONE = 0o600
+_SSH = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+
+Row = dict[str, str]
+
+
+def examine_disks(given: str, master: MasterSecret, *, insecure: bool, warn: Callable[[str], object]) -> list[Row]:
+    """Return a row for each disk in what was given: one, unless it is an image of several partitions.
+
+    ``insecure`` derives the key of a disk whose header is refused, tells ``warn``, and does not try it.
+    """
+    source = Path(given)
+    if not source.exists():
+        return [{"disk": DiskId(given).uuid, "from": "UUID", "header": "not seen", "key": "not tried"}]
+    return [_examined(source, place, master, insecure=insecure, warn=warn) for place in find_disks(source)]
+
+
+def secret_files(secrets: ClusterSecrets) -> dict[str, bytes]:
+    """Return the secrets under the names of the files that they are written to."""
+    named = {f"{uuid}.key": key.reveal() for uuid, key in secrets.disks.items()}
+    return {
+        **named,
+        "measurement-secret": secrets.measurement_secret.reveal(),
+        "ssh_ca": secrets.ssh_ca.reveal(),
+    }
+
+
+def is_written(path: Path, data: bytes) -> bool:
+    """Say whether the secret ``data`` lies at ``path`` for its owner alone; an SSH key may be spelt in several ways."""
+    if not path.is_file() or stat.S_IMODE(path.stat().st_mode) != _OWNER_ALONE:
+        return False
+    return _plain(read_bytes(path)) == _plain(data)
+
+
+def _plain(data: bytes) -> bytes:
+    """Return a secret; of an OpenSSH key, whose file holds random numbers beside it, the key alone."""
+    if not data.startswith(_SSH):
+        return data
+    try:
+        key = serialization.load_ssh_private_key(data, password=None)
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
+        return data
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+@contextmanager
+def mounted_disk(source: Path, master: MasterSecret, *, partition: int | None) -> Iterator[tuple[Path, str]]:
+    """Yield where the disk is mounted, read only, and its UUID; at the end it is unmounted again."""
+    runner = SystemRunner()
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
+        copy = copy_header(source, Path(folder), place=find_disk(source, partition=partition))
+        uuid = disk_id_of(copy)
+        place = Path(folder) / "mounted"
+        place.mkdir()
+        mounted = mount_disk(runner, copy, derive_cluster(master, disks=(uuid,)).disks[uuid], place=place)
+        try:
+            yield place, uuid
+        finally:
+            unmount_disk(runner, place=place, name=mounted.name)
+
+
+def _examined(
+    source: Path, place: Partition, master: MasterSecret, *, insecure: bool, warn: Callable[[str], object]
+) -> Row:
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
+        copy = copy_header(source, Path(folder), place=place)
+        where = f", partition {place.number} at byte {place.start}" if place.number else ""
+        row = {"disk": disk_id_of(copy), "from": f"{source}{where}"}
+        try:
+            header = judge_copy(copy)
+        except DiskError as error:
+            if not insecure:
+                raise
+            warn(f"{error.code}: {error.message}")
+            return row | {"header": error.code, "key": "not tried"}
+        key = derive_cluster(master, disks=(header.uuid,)).disks[header.uuid]
+        good = "as it must be" + ("" if header.initialised else ", of a disk that never joined")
+        return row | {"header": good, "key": _tried(copy, key)}
+
+
+def _tried(copy: DiskCopy, key: DiskKey) -> str:
+    try:
+        require_key(SystemRunner(), copy, key)
+    except AttestedError as error:
+        if error.reason is Reason.DISK_KEY_WRONG:
+            return WRONG
+        if error.reason in {Reason.COMMAND_MISSING, Reason.LUKS_TRUNCATED}:
+            return f"not tried ({error.message})"
+        raise
+    return OPENS
