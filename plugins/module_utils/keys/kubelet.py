@@ -45,20 +45,21 @@ MAX_REQUEST_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClusterCa:
-    """The cluster CA: its certificate and its private key."""
+    """The cluster CA: its certificate and its private key; ``others`` are believed beside it during a rotation."""
 
     certificate: x509.Certificate
     private_key: SigningKey = field(repr=False)
+    others: tuple[x509.Certificate, ...] = ()
 
     def pem(self) -> bytes:
-        """Return the certificate as PEM."""
-        return _pem(self.certificate)
+        """Return everything that a node has to believe as PEM, whoever signs first."""
+        return _pem((self.certificate, *self.others))
 
 
 @lru_cache(maxsize=1)
-def _pem(certificate: x509.Certificate) -> bytes:
+def _pem(certificates: tuple[x509.Certificate, ...]) -> bytes:
     """Return the PEM that every ticket carries, encoded once."""
-    return certificate.public_bytes(serialization.Encoding.PEM)
+    return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in certificates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,9 @@ class KubeletRequest:
 
 
 def load_cluster_ca(certificate: bytes, private_key: bytes) -> ClusterCa:
-    """Return the CA of two PEM files; raises CLUSTER_CA_UNUSABLE unless they belong together."""
+    """Return the CA of two PEM files; raises CLUSTER_CA_UNUSABLE unless the first certificate and the key are one."""
     try:
-        ca = x509.load_pem_x509_certificate(certificate)
+        ca, *others = x509.load_pem_x509_certificates(certificate)
         key = serialization.load_pem_private_key(private_key, password=None)
     except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
         raise KeyServiceError(
@@ -84,7 +85,7 @@ def load_cluster_ca(certificate: bytes, private_key: bytes) -> ClusterCa:
         raise KeyServiceError(
             "expected the private key of the cluster CA, got another key", reason=Reason.CLUSTER_CA_UNUSABLE
         )
-    return ClusterCa(ca, key)
+    return ClusterCa(ca, key, tuple(others))
 
 
 def check_kubelet_request(der: bytes, *, node_name: str) -> KubeletRequest:

@@ -211,6 +211,20 @@ def test_a_malformed_request_is_refused(der: bytes) -> None:
     assert caught.value.code == "CSR_MALFORMED"
 
 
+def test_a_ticket_names_everybody_who_is_believed_whoever_signs_first() -> None:
+    old, new = make_ca(), make_ca()
+    both = kubelet.load_cluster_ca(old.pem() + new.pem(), private_pem(old.private_key))
+    assert both.pem() == old.pem() + new.pem()
+    assert both.certificate == old.certificate
+
+
+def test_the_key_of_a_ca_that_is_only_believed_does_not_sign() -> None:
+    old, new = make_ca(), make_ca()
+    with pytest.raises(AttestedError) as caught:
+        kubelet.load_cluster_ca(old.pem() + new.pem(), private_pem(new.private_key))
+    assert caught.value.code == "CLUSTER_CA_UNUSABLE"
+
+
 def test_a_ca_with_a_foreign_key_is_refused() -> None:
     one, other = make_ca(), ec.generate_private_key(ec.SECP256R1())
     with pytest.raises(AttestedError) as caught:
