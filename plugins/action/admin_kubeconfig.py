@@ -38,7 +38,7 @@ class ActionModule(AttestedAction):
         """Request or write."""
         site, vault = Site.at(params["site"]), AnsibleVault()
         if not params["certificate"]:
-            return _request(site, vault, check_mode=check_mode)
+            return _request(site, vault, authorities=params["cluster_ca"] or "", check_mode=check_mode)
         if check_mode:
             return Result(changed=True)
         access = Access(
@@ -52,8 +52,8 @@ class ActionModule(AttestedAction):
         return Result(changed=True, values={"path": str(site.admin_kubeconfig)})
 
 
-def _request(site: Site, vault: AnsibleVault, *, check_mode: bool) -> Result:
-    if not admin.needs_certificate(site, vault, now=SystemClock().now()):
+def _request(site: Site, vault: AnsibleVault, *, authorities: str, check_mode: bool) -> Result:
+    if not admin.needs_certificate(site, vault, now=SystemClock().now(), authorities=authorities.encode("ascii")):
         return Result()
     made = not site.admin_key.exists()
     if check_mode:

@@ -11,7 +11,8 @@ short_description: Make the admin's kubeconfig without its key ever leaving the 
 version_added: 0.1.0
 description:
   - Without O(certificate) it returns a certificate request for the admin's key, which is made on first use and kept as
-    an Ansible Vault file in C(.secrets/) of the site; it returns none while the kubeconfig is good for six more hours.
+    an Ansible Vault file in C(.secrets/) of the site; it returns none while the kubeconfig is good for six more hours,
+    and names the CAs of O(cluster_ca), the first of which signed its certificate, where that is given.
   - With O(certificate) it writes C(.secrets/admin.kubeconfig), encrypted, with key and certificate embedded.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -38,7 +39,7 @@ options:
     description: The name that the API server's certificate must have.
     type: str
   cluster_ca:
-    description: The cluster CA in PEM.
+    description: The cluster CA in PEM, or both in a rotation, the one that signs first.
     type: str
   certificate:
     description: The signed certificate in PEM.

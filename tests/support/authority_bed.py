@@ -319,6 +319,13 @@ class Surroundings:
         """Nobody waits."""
 
 
+class NoServices:
+    """The bed has neither kubelets nor key services that run."""
+
+    def restart(self) -> None:
+        """Nothing keeps a CA in memory here but the components."""
+
+
 class PatientMembers:
     """The members as a machine sees them, asked again where this one is too slow for an answer in time."""
 
@@ -386,7 +393,9 @@ class AuthorityRotation:
         machine = Machine(runner=RootedKubeadm(plane.root), clock=SystemClock(), paths=plane.paths)
         members = PatientMembers(EtcdMembers(plane.paths, local=f"https://127.0.0.1:{plane.ports['client']}"))
         renewal = ControlPlaneRenewal(machine, pods=around, members=members, turns=around)
-        return PlaneRotation(plane.files, renewal=renewal, pods=around, members=members, turns=around)
+        return PlaneRotation(
+            plane.files, renewal=renewal, pods=around, members=members, turns=around, services=NoServices()
+        )
 
 
 class Worker:

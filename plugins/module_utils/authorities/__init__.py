@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from .files import AuthorityFiles, observe_kubelet
+from .files import AuthorityFiles, believe_as_kubelet, forget_serving, observe_kubelet
 from .halves import Successor, make_successor, require_pair, signer_of, split
-from .phases import LeafRenewal, PlaneRotation
+from .parcel import parse_successors, render_successors
+from .phases import LeafRenewal, PlaneRotation, Services
 from .plan import (
     TOKEN_LIFE,
     AuthorityPhase,
@@ -36,10 +37,15 @@ __all__ = [
     "LeafRenewal",
     "PlaneAuthorities",
     "PlaneRotation",
+    "Services",
     "Successor",
+    "believe_as_kubelet",
+    "forget_serving",
     "make_successor",
     "observe_kubelet",
+    "parse_successors",
     "plan_authorities",
+    "render_successors",
     "require_pair",
     "signer_of",
     "split",

@@ -24,7 +24,7 @@ from .plan import KubeletAuthorities, PlaneAuthorities
 from .table import AUTHORITIES, CERTIFYING, CLUSTER, SERVICE_ACCOUNTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ..certificates import Certificate
     from ..kubeadm import KubernetesPaths
@@ -205,8 +205,38 @@ def observe_kubelet(paths: KubernetesPaths, *, name: str) -> KubeletAuthorities:
     return KubeletAuthorities(
         name=name,
         trusted=frozenset(as_server) & frozenset(as_client),
+        named=frozenset(as_server) | frozenset(as_client),
         issued=signer_of(read_bytes(paths.kubelet_credential, limit=_LIMIT), as_server),
     )
+
+
+def forget_serving(paths: KubernetesPaths, authorities: bytes) -> bool:
+    """Forget the certificate that the kubelet serves with where the first of ``authorities`` did not sign it.
+
+    Returns whether it did. A kubelet that has none asks for one when it starts.
+    """
+    served = paths.kubelet_credential.with_name("kubelet-server-current.pem")
+    (name, first), *_others = split(authorities).items()
+    if not served.exists() or signer_of(read_bytes(served, limit=_LIMIT), {name: first}):
+        return False
+    served.unlink()
+    return True
+
+
+def believe_as_kubelet(paths: KubernetesPaths, authorities: bytes, *, restart: Callable[[], None]) -> bool:
+    """Let this node's kubelet believe ``authorities`` (PEM) and nobody else; return whether it did not before.
+
+    As client it reads them when it starts, as server again by itself. So ca.crt is written last: a run that is killed
+    before the restart leaves the two different, and is repeated.
+    """
+    config = read_bytes(paths.kubelet_config, limit=_LIMIT)
+    wanted = believing(config, authorities)
+    if wanted == config and read_bytes(paths.ca, limit=_LIMIT) == authorities:
+        return False
+    write_atomic(paths.kubelet_config, wanted, mode=_PRIVATE)
+    restart()
+    write_atomic(paths.ca, authorities, mode=_PUBLIC)
+    return True
 
 
 def _certified(name: str) -> bool:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One control plane through the phases that touch what runs: files, then its components one after the other.
 
-    turn → are all members of etcd well? → start anew → is it well? → the next component
+    turn → are all members of etcd well? → start anew → is it well? → the next component → its other services → mark
 
 The first that is not well ends it, so no second control plane is touched then. Each phase may be repeated.
 """
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from .files import AuthorityFiles
 
 
+class Services(Protocol):
+    """What else on this machine keeps the CAs in memory: its kubelet, and its key service."""
+
+    def restart(self) -> None:
+        """Start them anew; raises where one does not come up."""
+
+
 class LeafRenewal(Protocol):
     """Makes the certificates of this control plane anew, `ControlPlaneRenewal` on a machine."""
 
@@ -36,7 +43,14 @@ class PlaneRotation:
     """The phases of one control plane; what they raise besides is what `Pods`, `Members` and `Turns` raise."""
 
     def __init__(
-        self, files: AuthorityFiles, *, renewal: LeafRenewal, pods: Pods, members: Members, turns: Turns
+        self,
+        files: AuthorityFiles,
+        *,
+        renewal: LeafRenewal,
+        pods: Pods,
+        members: Members,
+        turns: Turns,
+        services: Services,
     ) -> None:
         """Keep the files and the surroundings."""
         self._files = files
@@ -44,6 +58,7 @@ class PlaneRotation:
         self._pods = pods
         self._members = members
         self._turns = turns
+        self._services = services
 
     def believe(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> None:
         """Believe whom ``bundles`` name and nobody else: the phases `TRUST` and `RETIRE`."""
@@ -54,12 +69,14 @@ class PlaneRotation:
                     self._start_anew(component)
         finally:
             self._turns.free()
+        self._services.restart()
         self._files.mark()
 
     def issue(self, bundles: Mapping[str, tuple[str, ...]], known: Mapping[str, bytes]) -> tuple[Step, ...]:
         """Let the successors sign, and make anew what the ones before signed: the phase `ISSUE`."""
         self._files.lead(bundles, known)
         steps = self._renewal.apply(self._renewal.plan(at_once=True))
+        self._services.restart()
         self._files.mark()
         return steps
 

@@ -65,11 +65,15 @@ class PlaneAuthorities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletAuthorities:
-    """One node's kubelet: which cluster CAs it believes, as client and as server, and which one signed for it."""
+    """One node's kubelet: which cluster CAs it believes, and which one signed for it.
+
+    ``trusted``: as client and as server. ``named``: as either; empty where that is the same.
+    """
 
     name: str
     trusted: frozenset[str]
     issued: str
+    named: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +137,7 @@ def _goes_on(found: FoundAuthorities, successors: Mapping[str, str], now: dateti
     return AuthorityPlan(
         phases=phases,
         successors=successors,
-        source=min(one.name for one in found.planes if _has(one, successors)),
+        source=min(one.name for one in found.planes if one.staged == successors),
         bundles={one.name: _bundles(one, first, needed, successors) for one in planes.get(first, ())} if first else {},
         kubelets=kubelets.get(first, ()) if first else (),
         waits_until=until if first is AuthorityPhase.RETIRE and now < until else None,
@@ -147,7 +151,9 @@ def _on_planes(
     alone = {name: (successor,) for name, successor in successors.items()}
     certified = {one.name: frozenset({successors[one.name]}) for one in CERTIFYING}
     return {
-        AuthorityPhase.SHARE: lambda one: _has(one, successors),
+        AuthorityPhase.SHARE: lambda one: (
+            one.staged == successors or (one.signers == successors and one.trusted == alone)
+        ),
         AuthorityPhase.TRUST: lambda one: one.taken and all(needed[name] <= set(one.trusted[name]) for name in needed),
         AuthorityPhase.ISSUE: lambda one: one.signers == successors and one.issued == certified,
         AuthorityPhase.RETIRE: lambda one: one.taken and one.trusted == alone,
@@ -159,13 +165,8 @@ def _on_kubelets(needed: frozenset[str], successor: str) -> dict[AuthorityPhase,
     return {
         AuthorityPhase.TRUST: lambda one: needed <= one.trusted,
         AuthorityPhase.ISSUE: lambda one: one.issued == successor,
-        AuthorityPhase.RETIRE: lambda one: one.trusted == {successor},
+        AuthorityPhase.RETIRE: lambda one: one.trusted | one.named == {successor},
     }
-
-
-def _has(plane: PlaneAuthorities, successors: Mapping[str, str]) -> bool:
-    """Say whether the successors lie beside its files, or are what it signs with."""
-    return all(name in (plane.staged.get(key), plane.signers[key]) for key, name in successors.items())
 
 
 def _needed(found: FoundAuthorities, successors: Mapping[str, str]) -> dict[str, frozenset[str]]:

@@ -74,10 +74,14 @@ def local_api(machine: Machine, credential: Credential) -> ApiGateway:
 class ControlPlaneTurns:
     """The turn of one control plane, held by the name of its Node."""
 
-    def __init__(self, api: TurnApi, *, node: str, clock: Clock) -> None:
-        """Keep where the Lease is; no identity has such a name, so no key service ends the turn of this holder."""
+    def __init__(self, api: TurnApi, *, node: str, clock: Clock, holder: str = "") -> None:
+        """Keep where the Lease is; no identity has such a name, so no key service ends the turn of this holder.
+
+        ``holder``: a playbook's, which has the turn from before until after this and frees it itself.
+        """
         self._turns = JoinTurns(api, clock=clock, freed=lambda _holder: None)
-        self._holder = f"renewal.{node}"
+        self._holder = holder or f"renewal.{node}"
+        self._lent = bool(holder)
         self._clock = clock
 
     def take(self) -> None:
@@ -86,6 +90,8 @@ class ControlPlaneTurns:
 
     def free(self) -> None:
         """Free the turn; where the API does not hear it, it ends by time."""
+        if self._lent:
+            return
         with contextlib.suppress(AttestedError):
             ask_again(
                 lambda: self._turns.free(self._holder), pause=_pause, clock=self._clock, wait_seconds=FREE_SECONDS

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from .node_config import NodeConfig
     from .renewal import Renewed
 
 _INTERVAL_SECONDS = 3600
@@ -32,17 +33,20 @@ _INTERVAL_SECONDS = 3600
 
 def renew(path: str | Path, *, at_once: bool) -> Renewed:
     """Renew the certificate of this machine where it is time, or ``at_once``; raises what refused it."""
-    config = load_node_config(path)
+    with alone(DIRECTORY):
+        return own_renewal(load_node_config(path)).run(at_once=at_once)
+
+
+def own_renewal(config: NodeConfig) -> Renewal:
+    """Return the renewal of this machine; the caller lets one run at a time (`alone`)."""
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
-    renewal = Renewal(
+    return Renewal(
         config.name,
         machine,
         tickets=JoinTickets(config, None, store=TicketStore(DIRECTORY), handle=None, itself=True),
         journal=NodeJournal(clock=machine.clock),
         directory=DIRECTORY,
     )
-    with alone(DIRECTORY):
-        return renewal.run(at_once=at_once)
 
 
 def renew_and_keep(ask: Callable[[], Renewed], record: RenewalRecord, *, interval_seconds: int) -> Renewed:

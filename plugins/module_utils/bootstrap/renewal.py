@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..errors import AttestedError
     from ..kubeadm import KubeletCredential, Machine, NodeReader, Validity
     from .journal import NodeJournal
-    from .order import TicketSource
+    from .order import NodeTicket, TicketSource
 
 ASK_SECONDS = 120.0
 CONFIRM_SECONDS = 30.0
@@ -68,8 +68,12 @@ class Renewal:
             lambda credential: KubeconfigNodeReader(machine.paths.kubelet_config, credential=credential)
         )
 
-    def run(self, *, at_once: bool = False) -> Renewed:
-        """Renew where it is time, or ``at_once``.
+    def run(
+        self, *, at_once: bool = False, shorter: bool = False, believe: Callable[[bytes], object] | None = None
+    ) -> Renewed:
+        """Renew where it is time, or ``at_once``; ``shorter``: the new one may end earlier, as that of another CA may.
+
+        ``believe`` takes the CAs of the ticket, once its certificate is in place.
 
         1. The machine is locked, so what it asks for is a renewal and never a first ticket. NODELOCK_NOT_HELD
         2. The kubelet has a certificate. KUBELET_CREDENTIAL_MISSING, KUBECONFIG_MALFORMED
@@ -85,10 +89,13 @@ class Renewal:
         if not at_once and self._machine.clock.now() < current.renews:  # 3
             return Renewed(validity=current, changed=False)
         try:
-            fresh = self._fetch()  # 4
-            ends = self._check(fresh, current)  # 5
+            ticket = self._fetch()  # 4
+            fresh = ticket.credential
+            ends = self._check(fresh, None if shorter else current)  # 5
             self._confirm(fresh)  # 6
             place(fresh, self._machine.paths, clock=self._machine.clock)  # 7
+            if believe is not None:
+                believe(ticket.cluster_ca)
         finally:
             self._forget()
         return Renewed(validity=ends, changed=True)
@@ -108,20 +115,19 @@ class Renewal:
             )
         return found
 
-    def _fetch(self) -> KubeletCredential:
+    def _fetch(self) -> NodeTicket:
         disk = self._journal.load().disk_id
-        ticket = ask_again(
+        return ask_again(
             lambda: self._tickets.fetch(disk_id=disk),
             pause=self._tickets.pause,
             clock=self._machine.clock,
             wait_seconds=ASK_SECONDS,
         )
-        return ticket.credential
 
-    def _check(self, fresh: KubeletCredential, current: Validity) -> Validity:
+    def _check(self, fresh: KubeletCredential, current: Validity | None) -> Validity:
         require_pair(fresh, name=self._name)
         found = validity_of(fresh.certificate)
-        if found.ends < current.ends:
+        if current is not None and found.ends < current.ends:
             raise KubeadmError(
                 f"expected a certificate that is good until {current.ends:%Y-%m-%dT%H:%M:%SZ} or longer, got one until "
                 f"{found.ends:%Y-%m-%dT%H:%M:%SZ}",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .admin import issue_admin_certificate
 from .admission import AdmissionPlan, Wish, plan_admission, run_admission
 from .api import KubeconfigNodeReader, NodeReader, NodeView
 from .api_server import ApiServer
@@ -86,6 +87,7 @@ __all__ = [
     "embedded_credential",
     "held_by",
     "is_node_name",
+    "issue_admin_certificate",
     "join_identities",
     "last_words",
     "list_attempts",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import ec, hashes, serialization, x509
+from .._deps.crypto import ec, exceptions, hashes, serialization, x509
 from .._deps.yaml import yaml
 from ..system import read_bytes, write_atomic
 
@@ -35,13 +35,32 @@ class Access:
     certificate: bytes
 
 
-def needs_certificate(site: Site, vault: Vault, *, now: datetime) -> bool:
-    """Return whether there is no kubeconfig yet, or one whose certificate ends within `RENEW_BELOW`."""
+def needs_certificate(site: Site, vault: Vault, *, now: datetime, authorities: bytes = b"") -> bool:
+    """Return whether there is no kubeconfig yet, or one whose certificate ends within `RENEW_BELOW`.
+
+    ``authorities`` (PEM): or one that believes others than these, or whose certificate the first of them did not sign.
+    """
     if not site.admin_kubeconfig.exists():
         return True
     body = yaml.safe_load(vault.decrypt(read_bytes(site.admin_kubeconfig)))
-    data = base64.b64decode(body["users"][0]["user"]["client-certificate-data"])
-    return x509.load_pem_x509_certificate(data).not_valid_after_utc - now < RENEW_BELOW
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(body["users"][0]["user"]["client-certificate-data"]))
+    if authorities and not _is_of(body["clusters"][0]["cluster"], certificate, authorities):
+        return True
+    return certificate.not_valid_after_utc - now < RENEW_BELOW
+
+
+def _is_of(cluster: dict[str, Any], certificate: x509.Certificate, authorities: bytes) -> bool:
+    wanted = x509.load_pem_x509_certificates(authorities)
+    believed = x509.load_pem_x509_certificates(base64.b64decode(cluster["certificate-authority-data"]))
+    return believed == wanted and _signed(wanted[0], certificate)
+
+
+def _signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, exceptions.InvalidSignature):
+        return False
+    return True
 
 
 def has_access(site: Site, vault: Vault, *, cluster_name: str, now: datetime) -> bool:

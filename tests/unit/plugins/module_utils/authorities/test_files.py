@@ -11,7 +11,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.authorities im
     CERTIFYING,
     AuthorityFiles,
     PlaneRotation,
+    believe_as_kubelet,
+    forget_serving,
     observe_kubelet,
+    parse_successors,
+    render_successors,
     split,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.authorities import files as module
@@ -202,6 +206,16 @@ class Around:
         return ()
 
 
+class Services:
+    """The kubelet and the key service."""
+
+    def __init__(self, around):
+        self.around = around
+
+    def restart(self):
+        self.around.restart("services")
+
+
 @pytest.fixture
 def around():
     return Around()
@@ -209,7 +223,7 @@ def around():
 
 @pytest.fixture
 def rotation(files, around):
-    return PlaneRotation(files, renewal=around, pods=around, members=around, turns=around)
+    return PlaneRotation(files, renewal=around, pods=around, members=around, turns=around, services=Services(around))
 
 
 def test_components_start_anew_one_after_the_other_in_their_turns(files, rotation, around):
@@ -220,8 +234,18 @@ def test_components_start_anew_one_after_the_other_in_their_turns(files, rotatio
     others = [
         word for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler") for word in ("turn", name)
     ]
-    assert around.told == [*etcd, *others, "free"]
+    assert around.told == [*etcd, *others, "free", "services"]
     assert files.observe(name="cp-1").taken
+
+
+def test_what_keeps_the_old_cas_in_memory_is_started_anew_before_all_is_said_to_run(files, rotation, around):
+    files.make()
+    old, new = before_and_after(files)
+    around.sick = "services"
+    for deed, wanted in ((rotation.believe, bundles(old, new)), (rotation.issue, bundles(new, old))):
+        with pytest.raises(KubeadmError):
+            deed(wanted, files.known())
+        assert not files.observe(name="cp-1").taken
 
 
 def test_one_that_does_not_come_up_ends_it_and_a_repetition_starts_all_again(files, rotation, around):
@@ -241,6 +265,76 @@ def test_the_successors_sign_before_the_certificates_are_made_anew(files, rotati
     files.make()
     old, new = before_and_after(files)
     rotation.issue(bundles(new, old), files.known())
-    assert around.told == ["all at once: True", "renew"]
+    assert around.told == ["all at once: True", "renew", "services"]
     assert files.observe(name="cp-1").signers == new
     assert files.observe(name="cp-1").taken
+
+
+@pytest.fixture
+def kubelet(files, paths):
+    """A worker's files: it shows a certificate of the cluster CA, and has no file of a control plane that counts."""
+    del files
+    paths.kubelet_credential.parent.mkdir(parents=True)
+    paths.kubelet_credential.write_bytes((paths.kubernetes / "pki/apiserver-kubelet-client.crt").read_bytes())
+    return paths
+
+
+@pytest.fixture
+def known(files):
+    files.make()
+    return {name: files.known()[key] for name, key in zip(("old", "new"), names_of_cluster(files), strict=True)}
+
+
+def names_of_cluster(files):
+    return [one["cluster"] for one in before_and_after(files)]
+
+
+@pytest.mark.parametrize("ends", [("old", "new"), ("new",)], ids=["both", "the new one alone"])
+def test_a_kubelet_that_was_not_started_anew_is_never_taken_for_one_that_was(files, kubelet, known, ends):
+    """Between the two files it is started; a run that is killed there leaves the two different."""
+    old, new = names_of_cluster(files)
+    begins = known["old"] if len(ends) > 1 else known["old"] + known["new"]
+    assert believe_as_kubelet(kubelet, begins, restart=lambda: None) or len(ends) > 1
+    wanted = b"".join(known[name] for name in ends)
+
+    def killed():
+        raise Killed
+
+    with pytest.raises(Killed):
+        believe_as_kubelet(kubelet, wanted, restart=killed)
+    found = observe_kubelet(kubelet, name="w-1")
+    assert found.trusted != found.named
+    assert (found.trusted if len(ends) > 1 else found.named) == ({old} if len(ends) > 1 else {old, new})
+    told = []
+    assert believe_as_kubelet(kubelet, wanted, restart=lambda: told.append("anew"))
+    assert not believe_as_kubelet(kubelet, wanted, restart=lambda: told.append("again"))
+    assert told == ["anew"]
+    found = observe_kubelet(kubelet, name="w-1")
+    assert found.trusted == found.named == {old, new} - ({old} if len(ends) == 1 else set())
+
+
+def test_a_certificate_to_serve_with_is_forgotten_once_another_ca_signs(kubelet, known):
+    served = kubelet.kubelet_credential.with_name("kubelet-server-current.pem")
+    assert not forget_serving(kubelet, known["new"])
+    served.write_bytes(kubelet.kubelet_credential.read_bytes())
+    assert not forget_serving(kubelet, known["old"] + known["new"])
+    assert served.exists()
+    assert forget_serving(kubelet, known["new"] + known["old"])
+    assert not served.exists()
+
+
+def test_successors_travel_whole(files):
+    files.make()
+    assert parse_successors(render_successors(files.staged())) == files.staged()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b"{", b'{"etcd": 7}', b'{"etcd": ["a"]}', '{"etcd": ["ä", "b"]}'.encode(), b"[" * 100_000],
+    ids=["nothing", "a list", "half", "a number", "one half", "no ASCII", "deep"],
+)
+def test_what_is_no_parcel_is_refused_without_its_text(data):
+    with pytest.raises(AttestedError) as caught:
+        parse_successors(data)
+    assert caught.value.code == "AUTHORITY_UNUSABLE"
+    assert caught.value.__cause__ is None

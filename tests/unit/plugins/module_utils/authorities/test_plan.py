@@ -173,6 +173,16 @@ def is_over(cluster):
     ) and all(one.trusted == {NEW["cluster"]} for one in cluster.kubelets.values())
 
 
+def plane_with_both(cluster, *names):
+    """Bring control planes to where they sign with the successors and believe both."""
+    for plane in map(cluster.planes.get, names):
+        plane.signers, plane.issued = dict(NEW), {name: NEW[name] for name in CAS}
+        plane.trusted = {name: (NEW[name], OLD[name]) for name in NAMES}
+        plane.staged.update(NEW)
+        plane.since = NOW
+        plane.start_anew()
+
+
 @pytest.mark.parametrize("planes", [1, 2, 3])
 def test_a_whole_rotation_takes_every_phase_once_and_a_second_run_none(planes):
     cluster = Cluster(planes)
@@ -208,21 +218,35 @@ def test_what_was_begun_is_ended_whatever_key_is_asked_for(old):
     assert (plan.phases[0], plan.source) == (SHARE, "cp-2")
 
 
+def test_a_control_plane_that_joined_in_the_hour_before_retire_gets_the_successors_beside_its_files_too():
+    """Without them nothing would say whether its components run with the files."""
+    cluster = Cluster()
+    plane_with_both(cluster, "cp-1", "cp-2", "cp-3")
+    cluster.planes["cp-1"].staged.clear()
+    cluster.ticket("w-0")
+    plan = plan_authorities(cluster.found(), old=OLD["cluster"], now=NOW + TOKEN_LIFE)
+    assert (plan.phases[0], plan.source, list(plan.bundles)) == (SHARE, "cp-2", ["cp-1"])
+    cluster.run()
+    assert is_over(cluster)
+
+
+def test_a_kubelet_that_names_an_old_ca_in_one_of_its_files_is_not_through():
+    cluster = Cluster()
+    cluster.run()
+    cluster.planes["cp-1"].staged.update(NEW)
+    cluster.kubelets["w-0"] = replace(cluster.kubelets["w-0"], named=frozenset({OLD["cluster"], NEW["cluster"]}))
+    plan = plan_authorities(cluster.found(), old=OLD["cluster"], now=NOW + timedelta(days=1))
+    assert (plan.phases[0], dict(plan.bundles), plan.kubelets) == (RETIRE, {}, ("w-0",))
+
+
 def test_a_key_that_nobody_has_needs_nothing():
     assert plan_authorities(Cluster().found(), old="another", now=NOW).phases == ()
 
 
 def test_the_old_key_of_tokens_is_believed_for_the_life_of_a_token():
     cluster = Cluster()
-    plane_states = []
-    for plane in cluster.planes.values():
-        plane.signers, plane.issued = dict(NEW), {name: NEW[name] for name in CAS}
-        plane.trusted = {name: (NEW[name], OLD[name]) for name in NAMES}
-        plane.staged.update(NEW)
-        plane.since = NOW
-        plane.start_anew()
-        plane_states.append(plane)
-    plane_states[0].since = NOW + timedelta(minutes=5)
+    plane_with_both(cluster, "cp-1", "cp-2", "cp-3")
+    cluster.planes["cp-1"].since = NOW + timedelta(minutes=5)
     cluster.ticket("w-0")
     plan = plan_authorities(cluster.found(), old=OLD["cluster"], now=NOW + timedelta(minutes=6))
     assert (plan.phases[0], plan.waits_until) == (RETIRE, NOW + timedelta(minutes=5) + TOKEN_LIFE)

@@ -172,6 +172,31 @@ def other(make_pair, **changes):
     return KubeletCredential(certificate=certificate, key=key)
 
 
+def test_a_certificate_of_another_ca_may_end_earlier_where_that_is_asked_for(renewal, parts, locked, make_pair):
+    """The first control plane's kubelet has one of kubeadm's, for a year; that of a ticket lives three days."""
+    short = other(make_pair, days=1)
+    parts.tickets.ticket = dataclasses.replace(parts.tickets.ticket, credential=short)
+    with pytest.raises(KubeadmError) as caught:
+        renewal.run(at_once=True)
+    assert caught.value.code == "KUBELET_CREDENTIAL_INVALID"
+    assert renewal.run(at_once=True, shorter=True).changed
+    assert in_place(locked) == short.to_pem()
+
+
+def test_the_cas_of_a_ticket_are_taken_once_its_certificate_is_in_place(renewal, locked, fresh):
+    seen = []
+    renewal.run(at_once=True, believe=lambda authorities: seen.append((authorities, in_place(locked))))
+    assert seen == [(b"ca", fresh.to_pem())]
+
+
+def test_the_cas_of_a_ticket_that_the_api_refuses_are_not_taken(renewal, reader):
+    reader.answers = [KubeadmError("401", reason=Reason.KUBELET_CREDENTIAL_REFUSED)]
+    seen = []
+    with pytest.raises(KubeadmError):
+        renewal.run(at_once=True, believe=seen.append)
+    assert seen == []
+
+
 def test_a_certificate_that_the_api_refuses_never_replaces_one_that_works(renewal, reader, locked, old, tmp_path):
     reader.answers = [KubeadmError("401", reason=Reason.KUBELET_CREDENTIAL_REFUSED)]
     with pytest.raises(KubeadmError) as caught:

@@ -69,3 +69,31 @@ def test_a_kubeconfig_of_an_earlier_key_is_none(site: Site) -> None:
     site.admin_key.unlink()
     admin.request_certificate(site, XorVault())
     assert not admin.has_access(site, XorVault(), cluster_name="prod", now=NOW)
+
+
+def test_a_kubeconfig_of_other_authorities_is_made_anew(site: Site, tmp_path: Path) -> None:
+    """In a rotation it has to name both, and then to show a certificate of the one that signs first."""
+    old = (tmp_path / "machine/etc/kubernetes/pki/ca.crt").read_bytes()
+    new = ClusterCa(tmp_path / "another").certificate
+    needs = {
+        name: admin.needs_certificate(site, XorVault(), now=NOW, authorities=authorities)
+        for name, authorities in {"": b"", "old": old, "old, new": old + new, "new, old": new + old, "new": new}.items()
+    }
+    assert needs == {"": False, "old": False, "old, new": True, "new, old": True, "new": True}
+
+
+@pytest.mark.parametrize(("signs", "due"), [("old", False), ("new", True)])
+def test_a_kubeconfig_that_names_both_is_due_once_the_other_one_signs(
+    site: Site, tmp_path: Path, signs: str, due: bool
+) -> None:
+    cas = {name: ClusterCa(tmp_path / name) for name in ("old", "new")}
+    both = cas[signs].certificate + cas["new" if signs == "old" else "old"].certificate
+    access = Access(
+        cluster_name="prod",
+        server="api.prod.example:6443",
+        tls_server_name="api.prod.example",
+        cluster_ca=both,
+        certificate=cas["old"].issue(admin.request_certificate(site, XorVault())),
+    )
+    admin.write_kubeconfig(site, XorVault(), access)
+    assert admin.needs_certificate(site, XorVault(), now=NOW, authorities=both) is due

@@ -1,0 +1,97 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: authority_share
+short_description: Seal the successors of the cluster"s authorities to other control planes
+version_added: 0.1.0
+description:
+  - Offers a one-time key, to which the admin"s machine seals whom it has judged
+    (M(attested.kubernetes.encryption_recipient)); then seals the successors that lie on this control plane to those
+    machines, in the state that was judged. What is returned nobody else can open.
+  - Fails with V(OPTION_INVALID) for an order of anything but all authorities, V(AUTHORITY_UNUSABLE),
+    V(ANSWER_UNKNOWN), V(SEAL_UNOPENABLE), V(NOT_TMPFS) or V(SWAP_ACTIVE).
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+options:
+  handle:
+    description: Which offer O(orders) are sealed to.
+    type: str
+  orders:
+    description: The sealed orders by name of control plane. Without them a one-time key is offered.
+    type: dict
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+attributes:
+  check_mode:
+    support: full
+    details: It writes nothing but the one-time key, which lies in memory until it is used.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Offer a one-time key
+  attested.kubernetes.authority_share:
+  register: offered
+
+- name: Judge the one that gets them
+  attested.kubernetes.encryption_recipient:
+    site: "{{ inventory_dir }}"
+    policy_directory: "{{ inventory_dir }}/policy"
+    profiles: [lab]
+    names: [cluster, etcd, front-proxy, service-accounts]
+    offer: "{{ offered.offer }}"
+  delegate_to: cp-2
+  register: recipient
+
+- name: Seal to it
+  attested.kubernetes.authority_share:
+    handle: "{{ offered.handle }}"
+    orders: {"cp-2": "{{ recipient.order }}"}
+  register: share
+"""
+
+RETURN = r"""
+handle:
+  description: Handle of the one-time key.
+  returned: without orders
+  type: str
+  sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+offer:
+  description: Its public half, base64.
+  returned: without orders
+  type: str
+  sample: nywdXp8sHV6fLB1enywdXp8sHV6fLB1enywdXp8sHV4=
+boxes:
+  description: What was sealed, by control plane, base64.
+  returned: with orders
+  type: dict
+  sample: {"cp-2": "CAESDA=="}
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.authorities import run_share
+
+SPEC = ArgumentSpec(
+    options={
+        "handle": {"type": "str", "no_log": False},
+        "orders": {"type": "dict"},
+    },
+    required_together=(("handle", "orders"),),
+)
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_share, libraries=("cryptography", "yaml"))
+
+
+if __name__ == "__main__":
+    main()
