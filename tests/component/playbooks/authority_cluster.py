@@ -1,0 +1,124 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What modules do in `test_rotate_authorities`: they change a state in a file, by the real plan. Run as a program."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.authorities import plan_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+
+NAMES = ("cluster", "etcd", "front-proxy", "service-accounts")
+NEW = "fedcba9876543210"
+PLANE_LABEL = "node-role.kubernetes.io/control-plane"
+
+State = dict[str, Any]
+
+
+def authority_info(state: State, host: str, _params: State, _trace: list[str]) -> State:
+    plane = state["planes"].get(host)
+    known = {name for keys in plane["trusted"].values() for name in keys} if plane else set()
+    if plane and plane["staged"]:
+        known.add(NEW)
+    return {
+        "node": host,
+        "kubelet": {"name": host, **state["kubelets"][host]},
+        "plane": {"name": host, **plane} if plane else {},
+        "known": {name: f"PEM {name}" for name in known},
+        "cluster_ca": " ".join(plane["trusted"]["cluster"]) if plane else "",
+    }
+
+
+def authority_rotation_info(state: State, _host: str, params: State, _trace: list[str]) -> State:
+    nodes = [
+        {"metadata": {"name": name, "labels": {PLANE_LABEL: ""} if name in state["planes"] else {}}}
+        for name in state["kubelets"]
+    ]
+    return plan_of(params["found"], nodes, old=params["old"], now=datetime.fromisoformat(state["now"]))
+
+
+def authority_rotation(state: State, host: str, params: State, trace: list[str]) -> State:
+    phase, plane = params["phase"], state["planes"][host]
+    deed = f"{phase} on {host}"
+    if state["sick"] == deed:
+        raise SystemExit(f"{deed}: CONTROL_PLANE_COMPONENT_UNHEALTHY")
+    if phase == "share":
+        assert (params["handle"], params["sealed"]) == (f"judged {host}", f"for {host}")
+    trace.append(deed)
+    if phase in ("make", "share"):
+        plane |= {"staged": dict.fromkeys(NAMES, NEW), "taken": False}
+    elif phase == "forget":
+        plane |= {"staged": {}, "taken": True}
+    else:
+        plane |= {"trusted": params["bundles"], "taken": True}
+        state["kubelets"][host] |= {"trusted": params["bundles"]["cluster"], "named": params["bundles"]["cluster"]}
+    if phase == "issue":
+        plane |= {"signers": dict.fromkeys(NAMES, NEW), "issued": {name: [NEW] for name in NAMES[:3]}}
+        plane["since"] = state["now"]
+    return {"changed": True}
+
+
+def authority_share(_state: State, host: str, params: State, _trace: list[str]) -> State:
+    if "orders" not in params:
+        return {"handle": f"offer of {host}", "offer": "offered"}
+    assert params["handle"] == f"offer of {host}"
+    assert params["orders"] == {name: f"order for {name}" for name in params["orders"]}
+    return {"boxes": {name: f"for {name}" for name in params["orders"]}}
+
+
+def encryption_recipient(_state: State, host: str, params: State, _trace: list[str]) -> State:
+    assert (params["offer"], tuple(params["names"])) == ("offered", NAMES)
+    return {"handle": f"judged {host}", "order": f"order for {host}"}
+
+
+def kubelet_authorities(state: State, host: str, _params: State, trace: list[str]) -> State:
+    trace.append(f"kubelet on {host}")
+    plane = state["planes"]["cp-1"]
+    state["kubelets"][host]["issued"] = plane["signers"]["cluster"]
+    if host not in state["planes"]:
+        state["kubelets"][host] |= {"trusted": plane["trusted"]["cluster"], "named": plane["trusted"]["cluster"]}
+    return {"changed": True}
+
+
+def join_turn(_state: State, host: str, params: State, _trace: list[str]) -> State:
+    assert (host, params["holder"]) == ("cp-1", "rotate-authorities")
+    return {}
+
+
+def admin_kubeconfig(state: State, _host: str, params: State, trace: list[str]) -> State:
+    if "certificate" in params:
+        trace.append("kubeconfig")
+        state["kubeconfig"] = params["cluster_ca"]
+        return {"changed": True}
+    return {} if state["kubeconfig"] == params["cluster_ca"] else {"request": "a request"}
+
+
+def admin_certificate(state: State, host: str, params: State, _trace: list[str]) -> State:
+    assert params["request"] == "a request"
+    return {"certificate": "a certificate", "cluster_ca": " ".join(state["planes"][host]["trusted"]["cluster"])}
+
+
+def main(root: Path) -> None:
+    asked = json.loads(sys.stdin.read())
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        state, trace = json.loads((root / "state.json").read_text()), []
+        try:
+            said = globals()[asked["name"]](state, asked["host"], asked["params"], trace)
+        except AttestedError as error:
+            raise SystemExit(f"{error.code}: {error}") from error
+        (root / "state.json").write_text(json.dumps(state))
+        with (root / "trace").open("a") as lines:
+            lines.writelines(f"{line}\n" for line in trace)
+    sys.stdout.write(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
