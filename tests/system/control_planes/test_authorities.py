@@ -1,0 +1,113 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Three control planes and a worker get other CAs and another key of service accounts, while somebody writes.
+
+Real kubelets, key services, static pods and two TPMs between which the successors travel. The hour in which pods show
+tokens of the old key is made to have passed by the time of a file, from which the plan reads it. The tests are in the
+order of one lab's life and share it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
+from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
+from ansible_collections.attested.kubernetes.tests.support.road import Road
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow
+
+PLANES = ("cp-1", "cp-2", "cp-3")
+WORDS = ("-e", '{"lab_control_planes": 3, "lab_workers": 1}')
+PKI = "/etc/kubernetes/pki"
+THIEF = "/run/thief"
+SECONDS = 300
+
+
+@pytest.fixture(scope="module")
+def road() -> Iterator[Road]:
+    """The lab with its cluster."""
+    if found := obstacles():
+        pytest.skip(found)
+    name = "attested-authorities"
+    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback="127.71.0")
+    with ProcessWatch() as watch:
+        road = Road(lab=lab, watch=watch, began=time.time())
+        try:
+            road.play("lab_machines", *WORDS, where=Path.home())
+            for playbook in ("lab", "init", "node"):
+                road.play(playbook, *WORDS)
+            steal(road)
+            yield road
+        finally:
+            lab.play("lab_down")
+
+
+def kubectl(road: Road, *words: str, asked: str = "cp-2", config: str = "/etc/kubernetes/admin.conf") -> str:
+    """Ask the API server of one control plane, on it; nothing where it refuses."""
+    options = (f"--kubeconfig={config}", "--server=https://127.0.0.1:6443", "--request-timeout=30s")
+    return road.inside(asked, "kubectl", *options, *words, check=False)
+
+
+def steal(road: Road) -> None:
+    """Mint a certificate of the cluster CA of now with its own key, as whoever has a control plane would."""
+    for name in PLANES:
+        road.inside(name, "mkdir", "-p", THIEF)
+        request = f"openssl req -new -newkey rsa:2048 -nodes -keyout {THIEF}/key -subj /O=system:masters/CN=thief"
+        signing = f"openssl x509 -req -CA {PKI}/ca.crt -CAkey {PKI}/ca.key -CAcreateserial -CAserial {THIEF}/serial"
+        road.inside(name, "sh", "-c", f"{request} | {signing} -days 30 -out {THIEF}/crt")
+
+
+def thief(road: Road, name: str) -> str:
+    """Return what the API server of one control plane shows to whoever has that certificate."""
+    shown = f"--client-certificate={THIEF}/crt --client-key={THIEF}/key --certificate-authority={PKI}/ca.crt"
+    return kubectl(road, *shown.split(), "get", "nodes", "--output=name", asked=name, config="/dev/null")
+
+
+def confirm(road: Road) -> tuple[str, ...]:
+    """Return the words that let the cluster CA of now go."""
+    said = road.play("rotate_authorities", *WORDS, "--check").output
+    found = re.search(r"-e confirm=([0-9a-f]{16})", said)
+    assert found is not None, said
+    return ("-e", f"confirm={found[1]}")
+
+
+@pytest.fixture(scope="module")
+def words(road: Road) -> tuple[str, ...]:
+    return (*WORDS, *confirm(road))
+
+
+def test_the_successors_sign_and_the_first_run_says_when_to_go_on(road: Road, words: tuple[str, ...]) -> None:
+    said = road.play("rotate_authorities", *words).output
+    assert "Run the same command again at" in said
+    assert [bool(thief(road, name)) for name in PLANES] == [True] * 3, "until the second run the old keys are good"
+    again = road.play("rotate_authorities", *words)
+    assert "Run the same command again at" in again.output
+    assert set(again.changes().values()) == {0}
+
+
+def test_after_the_second_run_what_the_old_key_signed_is_refused(road: Road, words: tuple[str, ...]) -> None:
+    for name in PLANES:
+        road.inside(name, "touch", "--date=2 hours ago", f"{PKI}/sa.key")
+    road.play("rotate_authorities", *words)
+    assert [thief(road, name) for name in PLANES] == [""] * 3
+    for name in PLANES:
+        assert len(kubectl(road, "get", "nodes", "--output=name", asked=name).split()) == len(PLANES) + 1
+        assert road.inside(name, "ls", "-d", "/etc/kubernetes/attested-authorities", check=False) == ""
+
+
+def test_every_node_goes_on_and_a_third_run_changes_nothing(road: Road, words: tuple[str, ...]) -> None:
+    ready = "--output=jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}"
+    wait_for(lambda: kubectl(road, "get", "nodes", ready).split() == ["True"] * 4, seconds=SECONDS)
+    for name in (*PLANES, "w-1"):
+        road.inside(name, "attested", "renew", "--now")
+    assert set(road.play("rotate_authorities", *words).changes().values()) == {0}
