@@ -754,9 +754,9 @@ class Reason(Enum):
     )
     HELD_KEYS_NOT_ROTATED = _row(
         Coarse.LOCAL,
-        "What a control plane held is not rotated by this release, so a compromised one is not made harmless.",
-        "Nothing was changed. Without compromised=true it is revoked and replaced, and the list in the message stays true.",
-        "ansible-playbook attested.kubernetes.replace -e confirm=NODE",
+        "A control plane was called compromised, and nobody said that what it held is rotated, so it would not be harmless.",
+        "Nothing was changed. Use the playbooks replace or revoke, which rotate the CAs and the service accounts' key then.",
+        "ansible-playbook attested.kubernetes.replace -e confirm=NODE -e compromised=true",
     )
     IDENTITY_AMBIGUOUS = _row(
         Coarse.REFUSED,

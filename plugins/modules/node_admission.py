@@ -40,10 +40,17 @@ options:
   compromised:
     description:
       - Whether somebody else may have what the machine held. A worker held nothing of the cluster's.
-      - What a control plane held is not rotated by this release, so it fails with V(HELD_KEYS_NOT_ROTATED) before
-        anything is changed.
+      - Of a control plane that fails with V(HELD_KEYS_NOT_ROTATED) before anything is changed, unless O(authority) says
+        what is rotated then.
     type: bool
     default: false
+  authority:
+    description:
+      - Of a control plane that is revoked as O(compromised), the name of the cluster CA that it held, which is rotated
+        afterwards (M(attested.kubernetes.authority_info) says it). It is written into the identity once, so that a
+        repetition rotates no other one.
+    type: str
+    default: ""
   kubeconfig:
     description: Kubeconfig on this machine with the rights for it.
     type: path
@@ -162,6 +169,7 @@ SPEC = ArgumentSpec(
         "node_name": {"type": "str", "default": ""},
         "replaced_by": {"type": "str", "default": ""},
         "compromised": {"type": "bool", "default": False},
+        "authority": {"type": "str", "default": ""},
         "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
     }
 )

@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 _KIND = "nodeidentities.attested-kubernetes.dev"
 _CERTIFICATE_LIFE = timedelta(hours=72)
 
+HELD_AUTHORITY = "attested-kubernetes.dev/held-authority"
+"""On the identity of a control plane that was revoked as compromised: the name of the cluster CA that it had."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """What the admin says: of which machine (name of identity or node), and which node a waiting one becomes.
 
-    ``compromised``: somebody else may have what the machine held.
+    ``compromised``: somebody else may have what the machine held; ``authority`` names the cluster CA that is rotated
+    then, with all that goes with it.
     """
 
     name: str
@@ -38,6 +42,7 @@ class Wish:
     node_name: str = ""
     replaced_by: str = ""
     compromised: bool = False
+    authority: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +76,10 @@ def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> Admis
     IDENTITY_NAME_WANTED (a waiting machine has no node name yet), IDENTITY_AMBIGUOUS (another machine has it),
     EK_ALIAS_TAKEN (its key is the second one of a machine that is known already),
     IDENTITY_NEEDS_SIGNATURE (a control plane is approved by the site's signed policy alone),
-    IDENTITY_LAST_CONTROL_PLANE or HELD_KEYS_NOT_ROTATED (a compromised control plane).
+    IDENTITY_LAST_CONTROL_PLANE or HELD_KEYS_NOT_ROTATED (a compromised control plane, and no authority to rotate).
     """
     identity = _find(identities, wish.name)
-    if wish.compromised:
+    if wish.compromised and not _held_authority(identity, wish):
         require_nothing_held(identity)
     spec = identity["spec"]
     now = Admission(spec["admission"])
@@ -88,8 +93,9 @@ def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> Admis
         _require_another_control_plane(identities, identity)
     patch = {"admission": wish.admission.value, "nodeName": wish.node_name, "replacedBy": wish.replaced_by}
     changes = {field: value for field, value in patch.items() if value and spec.get(field) != value}
-    labels = {"metadata": {"labels": {REVOKED_LABEL: "true"}}} if wish.admission is Admission.REVOKED else {}
-    return AdmissionPlan(identity=identity, patch={**labels, "spec": changes} if changes else {})
+    metadata = _metadata(identity, wish, changes=bool(changes))
+    written: dict[str, Any] = {"metadata": metadata, "spec": changes}
+    return AdmissionPlan(identity=identity, patch={name: fields for name, fields in written.items() if fields})
 
 
 def run_admission(params: Mapping[str, Any], check_mode: bool) -> Result:
@@ -101,11 +107,37 @@ def run_admission(params: Mapping[str, Any], check_mode: bool) -> Result:
         node_name=params["node_name"],
         replaced_by=params["replaced_by"],
         compromised=params["compromised"],
+        authority=params["authority"],
     )
     plan = plan_admission(kubectl.read((_KIND,)), wish)
     if plan.patch and not check_mode:
         kubectl.patch(_KIND, plan.name, plan.patch)
     return Result(changed=bool(plan.patch), values=_told(plan, wish), diff=_difference(plan))
+
+
+def _metadata(identity: Mapping[str, Any], wish: Wish, *, changes: bool) -> dict[str, Any]:
+    """Return what is written beside the spec: that it was revoked, and once which cluster CA a control plane held."""
+    if wish.admission is not Admission.REVOKED:
+        return {}
+    labels = {"labels": {REVOKED_LABEL: "true"}} if changes else {}
+    held = _held_authority(identity, wish)
+    if not held or _annotations(identity).get(HELD_AUTHORITY) == held:
+        return labels
+    return {**labels, "annotations": {HELD_AUTHORITY: held}}
+
+
+def _held_authority(identity: Mapping[str, Any], wish: Wish) -> str:
+    """Return the cluster CA that a compromised control plane held: what was written down first, else what is said now.
+
+    Once it was rotated another one is in force, which that machine never had.
+    """
+    if not wish.compromised or not held_by(identity):
+        return ""
+    return str(_annotations(identity).get(HELD_AUTHORITY, wish.authority))
+
+
+def _annotations(identity: Mapping[str, Any]) -> Mapping[str, Any]:
+    return identity["metadata"].get("annotations") or {}
 
 
 def _find(identities: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
@@ -184,6 +216,7 @@ def _told(plan: AdmissionPlan, wish: Wish) -> dict[str, Any]:
         "disk_id": status.get("diskId", ""),
         "certificate_until": plan.certificate_until,
         "held": [one.as_result() for one in held_by(plan.identity)],
+        "held_authority": _held_authority(plan.identity, wish),
     }
 
 

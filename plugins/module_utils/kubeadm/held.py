@@ -17,53 +17,68 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+AUTHORITIES = "rotate_authorities"
+ENCRYPTION = "rotate_encryption_key"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """One secret: its name, where it lay, what it is good for, and when that ends by itself."""
+    """One secret: its name, where it lay, what it is good for, and when that ends by itself.
+
+    ``rotated``: the playbook that makes it worthless; empty where none does.
+    """
 
     what: str
     where: str
     could: str
     ends: str
+    rotated: str = ""
 
     def as_result(self) -> dict[str, str]:
         """Return plain values for a module's result."""
-        return {"what": self.what, "where": self.where, "could": self.could, "ends": self.ends}
+        said = {"what": self.what, "where": self.where, "could": self.could, "ends": self.ends}
+        return {**said, "rotated": self.rotated}
 
 
 HELD = (
     Held(
         what="key of the cluster CA",
+        rotated=AUTHORITIES,
         where="/etc/kubernetes/pki/ca.key",
         could="sign a certificate for any user or node, also of system:masters, which no rule of the API stops",
         ends="with the CA, in ten years",
     ),
     Held(
         what="key of the front-proxy CA",
+        rotated=AUTHORITIES,
         where="/etc/kubernetes/pki/front-proxy-ca.key",
         could="be any user before an API server, by the headers of an aggregated API",
         ends="with the CA, in ten years",
     ),
     Held(
         what="key of etcd's CA",
+        rotated=AUTHORITIES,
         where="/etc/kubernetes/pki/etcd/ca.key",
         could="read and write etcd past the API, and become a member again, wherever ports 2379 and 2380 are reached",
         ends="with the CA, in ten years",
     ),
     Held(
         what="key of the service accounts",
+        rotated=AUTHORITIES,
         where="/etc/kubernetes/pki/sa.key",
         could="sign a token of any service account",
         ends="never",
     ),
     Held(
         what="key of the encryption at rest, and a copy of etcd",
+        rotated=ENCRYPTION,
         where="/etc/kubernetes/attested/encryption.yaml, /var/lib/etcd",
         could="read every object of that copy, Secrets too, and Secrets of any later copy under the same key",
         ends="what was read is known; for later copies, when the key is rotated",
     ),
     Held(
         what="kubeconfigs and certificates of its components",
+        rotated=AUTHORITIES,
         where="/etc/kubernetes/*.conf, /etc/kubernetes/pki",
         could="be cluster-admin, the controller manager, the scheduler, a client and a peer of etcd",
         ends="with each certificate, at most a year after it was made",
@@ -82,6 +97,7 @@ HELD = (
     ),
     Held(
         what="its kubelet's certificate",
+        rotated=AUTHORITIES,
         where="/var/lib/kubelet/pki",
         could="read what its node's user may; once it is revoked it writes nothing",
         ends="at most 72 hours after its last ticket; what kubeadm made for the first control plane, a year after that",
@@ -96,7 +112,7 @@ def held_by(identity: Mapping[str, Any]) -> tuple[Held, ...]:
 
 
 def require_nothing_held(identity: Mapping[str, Any]) -> None:
-    """Raise HELD_KEYS_NOT_ROTATED for a control plane, naming all of it: nothing here makes it worthless."""
+    """Raise HELD_KEYS_NOT_ROTATED for a control plane, naming all of it: nobody has said what is rotated then."""
     held = held_by(identity)
     if held:
         listed = "; ".join(f"{one.what} ({one.where}): could {one.could}, ends {one.ends}" for one in held)

@@ -33,21 +33,29 @@ with pathlib.Path(%(trace)r).open("a") as trace:
 module.exit_json(**given["results"].get(%(name)r, {}))
 """
 OPTIONS = (
-    "admission", "ek_aliases", "ek_sha256", "endorsement_authorities", "insecure_first_use", "known_by", "node",
-    "purpose", "replaced", "replacing", "second_key", "site", "tcti", "what",
+    "admission", "authority", "compromised", "ek_aliases", "ek_sha256", "endorsement_authorities",
+    "insecure_first_use", "known_by", "name", "node", "purpose", "replaced", "replacing", "second_key", "site", "tcti",
+    "what",
 )  # fmt: skip
-MODULES = ("attestation_key", "attestation_verification", "node_identity", "node_status_info", "trace")
+MODULES = (
+    "attestation_key", "attestation_verification", "authority_info", "node_admission", "node_identity",
+    "node_status_info", "trace",
+)  # fmt: skip
+AUTHORITY = "0123456789abcdef"
 ROLES = {
     "attestation_policy": ("main",),
+    "authority_rotation": ("main",),
     "node_removal": ("main", "gone"),
     "node_reset": ("main",),
     "node_revocation": ("main",),
     "tpm_authorization": ("main",),
 }
 SAID = {
+    "authority_rotation": "{{ authority_rotation_old }}",
     "node_removal": "{{ node_removal_name }} answers={{ node_removal_answers }} etcd={{ node_removal_control_plane }}",
     "node_reset": "by {{ node_reset_control_plane }}",
-    "node_revocation": "{{ node_revocation_etcd_member or 'a worker' }} compromised={{ node_revocation_compromised }}",
+    "node_revocation": "{{ node_revocation_etcd_member or 'a worker' }} compromised={{ node_revocation_compromised }}"
+    "{{ ' ' ~ node_revocation_authority if node_revocation_authority | default('') else '' }}",
 }
 GONE: dict[str, Any] = {"ansible_connection": "ssh", "ansible_port": 9, "ansible_host": "127.0.0.1"}
 HERE: dict[str, Any] = {"ansible_connection": "local", "ansible_host": "127.0.0.1"}
@@ -75,13 +83,14 @@ class Site:
                 self._traced(role, entry)
         (root / "bin").mkdir()
         self.kubectl("exit 0")
+        self.known: dict[str, Any] = {"attested_ek": "sha256:old"}
 
     def _role(self, name: str) -> Path:
         return self.collection / "roles" / name
 
     def _traced(self, role: str, entry: str) -> None:
         words = [role if entry == "main" else f"{role}: {entry}", "on {{ inventory_hostname }}", SAID.get(role, "")]
-        tasks = [{"attested.kubernetes.trace": {"what": " ".join(words).strip()}}]
+        tasks = [{"attested.kubernetes.trace": {"what": " ".join(words).strip()}, "register": f"{role}_done"}]
         folder = self._role(role) / "tasks"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{entry}.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
@@ -96,19 +105,22 @@ class Site:
         """Return what was called, and what was printed."""
         names = {"control_planes": ("cp-1", "cp-2", "cp-3"), "workers": ("w-1",)}
         groups = {
-            group: {
-                "hosts": {name: {**(GONE if name in gone else HERE), "attested_ek": "sha256:old"} for name in hosts}
-            }
+            group: {"hosts": {name: {**(GONE if name in gone else HERE), **self.known} for name in hosts}}
             for group, hosts in names.items()
         }
         common = {
             "ansible_python_interpreter": sys.executable,
             "attested_policy_dir": "/policy",
+            "attested_cluster_name": "prod",
+            "attested_api_endpoint": "api.prod.example:6443",
             "attested_profiles": ["one"],
         }
         (self.root / "hosts.yml").write_text(yaml.safe_dump({"nodes": {"vars": common, "children": groups}}))
         answers = {
+            "authority_info": {"plane": {"signers": {"cluster": AUTHORITY}, "staged": {}}},
+            "node_admission": {"held_authority": AUTHORITY},
             "node_status_info": {"phase": "Joined"},
+            "trace": {"held_authority": AUTHORITY},
             "attestation_verification": {"ek_aliases": {}, "ek_sha256": "new", "known_by": "console fingerprint"},
         }
         (self.root / "answers.json").write_text(json.dumps({"options": OPTIONS, "results": answers}))
@@ -190,9 +202,55 @@ def test_a_worker_is_replaced_by_the_first_control_plane_while_it_answers(site: 
 
 
 def test_the_first_control_plane_is_replaced_by_another_one(site: Site) -> None:
-    """The machine in its place answers, and is not asked what the cluster says. That it is compromised is handed on."""
+    """The machine in its place answers, and is not asked what the cluster says."""
+    called, _said = site.run("replace", "-e", "confirm=cp-1")
+    assert sorted(called) == sorted(replaced("cp-1", by="cp-2", compromised=False, policy=("cp-2", "cp-3")))
+
+
+def rotated(*, by: tuple[str, ...]) -> list[str]:
+    """Return what a rotation calls, on the nodes that the cluster has then."""
+    return [f"authority_rotation on {name} {AUTHORITY}" for name in by]
+
+
+NODES_WITHOUT_CP_1 = 'case "$*" in *"get nodes"*) printf "node/cp-2\\nnode/cp-3\\nnode/w-1\\n" ;; esac'
+
+
+@pytest.mark.parametrize("known", ["old", "new"], ids=["at once", "the site was written before, and no more"])
+def test_what_a_compromised_control_plane_held_is_rotated_once_it_is_banned(site: Site, known: str) -> None:
+    site.kubectl(NODES_WITHOUT_CP_1)
+    site.known = {"attested_ek": f"sha256:{known}", "attested_ek_replaced": ["sha256:before"]}
     called, _said = site.run("replace", "-e", "confirm=cp-1", "-e", "compromised=true")
-    assert sorted(called) == sorted(replaced("cp-1", by="cp-2", compromised=True, policy=("cp-2", "cp-3")))
+    ban = "node_revocation on cp-2 cp-1 compromised=True " + AUTHORITY if known == "old" else "node_admission"
+    assert called[3:5] == ["authority_info", ban]
+    rotation = rotated(by=("cp-2", "cp-3", "w-1"))
+    assert sorted(called[-3:]) == sorted(rotation), "the machine in its place is no node yet, and is not asked"
+
+
+def test_a_compromised_worker_held_nothing_that_is_rotated(site: Site) -> None:
+    called, _said = site.run("replace", "-e", "confirm=w-1", "-e", "compromised=true")
+    assert sorted(called) == sorted(replaced("w-1", by="cp-1", compromised=True, policy=("cp-1", "cp-2", "cp-3")))
+
+
+def test_a_compromised_control_plane_that_is_revoked_goes_out_of_etcd_before_the_rotation(site: Site) -> None:
+    site.kubectl(NODES_WITHOUT_CP_1)
+    called, _said = site.run("revoke", "-e", "confirm=cp-1", "-e", "compromised=true", gone=("cp-1",))
+    assert called[:3] == [
+        "authority_info",
+        f"node_revocation on cp-2 cp-1 compromised=True {AUTHORITY}",
+        "node_identity",
+    ]
+    assert sorted(called[3:]) == sorted(rotated(by=("cp-2", "cp-3", "w-1")))
+
+
+def test_without_that_word_a_revoked_control_plane_stays_in_etcd_and_nothing_is_rotated(site: Site) -> None:
+    called, _said = site.run("revoke", "-e", "confirm=cp-1", gone=("cp-1",))
+    assert called == ["node_revocation on cp-2 a worker compromised=False", "node_identity"]
+
+
+def test_check_mode_rotates_nothing(site: Site) -> None:
+    site.kubectl(NODES_WITHOUT_CP_1)
+    called, _said = site.run("replace", "-e", "confirm=cp-1", "-e", "compromised=true", "--check")
+    assert not [one for one in called if one.startswith("authority_rotation")]
 
 
 def test_nothing_is_done_where_no_other_control_plane_answers(site: Site) -> None:

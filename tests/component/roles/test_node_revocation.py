@@ -10,6 +10,7 @@ from typing import Any
 
 import jinja2
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import HELD
 
 ROLES = Path(__file__).parents[3] / "roles"
 UNTIL = "2026-11-24T12:15:00+00:00"
@@ -58,3 +59,24 @@ def test_a_dead_machine_that_was_taken_out(held: list[dict[str, str]], year: boo
     )
     assert "ends after 72 hours at most" in text
     assert ("a year after that" in text) is year
+
+
+@pytest.mark.parametrize("authority", ["", "0123456789abcdef"], ids=["as it is", "with a rotation that follows"])
+def test_of_a_control_plane_every_secret_is_named_and_said_to_be_good_or_not(authority: str) -> None:
+    """What the rotation makes worthless is named as that; what it does not stays what somebody could still do."""
+    done = {
+        "node": "cp-1",
+        "identity": "ek-1",
+        "role": "control-plane",
+        "certificate_until": UNTIL,
+        "held": [one.as_result() for one in HELD],
+        "held_authority": authority,
+    }
+    text = told(
+        "node_revocation", node_revocation_done=done, node_revocation_drained={}, node_revocation_etcd_member="cp-1"
+    )
+    could = {one.what for one in HELD if f"- {one.could} (" in text}
+    assert could == {one.what for one in HELD if not authority or one.rotated != "rotate_authorities"}
+    assert {one.what for one in HELD if f"- {one.what}\n" in text} == {one.what for one in HELD} - could
+    assert text.count("It cannot sign the site's policy") == 1
+    assert ("nothing that it held is rotated by this" in text, authority in text) == (not authority, True)

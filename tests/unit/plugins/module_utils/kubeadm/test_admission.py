@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,6 +163,42 @@ def test_a_compromised_control_plane_is_refused_with_all_that_it_held() -> None:
         assert one.what in caught.value.message
         assert one.could in caught.value.message
     assert plan_admission(fleet, Wish(name="cp-1", admission=Admission.REVOKED)).patch
+
+
+AUTHORITY = "0123456789abcdef"
+ANNOTATION = {"attested-kubernetes.dev/held-authority": AUTHORITY}
+
+
+def test_a_compromised_control_plane_is_revoked_where_its_cluster_ca_is_rotated() -> None:
+    fleet = [*FLEET, identity("ek-cp-2", "cp-2", role="control-plane")]
+    wish = Wish(name="cp-1", admission=Admission.REVOKED, compromised=True, authority=AUTHORITY)
+    plan = plan_admission(fleet, wish)
+    assert plan.patch == {
+        "metadata": {**LABEL["metadata"], "annotations": ANNOTATION},
+        "spec": {"admission": "Revoked"},
+    }
+
+
+def test_what_it_held_is_written_once_so_that_a_repetition_rotates_nothing_else() -> None:
+    revoked = identity("ek-cp-2", "cp-2", role="control-plane", admission="Revoked")
+    wish = Wish(name="ek-cp-2", admission=Admission.REVOKED, compromised=True, authority=AUTHORITY)
+    plan = plan_admission([*FLEET, revoked], wish)
+    assert plan.patch == {"metadata": {"annotations": ANNOTATION}}, "it was revoked before it was called compromised"
+    revoked["metadata"]["annotations"] = ANNOTATION
+    for authority in (AUTHORITY, "fedcba9876543210", ""):
+        assert plan_admission([*FLEET, revoked], replace(wish, authority=authority)).patch == {}
+
+
+@pytest.mark.parametrize("compromised", [False, True])
+def test_nothing_is_written_down_of_a_worker(compromised: bool) -> None:
+    wish = Wish(name="w-1", admission=Admission.REVOKED, compromised=compromised, authority=AUTHORITY)
+    assert "annotations" not in plan_admission(FLEET, wish).patch["metadata"]
+
+
+def test_what_no_playbook_rotates_is_the_master_secret_and_the_join_ca() -> None:
+    assert [one.what for one in HELD if not one.rotated] == ["master secret", "key of the join CA"]
+    playbooks = Path(__file__).parents[5] / "playbooks"
+    assert [one.rotated for one in HELD if one.rotated and not (playbooks / f"{one.rotated}.yml").exists()] == []
 
 
 def test_a_compromised_worker_held_nothing_of_the_clusters() -> None:
