@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+from ansible_collections.attested.kubernetes.tests.support.site_variables import Variable, sections, variable
 from ansible_collections.attested.kubernetes.tests.support.threats import table as attacks
 
 NOTICE = "<!-- made by tests/support/build_docs.py: change the source and run it again -->\n"
@@ -40,47 +41,52 @@ def reason_codes() -> str:
 
 
 def variables() -> str:
-    """Return the page of all variables, from `roles/*/meta/argument_specs.yml`."""
+    """Return the page of all variables: `docs/variables.yml` and the playbooks, `roles/*/meta/argument_specs.yml`."""
     rows = [
         "# Variables",
         "",
         NOTICE,
-        "Set `attested_*` in the site's `group_vars`; the playbooks hand them to the roles under the names below.",
+        "Set `attested_*` in the site's `group_vars`; the playbooks hand them to the roles under the names of the",
+        "second half. What is read by no playbook is read by modules on the admin's side.",
         "",
-        "`attested_bootstrapper: true` changes who makes nodes of the machines: a unit on each of them, at each boot",
-        "([role bootstrapper](#bootstrapper), installed by `prepare`), instead of the playbooks `init` and `node` over",
-        "ssh. `attested_init_port` is where an admin's `init` then comes in (9000), `attested_wait_seconds` how long",
-        "`init` and `node` wait for a machine (300; over ssh 60).",
-        "",
-        "`attested_source_url` makes workers nodes at each boot as that signed repository says",
-        "([role boot_source](#boot_source)), with `attested_source_signers` (public keys of SSH, required),",
-        "`attested_source_branch` (`main`), `attested_source_minimum` (1), `attested_source_transports` (`[https]`).",
-        "Not together with `attested_bootstrapper`.",
-        "",
-        "`attested_recovery_kit` is the file that `secrets`, `enroll`, `init`, `node` and `policy` keep up to date for",
-        "the day on which the site is lost ([recovery-kit.md](recovery-kit.md)); `attested_recovery_kit_recipients`,",
-        "`attested_recovery_kit_passphrase_file` or `attested_recovery_kit_token_key` says what opens it. Unset: none.",
-        "",
-        "`attested_control_plane_certificates_renewed` lets each control plane renew its own certificates by a timer",
-        "(`true`) or stops that timer again (`false`); where it is not set, nothing is installed",
-        "([role control_plane_certificates](#control_plane_certificates)).",
-        "",
-        "`attested_api_proxy: true` lets the kubelet of each worker reach the API by a port of its own machine that",
-        "leads to whichever control plane answers ([role api_endpoint](#api_endpoint), installed by `prepare`);",
-        "`attested_api_proxy_port` is that port (6444). A worker that has joined already uses it from its next ticket.",
-        "",
-        "`attested_kubelet_serving_certificates: true`, set before `init`, lets kubelets ask the cluster for the",
-        "certificate that they serve with; the key services approve it for a node's name and `attested_node_ip`, and",
-        "API servers demand it ([ADR 0035](adr/0035-certificates-that-kubelets-serve-with.md)). Unset: self-signed,",
-        "and nobody looks at them.",
+        "## Of a site",
     ]
+    for section in sections():
+        rows += [
+            "",
+            f"## {section['title']}",
+            "",
+            "| variable | type | default | read by | meaning |",
+            "|---|---|---|---|---|",
+        ]
+        rows += [_site_row(name) for name in section["variables"]]
+    rows += ["", "## Of the roles", "", "What the playbooks hand over; for who calls a role himself."]
     for path in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
         specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
         for entry, spec in sorted(specs.items()):
             name = path.parts[-3] + ("" if entry == "main" else f" ({entry})")
-            rows += ["", f"## {name}", "", _sentence(spec.get("short_description", "")), ""]
+            rows += ["", f"### {name}", "", _sentence(spec.get("short_description", "")), ""]
             rows += _table(spec.get("options") or {})
     return "\n".join(rows) + "\n"
+
+
+def _site_row(name: str) -> str:
+    """Return one line of a variable that a user sets."""
+    found = variable(name)
+    words = found.words
+    readers = " ".join(f"`{one}`" for one in found.readers) or "-"
+    return f"| `{name}` | {words['type']} | {_site_default(found)} | {readers} | {_cell(words['text'])} |"
+
+
+def _site_default(found: Variable) -> str:
+    if "default" in found.words:
+        return found.words["default"]
+    if "written_by" in found.words:
+        return f"written by `{found.words['written_by']}`"
+    if found.required:
+        return "required"
+    default = "".join(found.defaults)
+    return "-" if default in {"", "omit"} else f"`{default}`"
 
 
 def threat_model() -> str:
