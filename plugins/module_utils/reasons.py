@@ -362,6 +362,48 @@ class Reason(Enum):
         "Read the compiler's message; running again continues with what is missing.",
         "ansible-playbook attested.kubernetes.bundle",
     )
+    COMPONENT_HASH_MISMATCH = _row(
+        Coarse.LOCAL,
+        "What was brought for a program has not the hash that the site says.",
+        "Compare the hash with the publisher's own list; where it is right, somebody changed the file or the mirror has another version.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    COMPONENT_INCOMPLETE = _row(
+        Coarse.LOCAL,
+        "Only a part of a program came before the connection ended.",
+        "Run bundle again: it goes on where it broke off.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    COMPONENT_IS_A_PAGE = _row(
+        Coarse.LOCAL,
+        "A page came instead of a program.",
+        "A proxy or a login answers in the place of the server: open the URL in a browser from this machine.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    COMPONENT_NOT_FOUND = _row(
+        Coarse.LOCAL,
+        "A server or disk does not have a program, or does not give it.",
+        "Compare the URL with the publisher's list; the message has the status that came.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    COMPONENT_NOT_INSIDE = _row(
+        Coarse.LOCAL,
+        "A program does not come out of the archive that was named for it.",
+        "Correct extract and member of this program in attested_component_sources.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    COMPONENT_TOO_LARGE = _row(
+        Coarse.LOCAL,
+        "What was brought for a program is larger than any program.",
+        "Look at what the URL leads to, then correct it.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
+    COMPONENT_UNREACHABLE = _row(
+        Coarse.LOCAL,
+        "A server that should have a program does not answer, or not now.",
+        "Check name, proxy and network from this machine, or name another mirror; running again is safe.",
+        "ansible-playbook attested.kubernetes.bundle",
+    )
     CONFIG_INVALID = _row(
         Coarse.LOCAL,
         "A configuration file of a service has unknown, missing or wrong entries.",

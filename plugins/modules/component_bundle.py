@@ -12,9 +12,9 @@ version_added: 0.1.0
 description:
   - A bundle is one directory with everything that a node installs, and a C(manifest.json) that names each file
     with its SHA-256, size, architecture and origin. It is the only input of the playbook C(prepare).
-  - Programs are built from Go modules that are pinned by hash, images are written from these programs, and the
-    Python packages of a node are downloaded against pinned hashes; the collection's own wheel is built from its
-    tree.
+  - Programs are built from Go modules that are pinned by hash, or brought from where O(sources) says; images are
+    written from these programs. The Python packages of a node are downloaded against pinned hashes; the collection's
+    own wheel is built from its tree.
   - Every part is kept in a cache under the hash of what it is made from, so a run that was cut off is continued
     and a second run makes nothing.
   - Runs on the admin's machine and needs C(mmdebstrap) and C(zstd) there; Go 1.26 is taken from the path or
@@ -59,6 +59,53 @@ options:
       - Anything else fails with V(BUNDLE_VERSION_UNKNOWN), which names what there is.
     type: str
     default: "1.35"
+  sources:
+    description:
+      - Programs that are brought instead of built, for example those that Kubernetes publishes. Each is believed by its
+        hash alone, wherever it came from.
+      - Places that do not answer are asked again after pauses, five times in all; what came is kept, and the next run
+        goes on there. Fails with V(COMPONENT_UNREACHABLE), V(COMPONENT_NOT_FOUND), V(COMPONENT_INCOMPLETE),
+        V(COMPONENT_IS_A_PAGE), V(COMPONENT_TOO_LARGE), V(COMPONENT_HASH_MISMATCH) or V(COMPONENT_NOT_INSIDE), and with
+        V(OPTION_INVALID) for a row that cannot be meant.
+      - Its version is not looked at but by kubeadm's own list of images; name those of the versions table.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: The program.
+        type: str
+        required: true
+        choices:
+          - etcd
+          - kube-apiserver
+          - kubectl
+          - kube-controller-manager
+          - kubeadm
+          - kubelet
+          - kube-scheduler
+          - kube-proxy
+          - etcdctl
+          - etcdutl
+          - coredns
+          - pause
+      urls:
+        description: Where it lies, C(https://), C(http://) or an absolute path on this machine, in the order to try.
+        type: list
+        elements: str
+        required: true
+      sha256:
+        description: SHA-256 of what lies there, in hex.
+        type: str
+        required: true
+      extract:
+        description: How the program comes out of it.
+        type: str
+        choices: [none, gzip, tar]
+        default: none
+      member:
+        description: Its name in the tar; for O(sources[].extract=tar) only.
+        type: str
   architecture:
     description: Machine type of the nodes.
     type: str
@@ -105,6 +152,19 @@ EXAMPLES = r"""
     cache_dir: ~/.cache/attested-kubernetes
     files_dir: /usr/share/attested/bundle_builder/files
     collection_dir: /srv/attested-kubernetes
+
+- name: Take the kubelet that Kubernetes publishes, from a mirror first
+  attested.kubernetes.component_bundle:
+    path: /srv/sites/prod/bundle
+    cache_dir: ~/.cache/attested-kubernetes
+    files_dir: /usr/share/attested/bundle_builder/files
+    collection_dir: /srv/attested-kubernetes
+    sources:
+      - name: kubelet
+        urls:
+          - https://mirror.example/kubernetes/v1.35.4/bin/linux/amd64/kubelet
+          - https://dl.k8s.io/v1.35.4/bin/linux/amd64/kubelet
+        sha256: "{{ kubelet_sha256 }}"
 
 - name: Verify a bundle that came on a medium
   attested.kubernetes.component_bundle:
@@ -173,6 +233,7 @@ size:
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
 from ansible_collections.attested.kubernetes.plugins.module_utils.components.bundle import PARTS, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.components.versions import SOURCES
 
 SPEC = ArgumentSpec(
     options={
@@ -180,6 +241,18 @@ SPEC = ArgumentSpec(
         "path": {"type": "path"},
         "part": {"type": "str", "choices": list(PARTS)},
         "kubernetes_version": {"type": "str", "default": "1.35"},
+        "sources": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "name": {"type": "str", "required": True, "choices": [source.name for source in SOURCES]},
+                "urls": {"type": "list", "elements": "str", "required": True},
+                "sha256": {"type": "str", "required": True},
+                "extract": {"type": "str", "choices": ["none", "gzip", "tar"], "default": "none"},
+                "member": {"type": "str"},
+            },
+        },
         "architecture": {"type": "str", "choices": ["amd64", "arm64"], "default": "amd64"},
         "python_version": {"type": "str", "default": "3.11"},
         "cache_dir": {"type": "path"},

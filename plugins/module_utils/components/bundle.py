@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
-from ..system import SystemRunner, write_atomic
+from ..system import SystemClock, SystemRandom, SystemRunner, write_atomic
 from .build import GoBuilder
 from .cache import PartCache, key_of
+from .download import Downloader
 from .images import ImageSpec, ImageWriter
 from .layers import LAYERS, LayerMaker
 from .manifest import (
@@ -35,7 +36,9 @@ from .manifest import (
     render_manifest,
 )
 from .store import open_bundle, sha256_of, this_architecture, verify_blobs
+from .upstream import Downloads, parse_upstreams
 from .versions import PAUSE, SOURCES, TOUR, release_for, source_for, version_of
+from .web import SystemWeb
 from .wheels import WheelCollector, entries_of
 
 if TYPE_CHECKING:
@@ -59,10 +62,14 @@ PARTS = (*(source.name for source in SOURCES), *(layer.name for layer in LAYERS)
 
 @dataclass(frozen=True, kw_only=True)
 class BundleMaker:
-    """Makes the parts of one bundle in a cache and puts them together; ``files`` are the role's pinned inputs."""
+    """Makes the parts of one bundle in a cache and puts them together; ``files`` are the role's pinned inputs.
+
+    What ``downloads`` knows is brought, every other program is built.
+    """
 
     runner: Runner
     cache: PartCache
+    downloads: Downloads
     release: Release
     architecture: Architecture
     python: str
@@ -127,7 +134,7 @@ class BundleMaker:
         for layer in LAYERS:
             if layer.name == part:
                 return self.layers.find(layer)
-        return self.programs.find(source_for(part))
+        return self.downloads.find(part) if self._is_brought(part) else self.programs.find(source_for(part))
 
     def _ensure(self, part: str) -> tuple[Part, bool]:
         if part == _WHEELS:
@@ -135,9 +142,12 @@ class BundleMaker:
         for layer in LAYERS:
             if layer.name == part:
                 return self.layers.ensure(layer)
-        made, new = self.programs.ensure(source_for(part))
+        made, new = self.downloads.ensure(part) if self._is_brought(part) else self.programs.ensure(source_for(part))
         self._publish(part, made)
         return made, new
+
+    def _is_brought(self, part: str) -> bool:
+        return part in self.downloads.upstreams
 
     def _builder(self, architecture: Architecture) -> GoBuilder:
         return GoBuilder(
@@ -171,7 +181,12 @@ class BundleMaker:
         return FileEntry(
             name=source.name,
             version=version,
-            blob=self._blob(packed, path, _CONTROL_PLANES if source.control_plane_only else _ALL_NODES),
+            blob=self._blob(
+                packed,
+                path,
+                _CONTROL_PLANES if source.control_plane_only else _ALL_NODES,
+                origin=Origin.DOWNLOADED if self._is_brought(source.name) else Origin.BUILT,
+            ),
             compression="gzip",
             content_sha256=built.sha256,
             content_size=built.size,
@@ -245,7 +260,10 @@ class BundleMaker:
     @cached_property
     def _references(self) -> dict[str, str]:
         """The exact names and tags that this kubeadm wants, asked of it; they must carry the versions we built."""
-        kubeadm, _new = self._builder(this_architecture()).ensure(source_for("kubeadm"))
+        if self.architecture is this_architecture():
+            kubeadm, _new = self.ensure("kubeadm")
+        else:
+            kubeadm, _new = self._builder(this_architecture()).ensure(source_for("kubeadm"))
         kubeadm.path.chmod(0o755)
         version = f"v{self.release.kubernetes}"
         asked = [str(kubeadm.path), "config", "images", "list", "--kubernetes-version", version]
@@ -262,16 +280,24 @@ class BundleMaker:
         return references
 
 
-def make_bundle(params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = None) -> Result:
+def make_bundle(
+    params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = None, downloader: Downloader | None = None
+) -> Result:
     """Do what ``params['state']`` says: ``cached`` (one part), ``present`` (the directory), ``verified`` (hashes).
 
-    Raises BUNDLE_*, COMPONENT_BUILD_FAILED, GO_TOOLCHAIN_UNUSABLE; a run that was cut off is continued by the next.
+    Raises BUNDLE_*, COMPONENT_*, GO_TOOLCHAIN_UNUSABLE; a run that was cut off is continued by the next.
     """
     if params["state"] == "verified":
         return _verified(Path(params["path"]))
+    cache = PartCache(Path(params["cache_dir"]))
     maker = BundleMaker(
         runner=runner or SystemRunner(),
-        cache=PartCache(Path(params["cache_dir"])),
+        cache=cache,
+        downloads=Downloads(
+            cache=cache,
+            upstreams=parse_upstreams(params.get("sources") or ()),
+            downloader=downloader or Downloader(web=SystemWeb(), clock=SystemClock(), random=SystemRandom()),
+        ),
         release=release_for(params["kubernetes_version"]),
         architecture=Architecture(params["architecture"]),
         python=params["python_version"],

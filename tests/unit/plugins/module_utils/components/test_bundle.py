@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
 from dataclasses import dataclass, field
@@ -280,3 +281,61 @@ def test_images_of_other_versions_than_were_built_are_refused(params, tools):
 def test_a_tree_without_its_build_file_cannot_give_a_wheel(params, tools):
     (Path(params["collection_dir"]) / "pyproject.toml").unlink()
     assert "pyproject.toml" in refused(Reason.COMPONENT_BUILD_FAILED, params, tools).message
+
+
+BROUGHT = b"\x7fELF kubelet that somebody else has built"
+
+
+@pytest.fixture
+def with_source(params, tmp_path):
+    """A site that takes its kubelet from a file."""
+    place = tmp_path / "published" / "kubelet"
+    place.parent.mkdir()
+    place.write_bytes(BROUGHT)
+    row = {"name": "kubelet", "urls": [str(place)], "sha256": hashlib.sha256(BROUGHT).hexdigest()}
+    return {**params, "sources": [row]}
+
+
+def test_a_program_that_is_brought_is_not_built_and_the_manifest_says_so(with_source, tools):
+    walk = [make_bundle(with_source, check, runner=tools).changed for check in (True, False, False, True)]
+    assert walk == [True, True, False, False]
+    assert not any("cmd/kubelet" in command for command in tools.started)
+    bundle = open_bundle(with_source["path"])
+    verify_blobs(bundle, bundle.manifest.blobs)
+    origins = {entry.name: entry.blob.origin.value for entry in bundle.manifest.files}
+    assert origins == {"kubeadm": "built", "kubectl": "built", "kubelet": "downloaded"}
+    (kubelet,) = (entry for entry in bundle.manifest.files if entry.name == "kubelet")
+    assert kubelet.content_sha256 == hashlib.sha256(BROUGHT).hexdigest()
+
+
+def test_a_program_that_is_another_stops_the_bundle_and_the_right_one_goes_on(with_source, tools):
+    place = Path(with_source["sources"][0]["urls"][0])
+    place.write_bytes(BROUGHT[::-1])
+    error = refused(Reason.COMPONENT_HASH_MISMATCH, with_source, tools)
+    assert str(place) in error.message
+    assert not Path(with_source["path"]).exists()
+    place.write_bytes(BROUGHT)
+    assert make_bundle(with_source, False, runner=tools).changed is True
+
+
+def test_another_mirror_of_the_same_file_changes_nothing(with_source, tools, tmp_path):
+    first = make_bundle(with_source, False, runner=tools).values["manifest_sha256"]
+    (row,) = with_source["sources"]
+    elsewhere = {**with_source, "sources": [{**row, "urls": ["https://other.example/kubelet"]}]}
+    result = make_bundle(elsewhere, False, runner=tools)
+    assert (result.changed, result.values["manifest_sha256"]) == (False, first)
+
+
+def test_a_kubeadm_that_is_brought_is_the_one_that_is_asked(params, tools, tmp_path):
+    place = tmp_path / "kubeadm.published"
+    place.write_bytes(BROUGHT)
+    row = {"name": "kubeadm", "urls": [str(place)], "sha256": hashlib.sha256(BROUGHT).hexdigest()}
+    make_bundle({**params, "sources": [row]}, False, runner=tools)
+    (asked,) = (command for command in tools.started if "config images list" in command)
+    assert "/brought/" in asked
+
+
+def test_a_row_that_cannot_be_meant_stops_before_anything_is_made(params, tools):
+    row = {"name": "kubelet", "urls": ["kubelet"], "sha256": "ab" * 32}
+    refused(Reason.OPTION_INVALID, {**params, "sources": [row]}, tools)
+    assert tools.started == []
