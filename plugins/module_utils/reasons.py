@@ -780,7 +780,7 @@ class Reason(Enum):
     FILE_UNUSABLE = _row(
         Coarse.LOCAL,
         "A file cannot be read or written.",
-        "Check that the path exists and who may use it.",
+        "Check that the path exists, who may use it, and that its disk has room.",
     )
     FIRMWARE_TOO_OLD = _row(
         Coarse.REFUSED,

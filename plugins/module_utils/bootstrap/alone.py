@@ -10,6 +10,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ..system import make_directory
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
     """Wait for a renewal that runs already, and keep others waiting; who is killed keeps nobody."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(directory, mode=0o700)
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

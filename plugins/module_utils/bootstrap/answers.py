@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..errors import SystemFault
 from ..reasons import Reason
 from ..sealing import OneTimeKey, open_sealed
-from ..system import read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
+from ..system import make_directory, read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class AnswerStore:
 
     def put(self, kept: Answer) -> str:
         """Keep an answer and return its handle (the challenge's id, 32 hex digits); older ones are forgotten."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._directory, mode=0o700)
         self._require_memory(self._directory)
         for old in self._directory.iterdir():
             remove(old)

@@ -22,7 +22,7 @@ from ..errors import SystemFault
 from ..reasons import Reason
 from ..result import Result
 from ..sealing import OneTimeKey, open_to_key, seal_to_key
-from ..system import read_bytes, remove, write_atomic
+from ..system import make_directory, read_bytes, remove, write_atomic
 from ..tpm import HIERARCHY_NAMES, MAX_AUTH_BYTES, RH_ENDORSEMENT, RH_OWNER, HeldAuths, in_memory, open_tpm
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class OfferStore:
 
     def put(self, key: OneTimeKey) -> str:
         """Keep a key and return its handle; older ones are forgotten."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._directory, mode=0o700)
         self._require_memory(self._directory)
         for old in self._directory.iterdir():
             remove(old)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import SystemFault
 from ..reasons import Reason
-from ..system import read_bytes, remove, write_atomic
+from ..system import make_directory, read_bytes, remove, write_atomic
 
 DEFAULT_PATH = Path("/run/attested/claim.json")
 _VERSION = 1
@@ -64,7 +64,7 @@ class ClaimFile:
 
     def write(self, claim: Claim) -> None:
         """Keep ``claim``, which replaces another."""
-        self._path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        make_directory(self._path.parent, mode=0o711)
         write_atomic(self._path, claim.to_bytes())
 
     def forget(self) -> None:

@@ -14,7 +14,7 @@ from ..errors import AttestedError, KubeadmError
 from ..kube import ApiGateway, CredentialFiles, JoinTurns
 from ..kubeadm import embedded_credential
 from ..reasons import Reason
-from ..system import read_bytes, write_atomic
+from ..system import make_directory, read_bytes, write_atomic
 from .retry import ask_again
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class AdminCredential:
             found = embedded_credential(data)
             if found is None:
                 raise KubeadmError("expected admin.conf with a certificate inside", reason=Reason.KUBECONFIG_MALFORMED)
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(self._directory, mode=0o700)
             write_atomic(certificate, found.certificate)
             write_atomic(key, found.key)
             self._digest = digest

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SystemFault
 from ..reasons import Reason
-from ..system import read_bytes, remove, write_atomic
+from ..system import make_directory, read_bytes, remove, write_atomic
 
 if TYPE_CHECKING:
     from ..errors import AttestedError
@@ -113,7 +113,7 @@ class NodeJournal:
             write_atomic(self._path, before, mode=0o644)
 
     def _save(self, state: NodeState) -> None:
-        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_directory(self._path.parent, mode=0o755)
         write_atomic(self._path, json.dumps(_render(state), indent=2).encode() + b"\n", mode=0o644)
 
 

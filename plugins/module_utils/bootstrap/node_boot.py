@@ -21,7 +21,7 @@ from ..errors import AttestedError, SystemFault
 from ..reasons import Reason
 from ..serving import load_config, open_log
 from ..source import Installed, Machine, Measured, Places, Source, SourceConfig, parse_measured
-from ..system import SystemRunner, read_bytes, release, require_tmpfs, write_atomic
+from ..system import SystemRunner, make_directory, read_bytes, release, require_tmpfs, write_atomic
 from .client import MachineLock
 from .node_config import DEFAULT_PATH, parse_node_config
 from .playbook import DIRECTORY, PlaybookOrder, RunnerPlaybooks
@@ -135,7 +135,7 @@ def boot_of(node_config: str, config: str, *, log: Log) -> NodeBoot:
             reason=Reason.CONFIG_INVALID,
         )
     installed = Installed(collection=release(), bundle=load_config(NodeBootConfig, config).bundle)
-    DIRECTORY.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(DIRECTORY, mode=0o700)
     require_tmpfs(DIRECTORY)
     return NodeBoot(
         node=node,

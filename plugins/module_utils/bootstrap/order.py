@@ -17,6 +17,7 @@ from ..kubeadm import JoinMaterial, KubeletCredential, remaining_seconds
 from ..nodelock import require_open_to
 from ..reasons import Reason
 from ..result import Step
+from ..system import make_directory, write_atomic
 from .journal import NodeJournal, NodePhase
 from .plan import Found, StepName, plan_steps
 from .retry import ask_again
@@ -243,8 +244,8 @@ class NodeRun:
     def _confirm(self) -> None:
         self._parts.joiner.confirm(boot_id=self._parts.boot_id)
         self._parts.journal.enter(NodePhase.JOINED)
-        self._parts.confirmed.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-        self._parts.confirmed.touch(mode=0o644)
+        make_directory(self._parts.confirmed.parent, mode=0o711)
+        write_atomic(self._parts.confirmed, b"", mode=0o644)
 
     def _is_member(self) -> bool:
         """Whether this is a control plane that was seen once: its boots are `attested-unlock`'s, without an order."""

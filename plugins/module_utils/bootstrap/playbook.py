@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .._deps.runner import ansible_runner
 from ..errors import SystemFault
 from ..reasons import Reason
-from ..system import require_tmpfs
+from ..system import make_directory, require_tmpfs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -138,7 +138,7 @@ class RunnerPlaybooks:
         Raises PLAYBOOK_FAILED (or the reason that the failing module of ours gave), PLAYBOOK_NO_HOST, NOT_TMPFS,
         DEPENDENCY_MISSING.
         """
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._directory, mode=0o700)
         self._require_memory(self._directory)
         story = _Story(listener, self._ended)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._directory) as private:

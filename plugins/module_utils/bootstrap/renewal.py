@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..errors import KubeadmError
 from ..kubeadm import KubeconfigNodeReader, place, require_pair, validity, validity_of
 from ..reasons import Reason
-from ..system import remove, write_atomic
+from ..system import make_directory, remove, write_atomic
 from .retry import ask_again
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Renewal:
 
     def _confirm(self, fresh: KubeletCredential) -> None:
         """Read the own Node with the new credential; that there is none is an answer too, and nobody's refusal."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._directory, mode=0o700)
         write_atomic(self._candidate, fresh.to_pem())
         ask_again(
             lambda: self._reader(self._candidate).node(self._name),

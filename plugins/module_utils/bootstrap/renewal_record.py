@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..system import read_bytes, remove, write_atomic
+from ..system import make_directory, read_bytes, remove, write_atomic
 
 if TYPE_CHECKING:
     from ..errors import AttestedError
@@ -63,7 +63,7 @@ class RenewalRecord:
             "next_try": (now + timedelta(seconds=next_seconds)).isoformat(timespec="seconds"),
             "passes": passes,
         }
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._path.parent, mode=0o700)
         write_atomic(self._path, json.dumps(body, indent=2).encode() + b"\n")
 
     def load(self) -> FailedRenewal | None:

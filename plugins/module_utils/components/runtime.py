@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
-from ..system import SystemRunner, write_atomic
+from ..system import SystemRunner, make_directory, place_link, write_atomic
 from .manifest import NodeRole
 from .plan import select_wheels
 from .store import open_bundle, sha256_of, this_architecture, unpack_member, verify_blobs
@@ -77,7 +77,7 @@ class RuntimeGateway:
         digest = self.digest(archive, role)
         target = place.with_name(f"{place.name}-{digest[:12]}")
         previous = self.observe(link).directory
-        place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_directory(place.parent, mode=0o755)
         shutil.rmtree(target, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=".wheels-", dir=place.parent) as scratch:
             self._fill(target, archive, wheels, scratch=Path(scratch), role=role)
@@ -173,10 +173,7 @@ def _switch(link: Path, target: Path) -> None:
             reason=Reason.RUNTIME_INSTALL_FAILED,
             hint=f"Move {link} away, then run prepare again.",
         )
-    fresh = link.with_name(f".{link.name}.new")
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(target.name)
-    fresh.replace(link)
+    place_link(link, target.name)
 
 
 def _prune(link: Path, *, keep: set[Path | None]) -> None:

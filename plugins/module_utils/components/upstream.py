@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
+from ..system import make_directory
 from .cache import key_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Downloads:
     def _bring(self, upstream: Upstream, target: Path) -> Mapping[str, Any]:
         """Fetch beside the cache's parts, so that what a killed run has brought is not brought again."""
         place = self.cache.root / "downloads" / upstream.sha256
-        place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_directory(place.parent, mode=0o755)
         self.downloader.fetch(upstream, place)
         extract(upstream, place, target)
         place.unlink()

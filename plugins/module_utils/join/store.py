@@ -20,7 +20,7 @@ from ..keys import SecretBytes
 from ..keys.ticket import TicketSecrets, parse_ticket
 from ..proto import message_class, parse
 from ..reasons import Reason
-from ..system import SystemRandom, read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
+from ..system import SystemRandom, make_directory, read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
 from .ticket import TicketMaterial
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class TicketStore:
         return self._directory / f"{handle}{_SUFFIX}"
 
     def _prepare(self) -> None:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._directory, mode=0o700)
         self._directory.chmod(0o700)
         self._require_memory(self._directory)
 

@@ -22,7 +22,7 @@ from .._deps.crypto import aead, exceptions
 from ..atls import label, length_prefixed
 from ..errors import KeyServiceError, TpmError
 from ..reasons import Reason
-from ..system import SystemRandom, read_bytes, require_no_swap, require_tmpfs, write_atomic
+from ..system import SystemRandom, make_directory, read_bytes, require_no_swap, require_tmpfs, write_atomic
 from ..tpm import SealedObject, Tpm, seal, unseal
 from .bundle import KeyBundle
 
@@ -223,5 +223,5 @@ def _associated_data(cluster_id: bytes) -> bytes:
 
 
 def _private_directory(directory: Path) -> None:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(directory, mode=0o700)
     directory.chmod(0o700)

@@ -18,7 +18,7 @@ from .._deps.crypto import serialization, x509
 from .._deps.yaml import yaml
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import Clock, read_bytes, write_atomic
+from ..system import Clock, make_directory, place_link, read_bytes, write_atomic
 from .render import documents
 
 if TYPE_CHECKING:
@@ -99,10 +99,11 @@ def place(credential: KubeletCredential, paths: KubernetesPaths, *, clock: Clock
     content = credential.to_pem()
     if link.is_symlink() and link.exists() and read_bytes(link, limit=_LIMIT) == content:
         return False
-    link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(link.parent, mode=0o700)
     target = link.with_name(f"kubelet-client-{clock.now():{_STAMP}}.pem")
     write_atomic(target, content)
-    _relink(link, target)
+    # Relative, as the kubelet itself writes it: it refuses a link that leaves its directory.
+    place_link(link, target.name)
     for other in link.parent.glob(_FILES):
         if other != target:
             other.unlink(missing_ok=True)
@@ -232,11 +233,3 @@ def _spki(public: Any) -> bytes:
 
 def _invalid(message: str) -> KubeadmError:
     return KubeadmError(message, reason=Reason.KUBELET_CREDENTIAL_INVALID)
-
-
-def _relink(link: Path, target: Path) -> None:
-    fresh = link.with_name(f".{link.name}.new")
-    fresh.unlink(missing_ok=True)
-    # Relative, as the kubelet itself writes it: it refuses a link that leaves its directory.
-    fresh.symlink_to(target.name)
-    fresh.replace(link)

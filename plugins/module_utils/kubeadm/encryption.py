@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import load_documents, read_bytes, write_atomic
+from ..system import load_documents, make_directory, read_bytes, write_atomic
 from .render import ENCRYPTION_ARGUMENT, documents, encryption_path
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def make_encryption(paths: KubernetesPaths, *, random: Random) -> bool:
     if plan_encryption(observe_encryption(paths)) is Deed.KEEP:
         return False
     target = encryption_path(paths)
-    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_directory(target.parent, mode=0o755)
     return write_atomic(target, render_encryption(random.token(KEY_BYTES)))
 
 

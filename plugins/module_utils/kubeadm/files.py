@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import Refusal, SystemFault
 from ..keys.ticket import CONTROL_PLANE_FILES, ENCRYPTION_FILE
 from ..reasons import Reason
-from ..system import write_atomic
+from ..system import make_directory, write_atomic
 from .encryption import require_encryption
 from .render import api_server_files
 
@@ -66,7 +66,7 @@ def write_api_server_files(paths: KubernetesPaths) -> bool:
     changed = []
     for name, content in api_server_files(paths).items():
         path = Path(name)
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_directory(path.parent, mode=0o755)
         changed.append(write_atomic(path, content, mode=0o644))
     return any(changed)
 
@@ -76,4 +76,4 @@ def _require_inside(directory: Path, base: Path) -> None:
         raise SystemFault(
             f"expected {directory} inside of {base}, it leads to {directory.resolve()}", reason=Reason.FILE_UNUSABLE
         )
-    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_directory(directory, mode=0o755)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import read_bytes, remove, write_atomic
+from ..system import make_directory, read_bytes, remove, write_atomic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ class Journal:
 
     def save(self, progress: Progress) -> None:
         """Write the progress."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._path.parent, mode=0o700)
         body = {
             "version": _VERSION,
             "operation": progress.operation,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..system import write_atomic
+from ..system import make_directory, write_atomic
 from .api import Health, KubeconfigNodeReader, LocalHealth, NodeReader, NodeView, wait_ready
 from .files import place_shared_files, require_shared_files, write_api_server_files
 from .node import JoinMaterial, kubelet_kubeconfig, place_credential, see_node
@@ -70,7 +70,7 @@ class ControlPlaneMember:
         require_shared_files(material.control_plane_files)
         changed = place_credential(material, self._node, self._machine)
         changed |= place_shared_files(material.control_plane_files, paths)
-        paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(paths.state, mode=0o700)
         for path, server in (
             (paths.discovery_config, material.api_endpoint),
             (paths.kubelet_config, _local(self._node)),

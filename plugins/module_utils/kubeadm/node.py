@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..system import read_bytes, write_atomic
+from ..system import make_directory, read_bytes, write_atomic
 from .api import KubeconfigNodeReader, NodeReader, NodeView, wait_registered
 from .credential import KubeletCredential, place, render_kubeconfig, require_pair
 from .operation import Machine, Operation
@@ -83,7 +83,7 @@ class Worker:
 def place_credential(material: JoinMaterial, node: NodeSpec, machine: Machine) -> bool:
     """Write the kubelet's certificate and key; return whether anything changed; raises KUBELET_CREDENTIAL_INVALID."""
     require_pair(material.credential, name=node.name)
-    machine.paths.kubernetes.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_directory(machine.paths.kubernetes, mode=0o755)
     return place(material.credential, machine.paths, clock=machine.clock)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..errors import KubeadmError
 from ..reasons import Reason
 from ..result import Step
-from ..system import remove, write_atomic
+from ..system import make_directory, remove, write_atomic
 from .credential import adopt_embedded
 from .gateway import Kubeadm, KubeletUnit
 from .journal import Journal, Progress
@@ -109,7 +109,7 @@ class Operation:
     def prepare(self) -> None:
         """Write the configuration and enable the kubelet (kubeadm only starts it)."""
         state = self._machine.paths.state
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(state, mode=0o700)
         write_atomic(self._config_path(), self._config)
         self._machine.kubelet.enable()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import load_documents, read_bytes, write_atomic
+from ..system import load_documents, make_directory, read_bytes, write_atomic
 from .render import documents
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def write_patches(paths: KubernetesPaths) -> None:
     """Write what kubeadm is to change in the manifests of static pods, before it writes them."""
     directory = _directory(paths)
     for name, content in render_patches(read_pins(paths)).items():
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory, mode=0o700)
         write_atomic(directory / name, content)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import load_documents, read_bytes, write_atomic
+from ..system import load_documents, make_directory, read_bytes, write_atomic
 from .encryption_file import CLEAR, EncryptionFile, EncryptionKey, name_key
 from .render import ENCRYPTION_ARGUMENT, documents, encryption_path
 from .rotation import PlaneKeys, next_number
@@ -106,7 +106,7 @@ class PlaneEncryption:
     def _write(self, wanted: EncryptionFile) -> bool:
         content = wanted.render()
         EncryptionFile.parse(content)  # a name that is not of its key never gets to the disk
-        self._place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_directory(self._place.parent, mode=0o755)
         return write_atomic(self._place, content)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import Refusal, TransportError
 from ..reasons import Reason
-from ..system import read_bytes, write_atomic
+from ..system import make_directory, read_bytes, write_atomic
 from .export import discard, export
 from .signature import verify_commit
 from .staging import Limits, Staging
@@ -148,7 +148,7 @@ class Source:
         """Remember the commit; its bundle comes first, so that a version is never kept without one."""
         if self._kept() == kept and self._places.bundle.exists():
             return
-        self._places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._places.state, mode=0o700)
         staging.keep(self._places.bundle)
         write_atomic(self._places.kept, kept.to_bytes())
 

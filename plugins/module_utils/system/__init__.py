@@ -8,7 +8,7 @@ from __future__ import annotations
 from .clock import Clock, SystemClock, span
 from .command import CommandResult, Follower, Runner, SystemRunner
 from .documents import load_documents, require_shallow, unique_members
-from .files import read_bytes, remove, write_atomic
+from .files import make_directory, place_link, read_bytes, remove, write_atomic
 from .locks import NamedLocks
 from .random import Random, SystemRandom, shuffled, uniform
 from .rate import TokenBuckets
@@ -32,7 +32,9 @@ __all__ = [
     "TokenBuckets",
     "hide",
     "load_documents",
+    "make_directory",
     "mount_kind",
+    "place_link",
     "read_bytes",
     "redact",
     "release",

@@ -41,6 +41,25 @@ def write_atomic(path: str | Path, data: bytes, *, mode: int = 0o600, owner: tup
     return True
 
 
+def make_directory(path: str | Path, *, mode: int = 0o700) -> None:
+    """Make the directory ``path`` and those above it, where they are absent; raises FILE_UNUSABLE."""
+    try:
+        Path(path).mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemFault(f"cannot make the directory {path}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+
+
+def place_link(link: Path, name: str) -> None:
+    """Make ``link`` lead to ``name``, by rename: whoever looks finds the old one or the new; raises FILE_UNUSABLE."""
+    fresh = link.with_name(f".{link.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(name)
+        fresh.replace(link)
+    except OSError as error:
+        raise SystemFault(f"cannot make the link {link}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+
+
 def remove(path: str | Path) -> bool:
     """Remove the file ``path`` if it is there; return whether it was."""
     try:

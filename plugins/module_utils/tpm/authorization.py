@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import TpmError
 from ..reasons import Reason
-from ..system import read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
+from ..system import make_directory, read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
 from . import constants as c
 from .lock import DEFAULT_DIRECTORY, file_of
 
@@ -80,7 +80,7 @@ class HeldAuths:
         if not auths:
             remove(self._path)
             return True
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._path.parent, mode=0o700)
         self._require_memory(self._path.parent)
         values = {HIERARCHY_NAMES[hierarchy]: value.hex() for hierarchy, value in auths.items()}
         document = json.dumps({"version": _VERSION, "auths": values}, sort_keys=True)

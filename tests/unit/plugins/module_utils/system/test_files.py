@@ -8,7 +8,13 @@ import stat
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import read_bytes, remove, write_atomic
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import (
+    make_directory,
+    place_link,
+    read_bytes,
+    remove,
+    write_atomic,
+)
 
 
 @pytest.fixture
@@ -105,4 +111,34 @@ def test_a_directory_is_not_removed_as_a_file(target):
     target.mkdir()
     with pytest.raises(SystemFault) as caught:
         remove(target)
+    assert caught.value.code == "FILE_UNUSABLE"
+
+
+def test_a_directory_is_made_once_with_its_mode(tmp_path):
+    place = tmp_path / "a" / "b"
+    make_directory(place, mode=0o711)
+    make_directory(place)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o711
+
+
+def test_a_directory_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(SystemFault, match="cannot make the directory .*a/b: Not a directory") as caught:
+        make_directory(tmp_path / "a" / "b")
+    assert caught.value.code == "FILE_UNUSABLE"
+
+
+def test_a_link_is_placed_and_replaced(tmp_path):
+    link = tmp_path / "current"
+    for name in ("one", "two"):
+        place_link(link, name)
+        assert str(link.readlink()) == name
+    assert list(tmp_path.iterdir()) == [link]
+
+
+def test_a_link_in_the_place_of_a_directory_is_refused(tmp_path):
+    link = tmp_path / "current"
+    link.mkdir()
+    with pytest.raises(SystemFault, match="cannot make the link") as caught:
+        place_link(link, "one")
     assert caught.value.code == "FILE_UNUSABLE"
