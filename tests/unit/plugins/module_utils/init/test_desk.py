@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest
@@ -141,6 +142,28 @@ def test_a_clock_that_is_days_off_is_named():
     with pytest.raises(AttestedError, match="by this machine's clock") as caught:
         bed.desk.begin(asked)
     assert caught.value.code == "ADMIN_CERTIFICATE_EXPIRED"
+
+
+def with_admins_clock(bed, off):
+    """An admin whose clock is off by so much makes a new key and asks."""
+    bed.admin = make_admin_key(ca=bed.ca, cluster_id=bed.cluster_id, now=bed.clock.now() + off)
+    verified = bed.judged()
+    return bed.asked(bed.order(verified), verified)
+
+
+@pytest.mark.parametrize("hours", [-1, 1], ids=["an hour behind", "an hour ahead"])
+def test_an_admins_clock_may_be_an_hour_off(bed, hours):
+    *_progress, last = said(bed, bed.desk.begin(with_admins_clock(bed, timedelta(hours=hours))))
+    assert last == Success(kubeconfig=KUBECONFIG, cluster_id=bed.cluster_id)
+
+
+@pytest.mark.parametrize("days", [-365, 365], ids=["a year behind", "a year ahead"])
+def test_an_admins_clock_that_is_a_year_off_is_named_and_the_next_try_succeeds(bed, days):
+    with pytest.raises(AttestedError, match="by this machine's clock, got one from 20") as caught:
+        bed.desk.begin(with_admins_clock(bed, timedelta(days=days)))
+    assert caught.value.code == "ADMIN_CERTIFICATE_EXPIRED"
+    assert bed.founding.founded == []
+    assert isinstance(said(bed, bed.desk.begin(with_admins_clock(bed, timedelta())))[-1], Success)
 
 
 # ---- the init secret
