@@ -67,6 +67,12 @@ options:
       - For test beds whose nodes may not change them.
     type: bool
     default: false
+  kube_proxy:
+    description:
+      - Install kube-proxy. Without it the network of the Pods has to bring Services itself.
+      - Counts when the cluster is made.
+    type: bool
+    default: true
   kubelet_serving_certificates:
     description:
       - Let kubelets ask the cluster for the certificate that they serve with, which the key service decides about, and
@@ -202,6 +208,7 @@ SPEC = ArgumentSpec(
         "dns_domain": {"type": "str", "default": "cluster.local"},
         "extra_sans": {"type": "list", "elements": "str", "default": []},
         "unmanaged_conntrack": {"type": "bool", "default": False},
+        "kube_proxy": {"type": "bool", "default": True},
         "kubelet_serving_certificates": {"type": "bool", "default": False},
         "until": {"type": "str", "choices": [phase.name for phase in INIT_PHASES]},
         "admin_certificate_request": {"type": "str"},

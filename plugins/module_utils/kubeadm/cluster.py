@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..system import SystemRandom
@@ -13,7 +13,7 @@ from .api import Health, LocalHealth, wait_ready
 from .encryption import make_encryption, observe_encryption, plan_encryption
 from .files import write_api_server_files
 from .operation import Machine, Operation
-from .phases import INIT_PHASES
+from .phases import INIT_PHASES, Doer, Phase
 from .pins import pinned, write_patches
 from .render import ignored_checks, render_init
 
@@ -51,7 +51,7 @@ class ControlPlane:
         self._operation = Operation(
             machine,
             name="init",
-            table=INIT_PHASES,
+            table=_phases(cluster),
             config=render_init(cluster, pinned(node, machine.paths), paths=machine.paths),
             ignored=ignored_checks(node),
             wait_ready=self.wait_ready,
@@ -83,3 +83,16 @@ class ControlPlane:
     def wait_ready(self) -> None:
         """Wait until the API server of this machine says that it is ready; raises API_UNREACHABLE."""
         wait_ready(self._health, clock=self._machine.clock)
+
+
+def _phases(cluster: ClusterSpec) -> tuple[Phase, ...]:
+    """Return the phases of this cluster; one without kube-proxy goes through its phase and does nothing in it.
+
+    kubeadm's own phase, run alone, installs it whatever its configuration says.
+    """
+    if cluster.kube_proxy:
+        return INIT_PHASES
+    return tuple(
+        replace(one, title="Leave out kube-proxy", doer=Doer.LEFTOVERS) if one.name == "kube-proxy" else one
+        for one in INIT_PHASES
+    )

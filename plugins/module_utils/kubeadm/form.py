@@ -108,6 +108,7 @@ def _cluster_spec(params: Mapping[str, Any]) -> ClusterSpec:
         **{name: params[name] for name in names},
         extra_sans=tuple(params["extra_sans"]),
         unmanaged_conntrack=params["unmanaged_conntrack"],
+        kube_proxy=params["kube_proxy"],
         kubelet_serving=params["kubelet_serving_certificates"],
     )
 

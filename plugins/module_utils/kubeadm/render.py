@@ -141,6 +141,8 @@ def _cluster_configuration(cluster: ClusterSpec, node: NodeSpec, paths: Kubernet
         "scheduler": {"extraArgs": _arguments({"profiling": "false"})},
         "featureGates": {"ControlPlaneKubeletLocalMode": True},
     }
+    if not cluster.kube_proxy:
+        document["proxy"] = {"disabled": True}  # kubeadm's upgrades leave it out as well
     if cluster.image_repository:
         document["imageRepository"] = cluster.image_repository
     return document

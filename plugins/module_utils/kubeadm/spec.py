@@ -30,6 +30,7 @@ class ClusterSpec:
 
     ``kubernetes_version`` without "v", ``api_endpoint`` as host:port, subnets in CIDR notation.
     ``unmanaged_conntrack`` is for machines where kube-proxy may not set its limits (the lab).
+    ``kube_proxy`` is False where the network of the Pods brings Services itself.
     ``kubelet_serving``: kubelets ask the cluster for the certificate that they serve with, and API servers demand it.
     """
 
@@ -42,6 +43,7 @@ class ClusterSpec:
     extra_sans: tuple[str, ...] = ()
     image_repository: str = ""
     unmanaged_conntrack: bool = False
+    kube_proxy: bool = True
     kubelet_serving: bool = False
 
 

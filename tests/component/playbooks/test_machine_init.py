@@ -177,6 +177,7 @@ def test_order_and_site_reach_the_roles(machine: Machine) -> None:
         "control_plane_ignore_preflight_errors": [],
         "control_plane_allow_cgroup_v1": False,
         "control_plane_unmanaged_conntrack": False,
+        "control_plane_kube_proxy": True,
         "control_plane_kubelet_serving_certificates": False,
         "control_plane_admin_request": "a request",
     }

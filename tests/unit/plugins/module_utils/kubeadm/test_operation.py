@@ -67,6 +67,16 @@ def test_init_runs_each_phase_once_and_then_nothing(control_plane, programs, mac
     assert not control_plane.plan()
 
 
+def test_without_kube_proxy_its_phase_installs_nothing_and_the_control_plane_is_complete(locked, programs, health):
+    without = ControlPlane(dataclasses.replace(CLUSTER, kube_proxy=False), NODE, locked, health=health)
+    outcome = without.apply(without.plan())
+    assert outcome.complete
+    assert "addon coredns" in programs.phases()
+    assert "addon kube-proxy" not in programs.phases()
+    assert [step.title for step in outcome.steps if step.name == "kube-proxy"] == ["Leave out kube-proxy"]
+    assert not without.plan()
+
+
 def test_kubelet_reads_its_credential_from_the_file(control_plane, machine):
     control_plane.apply(control_plane.plan(), until="kubelet-credential")
     assert "client-key-data" not in machine.paths.kubelet_config.read_text()

@@ -80,6 +80,12 @@ def test_lab_options_reach_their_documents():
     assert found["InitConfiguration"]["nodeRegistration"]["ignorePreflightErrors"] == ["Mem", "SystemVerification"]
 
 
+def test_a_cluster_without_kube_proxy_says_so():
+    assert "proxy" not in init_documents()["ClusterConfiguration"]
+    found = init_documents(dataclasses.replace(CLUSTER, kube_proxy=False))
+    assert found["ClusterConfiguration"]["proxy"] == {"disabled": True}
+
+
 def test_kubelet_never_asks_for_a_certificate_by_itself():
     found = init_documents()["KubeletConfiguration"]
     assert (found["rotateCertificates"], found["serverTLSBootstrap"]) == (False, False)
