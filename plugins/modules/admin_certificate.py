@@ -50,7 +50,7 @@ EXAMPLES = r"""
 
 - name: Sign what somebody else asked for
   attested.kubernetes.admin_certificate:
-    request: "{{ lookup("ansible.builtin.file", "alice.csr") }}"
+    request: "{{ lookup('ansible.builtin.file', 'alice.csr') }}"
 """
 
 RETURN = r"""

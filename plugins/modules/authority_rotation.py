@@ -67,12 +67,12 @@ EXAMPLES = r"""
   attested.kubernetes.authority_rotation:
     phase: share
     handle: "{{ recipient.handle }}"
-    sealed: "{{ share.boxes["cp-2"] }}"
+    sealed: "{{ share.boxes['cp-2'] }}"
 
 - name: Believe both
   attested.kubernetes.authority_rotation:
     phase: trust
-    bundles: "{{ rotation.bundles["cp-2"] }}"
+    bundles: "{{ rotation.bundles['cp-2'] }}"
     known: "{{ rotation.known }}"
 """
 

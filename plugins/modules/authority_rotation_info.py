@@ -38,14 +38,14 @@ EXAMPLES = r"""
 - name: See what a rotation would do
   attested.kubernetes.authority_rotation_info:
     old: 9f2c1d5e9f2c1d5e
-    found: "{{ ansible_play_hosts | map("extract", hostvars, "authorities") | list }}"
+    found: "{{ ansible_play_hosts | map('extract', hostvars, 'authorities') | list }}"
   register: rotation
   run_once: true
 
 - name: See which cluster CA is in force, and end nothing
   attested.kubernetes.authority_rotation_info:
     old: ""
-    found: "{{ ansible_play_hosts | map("extract", hostvars, "authorities") | list }}"
+    found: "{{ ansible_play_hosts | map('extract', hostvars, 'authorities') | list }}"
   run_once: true
 
 - name: Show what is left
