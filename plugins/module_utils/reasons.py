@@ -306,6 +306,30 @@ class Reason(Enum):
         "Somebody ends TLS between here and the machine: go around balancers and proxies, and find out who answers at that address.",
         "ansible-playbook attested.kubernetes.verify -e attested_verify_over=ssh",
     )
+    CILIUM_FILE_FOREIGN = _row(
+        Coarse.LOCAL,
+        "Where Cilium's values are to be written stands a file that somebody else wrote.",
+        "Move it, or name another place in attested_cilium_values_file; what it says may go into attested_cilium_values.",
+        "ansible-playbook attested.kubernetes.cilium_values --check --diff",
+    )
+    CILIUM_VALUES_CONTRADICT = _row(
+        Coarse.LOCAL,
+        "Values for Cilium cannot be true beside the cluster's variables, or make its machines something else.",
+        "Change the value in attested_cilium_values or the variable; the message names each pair.",
+        "ansible-playbook attested.kubernetes.cilium_values --check --diff",
+    )
+    CILIUM_VALUE_INVALID = _row(
+        Coarse.LOCAL,
+        "A value for Cilium is not what its key may hold.",
+        "Correct every value that is listed; numbers and true or false are written without quotes.",
+        "ansible-playbook attested.kubernetes.cilium_values --check --diff",
+    )
+    CILIUM_VALUE_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "A value for Cilium has a key that is not checked here.",
+        "Correct the name, or put the key into a values file of your own and give that to helm after ours.",
+        "ansible-playbook attested.kubernetes.cilium_values --check --diff",
+    )
     CLAIM_MALFORMED = _row(
         Coarse.LOCAL,
         "The file that says who has taken this machine's lock is unreadable.",

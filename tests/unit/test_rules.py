@@ -45,6 +45,7 @@ LAYERS = (
     "statedisk",
     "components",
     "etcd",
+    "cilium",
     "kubeadm",
     "certificates",
     "authorities",
