@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from ansible_collections.attested.kubernetes.tests.support import importer
 from ansible_collections.attested.kubernetes.tests.support import lanes as imported
 from ansible_collections.attested.kubernetes.tests.support.lanes import Order, run_in_lanes, run_named, say
 from ansible_collections.attested.kubernetes.tests.support.threats import untried
@@ -114,6 +115,21 @@ def sanity() -> Counts:
 def sanity_quick() -> Counts:
     """The same without pylint, which takes longer than all others together."""
     return _sanity("--skip-test", "pylint")
+
+
+def galaxy() -> Counts:
+    """The built collection as Galaxy's importer reads it: every module, and no warning."""
+    with tempfile.TemporaryDirectory(prefix="galaxy-") as directory:
+        scratch = Path(directory)
+        _stage(scratch / "tree")
+        _run("ansible-galaxy", "collection", "build", "--output-path", directory, cwd=scratch / "tree")
+        archives = list(scratch.glob("*.tar.gz"))
+        if len(archives) != 1:
+            return Counts(failed=1)
+        said = importer.import_collection(importer.interpreter(CACHE / "galaxy"), archives[0], scratch)
+    found = importer.complaints(said, sorted(path.stem for path in (ROOT / "plugins" / "modules").glob("*.py")))
+    print("".join(f"{line}\n" for line in found), end="", flush=True)
+    return _tally([not found])
 
 
 def _sanity(*options: str) -> Counts:
@@ -314,6 +330,7 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "e2e": e2e,
     "fuzz": fuzz,
     "fuzz_long": fuzz_long,
+    "galaxy": galaxy,
     "lint": lint,
     "machines": machines,
     "matrix": matrix,
@@ -335,6 +352,7 @@ TEST = (
     "e2e",
     "unit",
     "sanity",
+    "galaxy",
     "component",
     "api_bed",
     "attacks",

@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils import errors
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support import house
@@ -201,7 +202,9 @@ def test_every_module_is_in_the_action_group():
 @pytest.mark.parametrize("role", [pytest.param(path, id=path.name) for path in sorted(ROOT.glob("roles/*/"))])
 def test_a_role_says_what_it_does_and_takes(role):
     assert (role / "README.md").is_file()
-    assert (role / "meta" / "argument_specs.yml").is_file()
+    said = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+    told = yaml.safe_load((role / "meta" / "main.yml").read_text(encoding="utf-8"))  # read by Galaxy
+    assert told["galaxy_info"]["description"] == said["argument_specs"]["main"]["short_description"]
 
 
 PLACES = re.compile(r"(?<![\w.])/(?:work|tmp/(?:venv|team|stage|housetest))/|/root/|\.pyenv")

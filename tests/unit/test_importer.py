@@ -1,0 +1,38 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the stage `galaxy` makes of the importer's words."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.importer import complaints, requirement
+
+GOOD = (
+    "Importing with galaxy-importer 0.4.44\nLoading module init\nLoading role worker\n"
+    "Collection loading complete\nImporter processing completed successfully\n"
+)
+
+
+def test_a_quiet_import_is_good():
+    assert complaints(GOOD, ["init"]) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        pytest.param(f"{GOOD}WARNING: no role metadata found\n", "no role metadata", id="a warning"),
+        pytest.param(f"{GOOD}ERROR: Timeout on call\n", "Timeout", id="an error that did not end it"),
+        pytest.param(GOOD.replace("module init", "module join"), "module init: not read", id="a module that it missed"),
+        pytest.param(GOOD.rpartition("Importer")[0], "expected the end", id="an import that was broken off"),
+        pytest.param("", "expected the end", id="no word at all"),
+    ],
+)
+def test_whatever_else_is_a_complaint(said: str, named: str):
+    assert named in "\n".join(complaints(said, ["init"]))
+
+
+def test_the_importer_is_of_one_version():
+    assert re.fullmatch(r"galaxy-importer==[0-9.]+", requirement())
