@@ -112,7 +112,8 @@ class NodeBoot:
     def _order(self, site: Path) -> PlaybookOrder:
         """Return the play for this machine alone, whatever connection the site's inventory has for it.
 
-        A machine that the site does not have is in no group, so that no play matches it, which is an error.
+        A machine that the site does not have is in no group, so that no play matches it, which is an error. What the
+        site says of becoming root is for ssh: this is root already, and nobody else's process does the work.
         """
         machine = self.places.memory / "machine.yml"
         write_atomic(machine, json.dumps({"all": {"hosts": {self.node.name: {}}}}).encode())
@@ -121,7 +122,11 @@ class NodeBoot:
             inventory=site / INVENTORY,
             limit=self.node.name,
             machine=machine,
-            variables={"ansible_connection": "local", "ansible_python_interpreter": sys.executable},
+            variables={
+                "ansible_become": False,
+                "ansible_connection": "local",
+                "ansible_python_interpreter": sys.executable,
+            },
         )
 
 

@@ -125,6 +125,14 @@ def test_a_machine_plays_its_site_for_itself_alone(boot, site, tmp_path):
     assert (tmp_path / "played").read_text() == "w-1 10.0.0.77 local ['w-1']"
 
 
+def test_what_the_site_says_of_becoming_root_is_for_ssh(boot, site, tmp_path):
+    """It would be refused: there is no such way."""
+    host = {"attested_node_ip": "10.0.0.77", "ansible_become": True, "ansible_become_method": "no_such_way"}
+    site.release(2, {"hosts.yml": yaml.safe_dump({"nodes": {"hosts": {"w-1": host}}})})
+    boot().run()
+    assert (tmp_path / "played").read_text() == "w-1 10.0.0.77 local ['w-1']"
+
+
 def test_the_commit_stands_in_the_register_before_the_lock(boot, site, lock, tmp_path):
     machine = boot()
     machine.run()
