@@ -120,15 +120,16 @@ anonymous_bindings:
   sample: []
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, Form, run_form
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_info
 
 SPEC = ArgumentSpec(options={"kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"}})
+FORM = Form(spec=SPEC, run=run_info)
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_info)
+    run_form(FORM)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ RETURN = r"""
 {}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, Form, run_form
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_objects
 
 SPEC = ArgumentSpec(
@@ -75,11 +75,12 @@ SPEC = ArgumentSpec(
         "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
     }
 )
+FORM = Form(spec=SPEC, run=run_objects)
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_objects)
+    run_form(FORM)
 
 
 if __name__ == "__main__":

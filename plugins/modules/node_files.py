@@ -100,7 +100,7 @@ units:
   sample: [a.service]
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, Form, run_form
 from ansible_collections.attested.kubernetes.plugins.module_utils.components.files import write_files
 
 SPEC = ArgumentSpec(
@@ -118,11 +118,12 @@ SPEC = ArgumentSpec(
         "units": {"type": "list", "elements": "str", "default": []},
     }
 )
+FORM = Form(spec=SPEC, run=write_files)
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, write_files)
+    run_form(FORM)
 
 
 if __name__ == "__main__":

@@ -134,15 +134,16 @@ needs_person:
   sample: false
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import node_config_spec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import Form, node_config_spec, run_form
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.form import run_status
 
 SPEC = node_config_spec()
+FORM = Form(spec=SPEC, run=run_status, libraries=("cryptography", "yaml"))
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_status, libraries=("cryptography", "yaml"))
+    run_form(FORM)
 
 
 if __name__ == "__main__":

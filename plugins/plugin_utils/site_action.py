@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ..module_utils.attestation import Demands, load_ek_store
 from ..module_utils.errors import SiteError
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 class SiteAction(AttestedAction):
     """An action that judges the node of its task by the site."""
-
-    MODULE: ClassVar[str | None] = None
 
     def verifier(self, params: Mapping[str, Any]) -> Verifier:
         """Return this side of the exchanges with the site's nodes."""

@@ -16,17 +16,20 @@ from .argspec import (
     tpm_spec,
     tpm_timeout_spec,
 )
-from .module import run_module
+from .module import Form, Run, run_form, run_module
 from .translate import failure_of, result_of
 
 __all__ = [
     "ArgumentSpec",
     "Diff",
+    "Form",
     "Result",
+    "Run",
     "failure_of",
     "kubeadm_spec",
     "node_config_spec",
     "result_of",
+    "run_form",
     "run_module",
     "site_policy_spec",
     "site_spec",
