@@ -11,36 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_policy_spec, site_spec, site_verifier_spec
 from ..module_utils.errors import AttestedError, PolicyError
-from ..module_utils.policy import Admission, SitePolicy, render_document, sign_policy, verify_policy
-from ..module_utils.site import Site, cluster_file
-from ..module_utils.site.cluster_file import PolicyMark
-from ..module_utils.site.identities import enrolled_identities
-from ..module_utils.site.policy_files import load_profiles, render_objects
+from ..module_utils.policy import Admission, SitePolicy, render_document, verify_policy
+from ..module_utils.site.policy_files import render_objects
 from ..module_utils.site.policy_outlook import LastSeen
-from ..module_utils.site.policy_plan import (
-    Observed,
-    plan_next,
-    read_exceptions,
-    require_accepted,
-    require_short,
-)
-from ..module_utils.system import SystemClock, read_bytes, write_atomic
+from ..module_utils.site.policy_plan import Observed, require_accepted, require_short
 from ..module_utils.verification import Question
 from ..module_utils.verification.fleet import Patience, hear_machines
-from ..plugin_utils.site_action import SiteAction
-from ..plugin_utils.vault import AnsibleVault
+from ..plugin_utils.policy_signing import SigningAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..module_utils.attestation import VerifiedMachine
-    from ..module_utils.policy import ClusterPolicy, MeasurementProfile, NodeIdentity, PolicyException
+    from ..module_utils.policy import ClusterPolicy, MeasurementProfile
     from ..module_utils.site import ClusterFile
     from ..module_utils.site.policy_plan import PolicyPlan
+    from ..plugin_utils.policy_signing import Draft
 
 
-class ActionModule(SiteAction):
-    """Sign what the site means; the key is opened here, in memory, and nowhere else."""
+class ActionModule(SigningAction):
+    """Sign what the site means, after what the control planes have seen."""
 
     SPEC = site_spec().merged(
         site_policy_spec(),
@@ -59,46 +49,29 @@ class ActionModule(SiteAction):
 
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
         """Plan; without check mode sign, and write down in cluster.yml what was signed."""
-        site = Site.at(params["site"])
-        public = cluster_file.parse(read_bytes(site.cluster_file))
-        profiles, exceptions, excepted = self._wanted(params, site)
-        observed = _observed(params["records"], public)
-        now = SystemClock().now()
-
-        def planned(observed: Observed) -> PolicyPlan:
-            return plan_next(
-                profiles=profiles,
-                identities=self._identities(),
-                exceptions=exceptions,
-                excepted=excepted,
-                mark=public.policy,
-                observed=observed,
-                now=now,
-            )
-
-        plan = planned(observed)
+        draft = self.draft(params)
+        observed = _observed(params["records"], draft.public)
+        plan = draft.planned(observed)
         if plan.unknown:
-            heard = self._heard(params, plan, (*profiles, *excepted))
-            plan = planned(replace(observed, nodes=tuple(_as_heard(one, heard) for one in observed.nodes)))
+            heard = self._heard(params, plan, draft)
+            plan = draft.planned(replace(observed, nodes=tuple(_as_heard(one, heard) for one in observed.nodes)))
         if plan.changed:
-            require_short(exceptions, now=now)
+            require_short(draft.exceptions, now=draft.now)
         if not check_mode:
             require_accepted(plan, accepted=params["confirm_refusals"])
-        document = sign_policy(
-            plan.policy, private_key=AnsibleVault().decrypt(read_bytes(site.policy_key)), cluster_id=public.cluster_id
-        )
+        document = draft.signed(plan.policy)
         if not check_mode:
-            _remember(site, public, plan.policy)
-        return _result(plan, document, observed, (*profiles, *excepted))
+            draft.remember(plan.policy)
+        return _result(plan, document, observed, draft.applied)
 
     def _heard(
-        self, params: Mapping[str, Any], plan: PolicyPlan, profiles: Sequence[MeasurementProfile]
+        self, params: Mapping[str, Any], plan: PolicyPlan, draft: Draft
     ) -> dict[str, VerifiedMachine | AttestedError]:
         """Ask the nodes of which something is not known for fresh evidence; nothing of it is written anywhere."""
         verifier = self.verifier(params)
         question = Question(
             cluster_id=verifier.cluster_id,
-            policy=SitePolicy(profiles=profiles, identities=self._identities()),
+            policy=SitePolicy(profiles=draft.applied, identities=draft.identities),
             demands=verifier.demands,
             clock=verifier.clock,
             random=verifier.random,
@@ -106,20 +79,6 @@ class ActionModule(SiteAction):
         names = [one.node_name for one in plan.unknown if one.node_name in self.task_vars["hostvars"]]
         endpoints = {name: self.endpoint(name, params["port"]) for name in names}
         return asyncio.run(hear_machines(endpoints, question, patience=Patience(seconds=params["wait_seconds"])))
-
-    def _wanted(
-        self, params: Mapping[str, Any], site: Site
-    ) -> tuple[tuple[MeasurementProfile, ...], tuple[PolicyException, ...], tuple[MeasurementProfile, ...]]:
-        directory = site.policy_directory(params["policy_directory"])
-        active = load_profiles(directory, params["profiles"])
-        names = sorted({str(one.get("profile", "")) for one in params["exceptions"]} - {one.name for one in active})
-        others = load_profiles(directory, names) if names else ()
-        every = {one.name: one for one in (*active, *others)}
-        keys = {one.node_name: one.keys for one in self._identities()}
-        return active, read_exceptions(params["exceptions"], profiles=every, keys=keys), others
-
-    def _identities(self) -> tuple[NodeIdentity, ...]:
-        return enrolled_identities(self.nodes())
 
 
 def _observed(records: Sequence[Mapping[str, Any]], public: ClusterFile) -> Observed:
@@ -163,11 +122,6 @@ def _as_heard(node: LastSeen, heard: Mapping[str, VerifiedMachine | AttestedErro
     if isinstance(answer, AttestedError):
         return replace(node, unheard=f"asked for evidence: {answer.code}: {answer.message}")
     return replace(node, registers=answer.quote.pcrs, facts=answer.facts)
-
-
-def _remember(site: Site, public: ClusterFile, policy: ClusterPolicy) -> None:
-    mark = PolicyMark(generation=policy.generation, content_sha256=policy.content_sha256, revoked=tuple(policy.revoked))
-    write_atomic(site.cluster_file, cluster_file.render(replace(public, policy=mark)), mode=0o644)
 
 
 def _result(

@@ -1,0 +1,95 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the actions share that sign the site's policy: what is wanted, the next one, its signature, its mark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..module_utils.policy import sign_policy
+from ..module_utils.site import Site, cluster_file
+from ..module_utils.site.cluster_file import PolicyMark
+from ..module_utils.site.identities import enrolled_identities
+from ..module_utils.site.policy_files import load_profiles
+from ..module_utils.site.policy_plan import plan_next, read_exceptions
+from ..module_utils.system import SystemClock, read_bytes, write_atomic
+from .site_action import SiteAction
+from .vault import AnsibleVault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from ..module_utils.policy import ClusterPolicy, MeasurementProfile, NodeIdentity, PolicyException
+    from ..module_utils.site import ClusterFile
+    from ..module_utils.site.policy_plan import Observed, PolicyPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What a site means by its policy at one moment; ``excepted`` are the profiles that ``exceptions`` name."""
+
+    site: Site
+    public: ClusterFile
+    profiles: tuple[MeasurementProfile, ...]
+    identities: tuple[NodeIdentity, ...]
+    exceptions: tuple[PolicyException, ...]
+    excepted: tuple[MeasurementProfile, ...]
+    now: datetime
+
+    @property
+    def applied(self) -> tuple[MeasurementProfile, ...]:
+        """The profiles that are applied beside the policy."""
+        return (*self.profiles, *self.excepted)
+
+    def planned(self, observed: Observed) -> PolicyPlan:
+        """Return the next policy after what the cluster says; raises nothing."""
+        return plan_next(
+            profiles=self.profiles,
+            identities=self.identities,
+            exceptions=self.exceptions,
+            excepted=self.excepted,
+            mark=self.public.policy,
+            observed=observed,
+            now=self.now,
+        )
+
+    def signed(self, policy: ClusterPolicy) -> dict[str, Any]:
+        """Return the signed manifest; the key is opened here, in memory, and nowhere else. Raises SITE_VAULT."""
+        key = AnsibleVault().decrypt(read_bytes(self.site.policy_key))
+        return sign_policy(policy, private_key=key, cluster_id=self.public.cluster_id)
+
+    def remember(self, policy: ClusterPolicy) -> None:
+        """Write into cluster.yml what was signed."""
+        mark = PolicyMark(
+            generation=policy.generation, content_sha256=policy.content_sha256, revoked=tuple(policy.revoked)
+        )
+        write_atomic(self.site.cluster_file, cluster_file.render(replace(self.public, policy=mark)), mode=0o644)
+
+
+class SigningAction(SiteAction):
+    """An action that signs what the site means."""
+
+    def draft(self, params: Mapping[str, Any]) -> Draft:
+        """Read the site; raises POLICY_EMPTY, PROFILE_UNKNOWN, MANIFEST_INVALID, SITE_POLICY_EXCEPTION."""
+        site = Site.at(params["site"])
+        identities = enrolled_identities(self.nodes())
+        directory = site.policy_directory(params["policy_directory"])
+        active = load_profiles(directory, params["profiles"])
+        names = sorted({str(one.get("profile", "")) for one in params["exceptions"]} - {one.name for one in active})
+        others = load_profiles(directory, names) if names else ()
+        return Draft(
+            site=site,
+            public=cluster_file.parse(read_bytes(site.cluster_file)),
+            profiles=active,
+            identities=identities,
+            exceptions=read_exceptions(
+                params["exceptions"],
+                profiles={one.name: one for one in (*active, *others)},
+                keys={one.node_name: one.keys for one in identities},
+            ),
+            excepted=others,
+            now=SystemClock().now(),
+        )
