@@ -23,7 +23,15 @@ SITES = ("inventory/example/group_vars/nodes/cluster.yml", "roles/lab_machines/t
 _NAME = re.compile(r"\battested_[a-z0-9_]+")
 _DEFAULT = re.compile(r"\b(attested_[a-z0-9_]+) *\| *default\(")
 _TEXT = re.compile(r"^ *(?:- )?(?:#.*|name: .*)$", re.MULTILINE)
-_OURS = frozenset({"attested_admin_request", "attested_answering", "attested_cluster_id", "attested_node_name"})
+_OURS = frozenset(
+    {
+        "attested_admin_request",
+        "attested_answering",
+        "attested_brought_policy",
+        "attested_cluster_id",
+        "attested_node_name",
+    }
+)
 """What the bootstrapper tells the playbooks that it runs, and playbooks each other; the first is a group."""
 
 

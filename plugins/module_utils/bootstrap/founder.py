@@ -5,23 +5,25 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import tempfile
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..attestation.eventlog import DEFAULT_REGISTER
 from ..errors import AttestedError, KeyServiceError, SystemFault
-from ..init import Success
+from ..init import BroughtPolicy, Success
 from ..keys.wrap import TpmSealer
 from ..reasons import Reason
-from ..system import remove
+from ..system import make_directory, remove, write_atomic
 from .claim import Claim, Contender
 from .playbook import PlaybookOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
-    from pathlib import Path
+    from typing import Any
 
     from ..init import InitOrder, Teller
     from ..keys import KeyBundle
@@ -48,11 +50,12 @@ class Keeping(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What a founder builds with: the playbook and its inventory, and the node's own name."""
+    """What a founder builds with: the playbook and its inventory, the node's own name, a directory for its files."""
 
     playbook: Path
     inventory: Path
     node_name: str
+    directory: Path = Path("/run/attested")
 
 
 class MachineFounder:
@@ -74,11 +77,13 @@ class MachineFounder:
     def found(
         self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
     ) -> Success:
-        """Take the lock, then make the cluster.
+        """Verify the policy that came with the order, take the lock, then make the cluster.
 
-        Raises RACE_LOST, INIT_REQUEST_DIFFERS, STATE_CHANGED (the lock is this request's, the keys were lost), what
-        the keeping raises, and what the playbook raises.
+        Raises what `BroughtPolicy.verified` raises, before anything is kept, RACE_LOST, INIT_REQUEST_DIFFERS,
+        STATE_CHANGED (the lock is this request's, the keys were lost), what the keeping raises, and what the playbook
+        raises.
         """
+        brought = _brought(order, bundle)
         mine = Claim(Contender.INIT, digest)
         before = {path for path in self._keeping.files() if path.exists()}
         try:
@@ -88,11 +93,16 @@ class MachineFounder:
             self._undo(mine, before)
             raise
         self._stop_others()
-        result = self._playbooks.run(self._playbook(order), teller)
+        with self._laid_out(brought) as variables:
+            result = self._playbooks.run(self._playbook(order, variables), teller)
         kubeconfig = result.get("kubeconfig")
         if not isinstance(kubeconfig, str):
             raise SystemFault("expected a kubeconfig of the playbook, got none", reason=Reason.PLAYBOOK_FAILED)
-        return Success(kubeconfig=kubeconfig.encode(), cluster_id=bundle.cluster_id)
+        return Success(
+            kubeconfig=kubeconfig.encode(),
+            cluster_id=bundle.cluster_id,
+            policy_generation=brought.generation if brought else 0,
+        )
 
     def _take(self, turn: Turn, bundle: KeyBundle, *, judged: Mapping[int, bytes], teller: Teller) -> None:
         if not turn.again:
@@ -115,7 +125,19 @@ class MachineFounder:
                     if path not in before:
                         remove(path)
 
-    def _playbook(self, order: InitOrder) -> PlaybookOrder:
+    @contextmanager
+    def _laid_out(self, brought: BroughtPolicy | None) -> Iterator[Mapping[str, Any]]:
+        """Give the playbook the policy as files, as long as it runs: a variable would be a template to Ansible."""
+        if brought is None:
+            yield {}
+            return
+        make_directory(self._ground.directory, mode=0o711)
+        with tempfile.TemporaryDirectory(prefix="policy-", dir=self._ground.directory) as private:
+            write_atomic(Path(private, "policy.yml"), brought.document().encode())
+            write_atomic(Path(private, "objects.yml"), brought.objects().encode())
+            yield {"attested_brought_policy": private}
+
+    def _playbook(self, order: InitOrder, more: Mapping[str, Any]) -> PlaybookOrder:
         return PlaybookOrder(
             playbook=self._ground.playbook,
             inventory=self._ground.inventory,
@@ -126,8 +148,18 @@ class MachineFounder:
                 "attested_service_subnet": order.service_cidr,
                 "attested_api_extra_sans": list(order.extra_sans),
                 "attested_admin_request": order.admin_request.decode("ascii", "replace"),
+                **more,
             },
         )
+
+
+def _brought(order: InitOrder, bundle: KeyBundle) -> BroughtPolicy | None:
+    """Return the policy of an order, good under the key that the key service will believe; None without one."""
+    if not order.policy:
+        return None
+    return BroughtPolicy.verified(
+        order.policy, order.policy_objects, public_key=bundle.policy_key, cluster_id=bundle.cluster_id
+    )
 
 
 class TpmKeeping:

@@ -10,10 +10,11 @@ the collection.
 from __future__ import annotations
 
 from .admin import AdminKey, make_admin_key, prove_admin, verify_admin
+from .brought import BroughtPolicy, pack_policy
 from .desk import Begin, Desk, Doors, Founder
 from .exchanges import Exchanges
 from .job import Job, Jobs, Teller
-from .messages import ADMIN_METADATA, INIT, InitOrder, Progress, Success, digest_of
+from .messages import ADMIN_METADATA, INIT, MAX_POLICY_BYTES, InitOrder, Progress, Success, digest_of
 from .secret import SourceDelays, hash_init_secret, verify_init_secret
 from .socket import INIT_SOCKET, AdminPort, DeskService, ProvingService, RequestLog, Talk, asked_of, no_question
 
@@ -21,9 +22,11 @@ __all__ = [
     "ADMIN_METADATA",
     "INIT",
     "INIT_SOCKET",
+    "MAX_POLICY_BYTES",
     "AdminKey",
     "AdminPort",
     "Begin",
+    "BroughtPolicy",
     "Desk",
     "DeskService",
     "Doors",
@@ -44,6 +47,7 @@ __all__ = [
     "hash_init_secret",
     "make_admin_key",
     "no_question",
+    "pack_policy",
     "prove_admin",
     "verify_admin",
     "verify_init_secret",

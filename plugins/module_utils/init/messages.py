@@ -27,14 +27,19 @@ TESTIFY = method_path("attested.v1.Initiation", "Testify")
 INIT = method_path("init.API", "Init")
 ADMIN_METADATA = "attested-admin-bin"
 
-MAX_REQUEST_BYTES = 1 << 16
+MAX_ORDER_BYTES = 1 << 16
 """Names, hashes and one sealed box of 1 KB; Constellation's data: URLs fit too."""
+
+MAX_POLICY_BYTES = 7 << 17
+"""A policy with its profiles and identities; a frame to the bootstrapper is 1 MiB with all that is around it."""
+
+MAX_REQUEST_BYTES = MAX_ORDER_BYTES + MAX_POLICY_BYTES
 
 _REQUEST = "init.InitRequest"
 _RESPONSE = "init.InitResponse"
 _MAX_ITEMS = 64
 _MAX_TEXT = 2048
-_VARYING = ("init_secret", "challenge_id", "sealed", "admin_request")
+_VARYING = ("init_secret", "challenge_id", "sealed", "admin_request", "policy", "policy_objects")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,7 @@ class InitOrder:
 
     ``challenge_id`` names the exchange, ``sealed`` is the box of the cluster's keys, ``admin_request`` (PEM) the key
     that the admin wants a certificate of the cluster for; ``init_secret`` is empty where a certificate says who asks.
+    ``policy`` and ``policy_objects`` (JSON, not looked into here) are what `BroughtPolicy` reads, empty without one.
     """
 
     cluster_name: str
@@ -66,6 +72,8 @@ class InitOrder:
     conformance_mode: bool = False
     admin_request: bytes = b""
     init_secret: bytes = field(default=b"", repr=False)
+    policy: bytes = field(default=b"", repr=False)
+    policy_objects: bytes = field(default=b"", repr=False)
 
     def to_bytes(self) -> bytes:
         """Return the serialised ``init.InitRequest``."""
@@ -80,6 +88,8 @@ class InitOrder:
             challenge_id=self.challenge_id,
             sealed=self.sealed,
             admin_request=self.admin_request,
+            policy=self.policy,
+            policy_objects=self.policy_objects,
         )
         for one in self.components:
             message.kubernetes_components.add(
@@ -96,7 +106,7 @@ class InitOrder:
                 "expected the master secret sealed to this machine, got a URI that holds it in clear",
                 reason=Reason.INIT_SECRETS_IN_CLEAR,
             )
-        _require_bounded(message)
+        _require_bounded(message, len(data))
         return cls(
             cluster_name=message.cluster_name,
             kubernetes_version=message.kubernetes_version,
@@ -112,13 +122,16 @@ class InitOrder:
             conformance_mode=message.conformance_mode,
             admin_request=message.admin_request,
             init_secret=message.init_secret,
+            policy=message.policy,
+            policy_objects=message.policy_objects,
         )
 
 
 def digest_of(request: bytes, *, cluster_id: bytes) -> str:
     """Return what makes two requests the same one, 64 hex digits: all that is asked for, not when or by whom.
 
-    The cluster id stands for the secrets that it was derived from. Raises MESSAGE_MALFORMED.
+    The cluster id stands for the secrets that it was derived from, and the key that signs policies for the policy
+    (docs/adr/0041). Raises MESSAGE_MALFORMED.
     """
     message = parse(_REQUEST, request, limit=MAX_REQUEST_BYTES)
     for name in _VARYING:
@@ -149,16 +162,21 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Success:
-    """The cluster is there: ``kubeconfig`` (YAML, without the private key, which never left the admin)."""
+    """The cluster is there: ``kubeconfig`` (YAML, without the private key, which never left the admin).
+
+    ``policy_generation``: of the policy that came with the request and is in force, 0 where none came.
+    """
 
     kubeconfig: bytes
     cluster_id: bytes
+    policy_generation: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the serialised ``init.InitResponse``."""
         message = message_class(_RESPONSE)()
         message.init_success.kubeconfig = self.kubeconfig
         message.init_success.cluster_id = self.cluster_id
+        message.init_success.policy_generation = self.policy_generation
         return bytes(message.SerializeToString())
 
 
@@ -201,7 +219,8 @@ def parse_response(data: bytes) -> Progress | Success | Failure | str:
         one = message.progress
         return Progress(stage=_line(one.stage), task=_line(one.task), elapsed_seconds=one.elapsed_milliseconds / 1000)
     if kind == "init_success":
-        return Success(kubeconfig=message.init_success.kubeconfig, cluster_id=message.init_success.cluster_id)
+        made = message.init_success
+        return Success(kubeconfig=made.kubeconfig, cluster_id=made.cluster_id, policy_generation=made.policy_generation)
     if kind == "init_failure":
         said = message.init_failure
         return Failure(
@@ -227,7 +246,14 @@ def _line(text: str) -> str:
     return _text(text.replace("\n", " "))
 
 
-def _require_bounded(message: Any) -> None:
+def _require_bounded(message: Any, size: int) -> None:
+    policy = len(message.policy) + len(message.policy_objects)
+    if policy > MAX_POLICY_BYTES or size - policy > MAX_ORDER_BYTES:
+        raise Refusal(
+            f"expected at most {MAX_POLICY_BYTES} bytes of policy and {MAX_ORDER_BYTES} of all else, "
+            f"got {policy} and {size - policy}",
+            reason=Reason.MESSAGE_TOO_LARGE,
+        )
     texts = [message.cluster_name, message.kubernetes_version, message.service_cidr, *message.apiserver_cert_sans]
     lists = (message.apiserver_cert_sans, message.kubernetes_components)
     if max(map(len, lists)) > _MAX_ITEMS or max(map(len, texts)) > _MAX_TEXT:

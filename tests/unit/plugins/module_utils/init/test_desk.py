@@ -22,6 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.init.messages 
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.tests.support.brought import packed
 from ansible_collections.attested.kubernetes.tests.support.init_bed import (
     EXPORTER,
     KUBECONFIG,
@@ -284,6 +285,27 @@ def test_the_same_request_finds_the_running_job_and_another_is_refused(bed):
     assert len(bed.founding.founded) == 1
     assert isinstance(said(bed, bed.begun())[-1], Success)
     assert len(bed.founding.founded) == 1
+
+
+def test_another_policy_of_the_site_is_no_other_request(bed):
+    """It follows the running job, whose policy is the first one."""
+    waiting = Waiting()
+    bed.founding.acts = [waiting]
+    first = bed.begun(**packed(bed.cluster_id))
+    assert waiting.begun.wait(timeout=60)
+    again = bed.begun(**packed(bed.cluster_id, generation=2))
+    waiting.go_on.set()
+    assert said(bed, first) == said(bed, again)
+    assert [order.policy for order, *_others in bed.founding.founded] == [packed(bed.cluster_id)["policy"]]
+
+
+def test_a_failed_init_goes_on_with_the_policy_that_the_site_has_by_then(bed):
+    bed.founding.acts = [failing(KUBEADM_FAILED), lambda _teller: None]
+    assert failed(bed, bed.begun(**packed(bed.cluster_id))) == "KUBEADM_PHASE_FAILED"
+    newer = packed(bed.cluster_id, generation=2)
+    assert isinstance(said(bed, bed.begun(**newer))[-1], Success)
+    (_first, *_more), (order, *_others) = bed.founding.founded
+    assert (order.policy, order.policy_objects) == (newer["policy"], newer["policy_objects"])
 
 
 def test_the_same_request_goes_on_after_a_failure(bed):

@@ -21,6 +21,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.init import (
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.init.job import MAX_PROGRESS
 from ansible_collections.attested.kubernetes.plugins.module_utils.init.messages import (
+    MAX_ORDER_BYTES,
+    MAX_POLICY_BYTES,
+    MAX_REQUEST_BYTES,
     Component,
     Failure,
     parse_response,
@@ -46,6 +49,8 @@ ORDER = InitOrder(
     extra_sans=("a", "b"),
     components=(Component(url="file:///kubelet", hash="sha256:00", install_path="/usr/bin/kubelet"),),
     admin_request=b"request",
+    policy=b'{"kind":"AttestationPolicy"}',
+    policy_objects=b"[]",
 )
 
 
@@ -75,6 +80,19 @@ def test_an_order_survives_the_wire():
     assert InitOrder.parse(ORDER.to_bytes()) == ORDER
 
 
+def test_an_order_without_a_policy_is_the_one_that_it_always_was():
+    """Whoever knows nothing of the two fields sends these bytes, and reads past them where they are there."""
+    plain = replace(ORDER, policy=b"", policy_objects=b"")
+    assert ORDER.to_bytes().startswith(plain.to_bytes())
+    assert InitOrder.parse(plain.to_bytes()) == plain
+
+
+def test_a_policy_may_be_as_large_as_it_says():
+    order = replace(ORDER, policy=b"p" * (MAX_POLICY_BYTES - 2), policy_objects=b"[]")
+    assert InitOrder.parse(order.to_bytes()) == order
+    assert len(order.to_bytes()) < MAX_REQUEST_BYTES
+
+
 @pytest.mark.parametrize(
     ("number", "value"),
     [
@@ -94,7 +112,9 @@ def test_the_ancestors_numbers_are_kept(number, value):
     ("data", "code"),
     [
         pytest.param(b"\xff", "MESSAGE_MALFORMED", id="no message"),
-        pytest.param(b"\0" * ((1 << 16) + 1), "MESSAGE_TOO_LARGE", id="too large"),
+        pytest.param(b"\0" * (MAX_REQUEST_BYTES + 1), "MESSAGE_TOO_LARGE", id="too large"),
+        pytest.param(replace(ORDER, policy=b"p" * MAX_POLICY_BYTES).to_bytes(), "MESSAGE_TOO_LARGE", id="policy"),
+        pytest.param(replace(ORDER, sealed=b"s" * MAX_ORDER_BYTES).to_bytes(), "MESSAGE_TOO_LARGE", id="box"),
         pytest.param(replace(ORDER, extra_sans=("a",) * 65).to_bytes(), "MESSAGE_TOO_LARGE", id="too many names"),
         pytest.param(replace(ORDER, cluster_name="a" * 2049).to_bytes(), "MESSAGE_TOO_LARGE", id="a long name"),
         pytest.param(
@@ -118,6 +138,7 @@ def test_another_order_is_refused(data, code):
     [
         Progress(stage="s", task="t", elapsed_seconds=1.5),
         Success(kubeconfig=b"k", cluster_id=CLUSTER),
+        Success(kubeconfig=b"k", cluster_id=CLUSTER, policy_generation=7),
         Failure(code="RACE_LOST", message="m", hint="h", stage="s", task="t"),
     ],
 )
@@ -137,6 +158,8 @@ def test_an_empty_answer_is_refused():
         pytest.param(replace(ORDER, sealed=b"another box"), id="sealed anew"),
         pytest.param(replace(ORDER, admin_request=b""), id="another admin's key"),
         pytest.param(replace(ORDER, init_secret=b"secret"), id="another way to say who asks"),
+        pytest.param(replace(ORDER, policy=b"of another day", policy_objects=b"[{}]"), id="another policy"),
+        pytest.param(replace(ORDER, policy=b"", policy_objects=b""), id="no policy, as older admins have none"),
     ],
 )
 def test_the_same_request_in_another_exchange_is_the_same(other):
