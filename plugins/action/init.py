@@ -9,11 +9,12 @@ An action and not a module, because a module cannot print while it runs, and bec
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Result, failure_of, site_policy_spec, site_spec, site_verifier_spec
-from ..module_utils.errors import KeyServiceError
-from ..module_utils.init import InitOrder, make_admin_key
+from ..module_utils.errors import KeyServiceError, Refusal
+from ..module_utils.init import MAX_POLICY_BYTES, InitOrder, make_admin_key, pack_policy
 from ..module_utils.init.client import PORT, InitFailed, Wish, initiate
 from ..module_utils.init.pursuit import Patience, Pursuit
 from ..module_utils.keys.ca import JoinCa
@@ -22,9 +23,10 @@ from ..module_utils.site import Site, admin, secrets
 from ..module_utils.site.admin import Access
 from ..module_utils.site.given_access import accept_access
 from ..module_utils.site.policy_files import site_policy
+from ..module_utils.site.policy_plan import Observed, require_short
 from ..module_utils.verification import Question
 from ..plugin_utils.init_screen import InitScreen
-from ..plugin_utils.site_action import SiteAction
+from ..plugin_utils.policy_signing import SigningAction
 from ..plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
@@ -33,9 +35,22 @@ if TYPE_CHECKING:
     from ..module_utils.errors import AttestedError
     from ..module_utils.init.pursuit import Ended
     from ..module_utils.keys import KeyBundle
+    from ..plugin_utils.policy_signing import Draft
+
+_NOBODY_YET = Observed(policy=None, generations=(), revoked=frozenset(), nodes=())
+_OVER_SSH = "ansible-playbook attested.kubernetes.init -e over_ssh=true"
 
 
-class ActionModule(SiteAction):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """The policy that goes along with an order; generation 0 and nothing where none does."""
+
+    generation: int = 0
+    policy: bytes = b""
+    objects: bytes = b""
+
+
+class ActionModule(SigningAction):
     """Make the cluster on the machine of this task, unless the site has access to it already."""
 
     SPEC = site_spec().merged(
@@ -44,9 +59,11 @@ class ActionModule(SiteAction):
         ArgumentSpec(
             options={
                 "cluster_name": {"type": "str", "required": True},
+                "exceptions": {"type": "list", "elements": "dict", "default": []},
                 "extra_sans": {"type": "list", "elements": "str", "default": []},
                 "kubernetes_version": {"type": "str", "required": True},
                 "port": {"type": "int", "default": PORT},
+                "send_policy": {"type": "bool", "default": True},
                 "server": {"type": "str", "required": True},
                 "service_subnet": {"type": "str", "default": "10.96.0.0/16"},
                 "tls_server_name": {"type": "str", "required": True},
@@ -63,10 +80,13 @@ class ActionModule(SiteAction):
         values = {"cluster_id": bundle.cluster_id.hex(), "path": str(site.admin_kubeconfig)}
         if admin.has_access(site, vault, cluster_name=params["cluster_name"], now=question.clock.now()):
             return Result(values=values)
+        draft = self._drafted(params) if params["send_policy"] else None
         if check_mode:
             return Result(changed=True, values=values)
+        sent = _signed(draft) if draft else Sent()
         request = admin.request_certificate(site, vault)
         wish = _wish(params, bundle, request=request, node=self.node_name, question=question)
+        wish = replace(wish, order=replace(wish.order, policy=sent.policy, policy_objects=sent.objects))
         screen = InitScreen(self.node_name, say=self._display.display)
         ended = self._ask(params, wish, question, screen)
         _require_cluster(ended, bundle)
@@ -79,7 +99,7 @@ class ActionModule(SiteAction):
             certificate=given.certificate,
         )
         admin.write_kubeconfig(site, vault, access)
-        return Result(changed=True, values={**values, **screen.judgement, **_times(ended)})
+        return Result(changed=True, values={**values, **screen.judgement, **_times(ended), **_in_force(ended, sent)})
 
     def failure(self, error: AttestedError) -> dict[str, Any]:
         """Return the failure; where the machine itself failed, with its step and the last lines of that."""
@@ -90,6 +110,11 @@ class ActionModule(SiteAction):
         if said.code != error.code:
             answer["msg"] = f"{said.message} (the machine says {said.code[:100]})"
         return answer | {"stage": said.stage, "task": said.task, "log": said.log.splitlines()}
+
+    def _drafted(self, params: Mapping[str, Any]) -> Draft:
+        draft = self.draft(params)
+        require_short(draft.exceptions, now=draft.now)
+        return draft
 
     def _question(self, params: Mapping[str, Any]) -> Question:
         verifier = self.verifier(params)
@@ -123,6 +148,30 @@ def _wish(params: Mapping[str, Any], bundle: KeyBundle, *, request: bytes, node:
     ca = JoinCa(certificate=bundle.join_ca_certificate, private_key=bundle.join_ca_key.reveal())
     key = make_admin_key(ca=ca, cluster_id=bundle.cluster_id, now=question.clock.now())
     return Wish(order=order, bundle=bundle, admin=key, node=node)
+
+
+def _signed(draft: Draft) -> Sent:
+    """Return the policy of a site whose cluster nobody has seen yet, signed and written down in cluster.yml.
+
+    Another try of the same site signs the same generation in the same bytes. Raises MESSAGE_TOO_LARGE.
+    """
+    plan = draft.planned(_NOBODY_YET)
+    policy, objects = pack_policy(draft.signed(plan.policy), profiles=draft.applied, identities=plan.identities)
+    if len(policy) + len(objects) > MAX_POLICY_BYTES:
+        raise Refusal(
+            f"expected at most {MAX_POLICY_BYTES} bytes of policy, profiles and identities in a request, "
+            f"the site has {len(policy) + len(objects)}",
+            reason=Reason.MESSAGE_TOO_LARGE,
+            hint=f"Apply them over ssh: {_OVER_SSH}",
+        )
+    draft.remember(plan.policy)
+    return Sent(generation=plan.policy.generation, policy=policy, objects=objects)
+
+
+def _in_force(ended: Ended, sent: Sent) -> dict[str, Any]:
+    """Say which policy the machine has put in force: ours is missing where it knows no such field, or took another."""
+    taken = ended.success.policy_generation
+    return {"policy_generation": taken, "policy_missing": taken != sent.generation}
 
 
 def _require_cluster(ended: Ended, bundle: KeyBundle) -> None:

@@ -14,9 +14,15 @@ description:
     and only then sends the cluster's keys, sealed to the machine in the very state that was judged. It needs no ssh.
   - Whoever asks proves to be an admin of the cluster by a key under the site's join CA, which is made for this one
     request and lives in memory only.
+  - The site's signed policy goes along with its profiles and identities, so that other machines can join without
+    anybody having touched the machine over ssh. It is signed as M(attested.kubernetes.attestation_policy) does where no
+    cluster is there yet, and C(cluster.yml) of the site says what was signed. The machine verifies it before it does
+    anything, hands it to its key service and applies it; fails with C(POLICY_SIGNATURE), C(MANIFEST_INVALID) or
+    C(POLICY_ROLLED_BACK), or with C(MESSAGE_TOO_LARGE) where it does not fit into a request.
   - What the machine does is printed while it happens, a line a task.
   - A connection that breaks ends nothing on the machine. The same is asked again, and followed from where it stood; so
-    it is when the task is run again. A request with other options is refused with C(INIT_REQUEST_DIFFERS).
+    it is when the task is run again. A request with other options is refused with C(INIT_REQUEST_DIFFERS); one with
+    another policy is the same request, and RV(policy_missing) says where the machine was at work with the one before.
   - A machine in the place of the one that made the cluster is refused with C(CLUSTER_FOUNDER_GONE).
   - At the end it writes C(.secrets/admin.kubeconfig) of the site, with the certificate that the machine gave and the
     admin's own key, which never left this machine. Fails with C(INIT_KUBECONFIG_HOLDS_KEY),
@@ -24,7 +30,8 @@ description:
     the machine gave something else; with C(CLUSTER_ID_MISMATCH) where it speaks of another cluster.
   - Where that kubeconfig is there, by the admin's own key, for O(cluster_name), and good for six more hours, nobody is
     asked and nothing changes. A certificate that is due cannot be renewed this way, because a machine that is a node
-    has no init service any more; the other road of the playbook C(attested.kubernetes.init), over ssh, renews it.
+    has no init service any more; the other road of the playbook C(attested.kubernetes.init), over ssh, renews it
+    (C(-e over_ssh=true)).
   - Fails with the reason of the check that refused, with that of the machine's own step, C(SITE_VAULT),
     C(SITE_SECRETS_INCOMPLETE), C(ROLE_NOT_REGISTERED), or C(PEER_UNREACHABLE) where nobody listens.
 author:
@@ -70,6 +77,15 @@ options:
     description: The name that the API server's certificate must have, in the kubeconfig.
     type: str
     required: true
+  exceptions:
+    description: Profiles that count for a few nodes until they end, as in M(attested.kubernetes.attestation_policy).
+    type: list
+    elements: dict
+    default: []
+  send_policy:
+    description: Whether the signed policy goes along; without it somebody applies it afterwards.
+    type: bool
+    default: true
   port:
     description: Port of the init service; it is asked at the host's C(ansible_host).
     type: int
@@ -102,6 +118,16 @@ EXAMPLES = r"""
     server: api.prod.example:6443
     tls_server_name: api.prod.example
     wait_seconds: 600
+
+- name: Send no policy to a machine that gets it over ssh
+  attested.kubernetes.init:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+    cluster_name: prod
+    kubernetes_version: "1.36"
+    server: api.prod.example:6443
+    tls_server_name: api.prod.example
+    send_policy: false
 
 - name: See whether the site is ready for it
   attested.kubernetes.init:
@@ -142,6 +168,16 @@ ek_sha256:
   returned: when the machine was asked
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+policy_generation:
+  description: The generation of the policy that came along and is in force, 0 where none did.
+  returned: when the machine was asked
+  type: int
+  sample: 1
+policy_missing:
+  description: Whether the machine made its cluster without the policy that was sent, which is to be applied over ssh.
+  returned: when the machine was asked
+  type: bool
+  sample: false
 steps:
   description: The stages of the machine's work with their seconds.
   returned: when the machine was asked

@@ -31,7 +31,8 @@ LONGEST_PAUSE_SECONDS = 15.0
 _NOBODY_THERE = frozenset({Reason.CONNECTION_CLOSED, Reason.CONNECTION_TIMEOUT, Reason.PEER_UNREACHABLE})
 _HINT = (
     "Look at the machine: systemctl status attested-bootstrapper. It listens only where it may be initialised, and not "
-    "once it is a node. Or run init over ssh, with attested_bootstrapper: false."
+    "once it is a node: then ansible-playbook attested.kubernetes.init -e over_ssh=true. Or run init over ssh alone, "
+    "with attested_bootstrapper: false."
 )
 
 

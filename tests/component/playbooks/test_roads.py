@@ -30,9 +30,9 @@ with pathlib.Path(%(trace)r).open("a") as trace:
 module.exit_json(**given["results"].get(%(name)r, {}))
 """
 OPTIONS = (
-    "admin_certificate", "certificate", "cluster_ca", "cluster_name", "endorsement_authorities", "extra_sans",
-    "kubernetes_version", "name", "policy_directory", "port", "profiles", "server", "service_subnet", "site", "state",
-    "tls_server_name", "wait_seconds", "what",
+    "admin_certificate", "certificate", "cluster_ca", "cluster_name", "endorsement_authorities", "exceptions",
+    "extra_sans", "kubernetes_version", "name", "policy_directory", "port", "profiles", "send_policy", "server",
+    "service_subnet", "site", "state", "tls_server_name", "wait_seconds", "what",
 )  # fmt: skip
 ROLES = {
     "attestation_policy": ("main",),
@@ -112,6 +112,7 @@ def site(tmp_path: Path) -> Site:
 
 
 BY_BOOTSTRAPPER = ("-e", "attested_bootstrapper=true")
+ASKED_OVER_SSH = (*BY_BOOTSTRAPPER, "-e", "over_ssh=true")
 POLICY_AND_EVIDENCE = ["attestation_policy", "unit", "unit"]
 OVER_SSH = [
     "tpm_authorization",
@@ -142,14 +143,29 @@ def test_init_over_ssh_goes_as_it_always_did(site: Site) -> None:
     ]
 
 
-def test_init_by_the_bootstrapper_leaves_the_machine_what_is_the_machines(site: Site) -> None:
-    called = site.run("init", *BY_BOOTSTRAPPER, node_status_info={"phase": "Asking"})
+def test_init_by_the_bootstrapper_asks_nobody_but_the_machines_own_port(site: Site) -> None:
+    """The action that hands over passwords of TPMs asks nobody either where the site knows none."""
+    assert site.run("init", *BY_BOOTSTRAPPER, init={"changed": True, "policy_missing": False}) == [
+        "tpm_authorization",
+        "init",
+    ]
+    assert site.run("init", *BY_BOOTSTRAPPER, init={"changed": False}) == ["tpm_authorization", "init"]
+
+
+def test_a_machine_that_made_its_cluster_without_our_policy_gets_it_over_ssh(site: Site) -> None:
+    """One of an earlier version reads past the field."""
+    called = site.run("init", *BY_BOOTSTRAPPER, init={"changed": True, "policy_missing": True})
+    assert called == ["tpm_authorization", "init", *POLICY_AND_EVIDENCE]
+
+
+def test_init_over_ssh_of_a_machine_that_waits_leaves_it_what_is_the_machines(site: Site) -> None:
+    called = site.run("init", *ASKED_OVER_SSH, node_status_info={"phase": "Asking"})
     assert called == ["node_status_info", "tpm_authorization", "init", *POLICY_AND_EVIDENCE]
 
 
-def test_init_of_a_machine_that_is_a_node_already_goes_over_ssh(site: Site) -> None:
+def test_init_over_ssh_of_a_machine_that_is_a_node_already_does_all_of_it(site: Site) -> None:
     """Its bootstrapper has ended: what changed in the site reaches it, and the admin's certificate is renewed."""
-    called = site.run("init", *BY_BOOTSTRAPPER, node_status_info={"phase": "Joined"})
+    called = site.run("init", *ASKED_OVER_SSH, node_status_info={"phase": "Joined"})
     assert called == ["node_status_info", *OVER_SSH]
 
 
@@ -161,8 +177,9 @@ def test_init_of_a_machine_that_is_a_node_already_goes_over_ssh(site: Site) -> N
     ],
 )
 def test_check_mode_of_init_by_the_bootstrapper(site: Site, changed: bool, more: list[str]) -> None:
-    fresh = {"phase": "Fresh"}
-    called = site.run("init", *BY_BOOTSTRAPPER, "--check", init={"changed": changed}, node_status_info=fresh)
+    answers: dict[str, dict[str, object]] = {"init": {"changed": changed}, "node_status_info": {"phase": "Fresh"}}
+    assert site.run("init", *BY_BOOTSTRAPPER, "--check", **answers) == ["tpm_authorization", "init"]
+    called = site.run("init", *ASKED_OVER_SSH, "--check", **answers)
     assert called == ["node_status_info", "tpm_authorization", "init", *more]
 
 

@@ -112,6 +112,7 @@ async def test_where_nobody_listens_it_is_given_up_with_what_to_look_at() -> Non
     error = await error_of(machine)
     assert error.code == "PEER_UNREACHABLE"
     assert "systemctl status attested-bootstrapper" in error.hint
+    assert "init -e over_ssh=true" in error.hint
     assert "attested_bootstrapper: false" in error.hint
     assert [pause for _code, pause in machine.heard] == [1.0, 2.0, 4.0, 8.0, 15.0]
 
