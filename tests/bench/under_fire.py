@@ -246,13 +246,17 @@ def growth(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
 
 
 def start_together(bed: ServiceBed, directory: Path) -> None:
-    """Let 256 machines ask in the same instant, each again when it is told to, until each has its ticket."""
+    """Let 256 machines ask in the same instant, each again when it is told to, until each has its ticket.
+
+    The aims: none is lost, 99 of 100 have theirs within 10 s, and the join service holds 150 MB at most meanwhile.
+    """
     first, *machines = (Machine(f"herd-{number}", bed, directory / f"h{number}") for number in range(HERD + 1))
     bed.api.apply(*(render_identity(identity_of(one.tpm.ek, one.name)) for one in (first, *machines)))
     for machine in (first, *machines):
         machine.store.kubelet_key()
     time.sleep(1)
-    alone = asyncio.run(_together([first]))
+    (alone,) = asyncio.run(_together([first]))
+    peak = Peak(bed.processes["join"].pid)
     seconds = asyncio.run(_together(machines))
     issued = [machine.identity()["status"]["tickets"]["issued"] for machine in machines]
     print(f"served {len(issued)} of {HERD}, each {min(issued)} to {max(issued)} times")
@@ -261,19 +265,36 @@ def start_together(bed: ServiceBed, directory: Path) -> None:
     report(
         Figure(
             name=f"{HERD} machines in the same instant: the last has its ticket",
-            value=seconds,
+            value=max(seconds),
             unit="s",
             budget=30,
             baseline=alone,
             baseline_name="s, one alone",
-        )
+        ),
+        Figure(
+            name=f"{HERD} machines in the same instant: p99",
+            value=statistics.quantiles(seconds, n=100, method="inclusive")[98],
+            unit="s",
+            budget=10,
+            baseline=alone,
+            baseline_name="s, one alone",
+        ),
+        Figure(
+            name=f"memory of the join service at most, under {HERD} machines",
+            value=peak.bytes / MEGA,
+            unit="MB",
+            budget=150,
+            baseline=peak.before / MEGA,
+            baseline_name="MB before",
+        ),
     )
 
 
-async def _together(machines: list[Machine]) -> float:
+async def _together(machines: list[Machine]) -> list[float]:
+    """Return after how many seconds each of the machines had its ticket."""
     begun = time.monotonic()
 
-    async def served(machine: Machine) -> None:
+    async def served(machine: Machine) -> float:
         backoff = Backoff(first=first_window, random=SystemRandom())
         while True:
             try:
@@ -282,10 +303,9 @@ async def _together(machines: list[Machine]) -> float:
                 pause = backoff.pause(error) if isinstance(error, AttestedError) else 1.0
                 await asyncio.sleep(1.0 if pause is None else pause)
             else:
-                return
+                return time.monotonic() - begun
 
-    await asyncio.gather(*(served(machine) for machine in machines))
-    return time.monotonic() - begun
+    return await asyncio.gather(*(served(machine) for machine in machines))
 
 
 def scale(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:

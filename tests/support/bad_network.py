@@ -1,17 +1,39 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A network that delays: a relay that takes its time."""
+"""A network that loses or delays: packets dropped by chance in a namespace of its own, or a relay that takes its time.
+
+As a program, run by `unshare --net`: one machine asks for its ticket while three packets of ten to and from the join
+service are dropped. Prints, as JSON, how often it asked, the errors on the way, and the node that it got a ticket for.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
+import tempfile
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.retry import Backoff, ask_again
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import first_window
+from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import fetch_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import install
+from ansible_collections.attested.kubernetes.tests.support.api_bed import api_bed
+from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+    from ansible_collections.attested.kubernetes.plugins.module_utils.join.ticket import TicketMaterial
+
+PATIENCE_SECONDS = 900.0
+PERCENT = 30
 _CHUNK = 1 << 16
 
 
@@ -56,3 +78,67 @@ async def _late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, s
         await delivering
     delivering.cancel()
     writer.close()
+
+
+def lose(port: int, *, percent: int) -> None:
+    """Drop so many of a hundred packets to and from ``port``, each by chance."""
+    rules = f"""
+    table inet loss {{
+      chain in {{
+        type filter hook input priority 0;
+        tcp dport {port} numgen random mod 100 < {percent} counter drop
+        tcp sport {port} numgen random mod 100 < {percent} counter drop
+      }}
+    }}
+    """
+    subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
+
+
+def lost() -> int:
+    """Return how many packets were dropped."""
+    listed = subprocess.run(["nft", "--json", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
+    rules = [one["rule"]["expr"] for one in json.loads(listed)["nftables"] if "rule" in one]
+    return sum(part["counter"]["packets"] for rule in rules for part in rule if "counter" in part)
+
+
+def persistent(machine: Machine, errors: list[str], **known: object) -> TicketMaterial:
+    """Ask as a node does, with its own pauses, until there is a ticket; ``errors`` hears of each failure."""
+
+    def waits(error: AttestedError, _seconds: float) -> None:
+        errors.append(error.code)
+
+    return ask_again(
+        lambda: fetch_ticket(machine.config(**known), machine.machine),
+        pause=Backoff(first=first_window, random=SystemRandom()).pause,
+        clock=SystemClock(),
+        wait_seconds=PATIENCE_SECONDS,
+        waits=waits,
+    )
+
+
+def main() -> None:
+    """Make a cluster's services, then the loss, then the ticket."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    with tempfile.TemporaryDirectory(prefix="attested-loss-") as scratch, api_bed(Path(scratch)) as api:
+        install(api)
+        bed = ServiceBed(api)
+        try:
+            bed.start()
+            machine = Machine("w-loss", bed, Path(scratch) / "machine")
+            machine.enroll()
+            lose(int(bed.endpoint.rpartition(":")[2]), percent=PERCENT)
+            errors: list[str] = []
+            ticket = persistent(machine, errors)
+            found = {
+                "errors": errors,
+                "lost": lost(),
+                "disk": ticket.public.disk_id,
+                "identity": machine.identity()["status"],
+            }
+            json.dump(found, sys.stdout)
+        finally:
+            bed.stop()
+
+
+if __name__ == "__main__":
+    main()
