@@ -103,8 +103,11 @@ def test_every_control_plane_admits_machines(prepared: Road) -> None:
     assert_one_lock_event(prepared, "w-1")
 
 
-def test_the_playbooks_find_nothing_to_do(prepared: Road) -> None:
-    """The road over ssh goes on where the machines stand."""
+def test_the_playbooks_find_nothing_to_do_but_to_write_down_what_was_assigned(prepared: Road) -> None:
+    """The road over ssh goes on where the machines stand; which disk is whose was decided while nobody looked."""
+    prepared.play("node", *WORDS)
+    for node in FOLLOWERS:
+        assert "attested_disk_id: " in (prepared.site / "host_vars" / node / "identity.yml").read_text()
     for playbook in ("init", "node"):
         changes = prepared.play(playbook, *WORDS).changes()
         assert set(changes.values()) == {0}, changes
