@@ -11,15 +11,18 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from ansible_collections.attested.kubernetes.tests.support import find_needles
+from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
+from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
-    from ansible_collections.attested.kubernetes.tests.support.lab import Lab
+    from collections.abc import Iterator
 
 PLAYBOOK_SECONDS = 1800
 LOCK_REGISTER = 15
@@ -122,6 +125,30 @@ class Road:
     def boot_id(self, machine: str) -> str:
         """Return the id of the boot of a machine."""
         return self.inside(machine, "cat", "/proc/sys/kernel/random/boot_id").strip()
+
+
+@contextmanager
+def road_through(*playbooks: str, of: str, instead: str, words: tuple[str, ...] = ()) -> Iterator[Road]:
+    """Make the lab NAME:LOOPBACK, take it through playbooks, and remove it at the end.
+
+    A developer who has such a lab that has been through them names it in the variable `instead`: it is used and left.
+    """
+    if found := obstacles():
+        pytest.skip(found)
+    used = os.environ.get(instead)
+    name, _colon, loopback = (used or of).partition(":")
+    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback=loopback)
+    with ProcessWatch() as watch:
+        road = Road(lab=lab, watch=watch, began=time.time())
+        try:
+            if not used:
+                road.play("lab_machines", *words, where=Path.home())
+                for playbook in playbooks:
+                    road.play(playbook, *words)
+            yield road
+        finally:
+            if not used:
+                lab.play("lab_down")
 
 
 def assert_one_lock_event(road: Road, node: str) -> None:

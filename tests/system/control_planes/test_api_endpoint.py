@@ -10,14 +10,10 @@ says so until it was run.
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
-from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
-from ansible_collections.attested.kubernetes.tests.support.road import Road
+from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -25,6 +21,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+USED_LAB = "ATTESTED_API_ENDPOINT_LAB"
+"""Of a developer: NAME:LOOPBACK of such a lab that is up and has been through init and node; it is used and left."""
+
+MADE = ("lab", "init", "node")
 WORKER = "w-1"
 MEMBERS = ("cp-1", "cp-2", "cp-3")
 WORDS = ("-e", '{"lab_control_planes": 3, "lab_workers": 1, "attested_api_proxy": true}')
@@ -34,19 +34,8 @@ LEASE = ("get", "lease", WORKER, "--namespace=kube-node-lease", "--output=jsonpa
 @pytest.fixture(scope="module")
 def road() -> Iterator[Road]:
     """The lab with its cluster."""
-    if found := obstacles():
-        pytest.skip(found)
-    name = "attested-api-endpoint"
-    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback="127.69.0")
-    with ProcessWatch() as watch:
-        road = Road(lab=lab, watch=watch, began=time.time())
-        try:
-            road.play("lab_machines", *WORDS, where=Path.home())
-            for playbook in ("lab", "init", "node"):
-                road.play(playbook, *WORDS)
-            yield road
-        finally:
-            lab.play("lab_down")
+    with road_through(*MADE, of="attested-api-endpoint:127.69.0", instead=USED_LAB, words=WORDS) as road:
+        yield road
 
 
 def kubectl(road: Road, node: str, *words: str) -> str:

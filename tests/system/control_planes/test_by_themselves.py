@@ -8,16 +8,11 @@ The tests are in the order of one lab's life and share it. They look with etcdct
 
 from __future__ import annotations
 
-import os
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
 from ansible_collections.attested.kubernetes.tests.support.etcdctl import learners_of
-from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
-from ansible_collections.attested.kubernetes.tests.support.road import Road, assert_one_lock_event
+from ansible_collections.attested.kubernetes.tests.support.road import Road, assert_one_lock_event, road_through
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -42,21 +37,8 @@ SECONDS = 900.0
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[Road]:
     """Machines with bundle, pins and boot unit, and nothing else."""
-    if found := obstacles():
-        pytest.skip(found)
-    used = os.environ.get(USED_LAB)
-    name, _colon, loopback = (used or "attested-themselves:127.67.0").partition(":")
-    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback=loopback)
-    with ProcessWatch() as watch:
-        road = Road(lab=lab, watch=watch, began=time.time())
-        try:
-            if not used:
-                road.play("lab_machines", *WORDS, where=Path.home())
-                road.play("lab", *WORDS)
-            yield road
-        finally:
-            if not used:
-                lab.play("lab_down")
+    with road_through("lab", of="attested-themselves:127.67.0", instead=USED_LAB, words=WORDS) as road:
+        yield road
 
 
 def test_all_wait_and_no_lock_is_taken(prepared: Road) -> None:

@@ -10,15 +10,10 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
-from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
-from ansible_collections.attested.kubernetes.tests.support.road import Road, assert_one_lock_event
+from ansible_collections.attested.kubernetes.tests.support.road import Road, assert_one_lock_event, road_through
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -29,6 +24,7 @@ pytestmark = pytest.mark.slow
 USED_LAB = "ATTESTED_CONTROL_PLANES_LAB"
 """Of a developer: NAME:LOOPBACK of such a lab that is up and has been through init and node; it is used and left."""
 
+MADE = ("lab", "init", "node")
 MEMBERS = {"cp-1": "10.89.7.11", "cp-2": "10.89.7.12", "cp-3": "10.89.7.13"}
 WORKER = "w-1"
 WORDS = ("-e", '{"lab_control_planes": 3, "lab_workers": 1}')
@@ -53,22 +49,9 @@ ETCDCTL = (
 @pytest.fixture(scope="module")
 def road() -> Iterator[Road]:
     """The lab with its cluster."""
-    if found := obstacles():
-        pytest.skip(found)
-    used = os.environ.get(USED_LAB)
-    name, _colon, loopback = (used or "attested-control-planes:127.68.0").partition(":")
-    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback=loopback)
-    with ProcessWatch() as watch:
-        road = Road(lab=lab, watch=watch, began=time.time())
-        try:
-            if not used:
-                road.play("lab_machines", *WORDS, where=Path.home())
-                for playbook in ("lab", "init", "node"):
-                    road.play(playbook, *WORDS)
-            yield road
-        finally:
-            if not used:
-                lab.play("lab_down")
+    roads = road_through(*MADE, of="attested-control-planes:127.68.0", instead=USED_LAB, words=WORDS)
+    with roads as road:
+        yield road
 
 
 def kubectl(road: Road, node: str, *words: str, check: bool = True) -> str:

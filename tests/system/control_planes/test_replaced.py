@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
 from ansible_collections.attested.kubernetes.tests.support.etcdctl import learners_of
-from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
-from ansible_collections.attested.kubernetes.tests.support.road import Road
+from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -27,6 +23,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+USED_LAB = "ATTESTED_REPLACED_LAB"
+"""Of a developer: NAME:LOOPBACK of such a lab that is up and has been through init and node; it is used and left."""
+
+MADE = ("lab", "init", "node")
 OLD, NEW = "cp-1", "w-2"
 """Names in the rack; both are the node cp-1, one after the other."""
 PLANES = ("cp-1", "cp-2", "cp-3")
@@ -38,20 +38,9 @@ SECONDS = 300
 @pytest.fixture(scope="module")
 def road() -> Iterator[Road]:
     """The lab with its cluster, and one more machine that is switched on and nothing else."""
-    if found := obstacles():
-        pytest.skip(found)
-    name = "attested-replaced"
-    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback="127.70.0")
-    with ProcessWatch() as watch:
-        road = Road(lab=lab, watch=watch, began=time.time())
-        try:
-            road.play("lab_machines", *WORDS, where=Path.home())
-            for playbook in ("lab", "init", "node"):
-                road.play(playbook, *WORDS)
-            road.play("lab_machine", "-e", f"machine={NEW}")
-            yield road
-        finally:
-            lab.play("lab_down")
+    with road_through(*MADE, of="attested-replaced:127.70.0", instead=USED_LAB, words=WORDS) as road:
+        road.play("lab_machine", "-e", f"machine={NEW}")
+        yield road
 
 
 def kubectl(road: Road, *words: str, asked: str = "cp-2", check: bool = True) -> str:
