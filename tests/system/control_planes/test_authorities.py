@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
+from ansible_collections.attested.kubernetes.tests.support.thief import PKI, Thief
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ USED_LAB = "ATTESTED_AUTHORITIES_LAB"
 MADE = ("lab", "init", "node")
 PLANES = ("cp-1", "cp-2", "cp-3")
 WORDS = ("-e", '{"lab_control_planes": 3, "lab_workers": 1}')
-PKI = "/etc/kubernetes/pki"
-THIEF = "/run/thief"
 SECONDS = 300
 
 
@@ -37,29 +36,13 @@ SECONDS = 300
 def road() -> Iterator[Road]:
     """The lab with its cluster."""
     with road_through(*MADE, of="attested-authorities:127.71.0", instead=USED_LAB, words=WORDS) as road:
-        steal(road)
         yield road
 
 
-def kubectl(road: Road, *words: str, asked: str = "cp-2", config: str = "/etc/kubernetes/admin.conf") -> str:
+def kubectl(road: Road, *words: str, asked: str = "cp-2") -> str:
     """Ask the API server of one control plane, on it; nothing where it refuses."""
-    options = (f"--kubeconfig={config}", "--server=https://127.0.0.1:6443", "--request-timeout=30s")
+    options = ("--kubeconfig=/etc/kubernetes/admin.conf", "--server=https://127.0.0.1:6443", "--request-timeout=30s")
     return road.inside(asked, "kubectl", *options, *words, check=False)
-
-
-def steal(road: Road) -> None:
-    """Mint a certificate of the cluster CA of now with its own key, as whoever has a control plane would."""
-    for name in PLANES:
-        road.inside(name, "mkdir", "-p", THIEF)
-        request = f"openssl req -new -newkey rsa:2048 -nodes -keyout {THIEF}/key -subj /O=system:masters/CN=thief"
-        signing = f"openssl x509 -req -CA {PKI}/ca.crt -CAkey {PKI}/ca.key -CAcreateserial -CAserial {THIEF}/serial"
-        road.inside(name, "sh", "-c", f"{request} | {signing} -days 30 -out {THIEF}/crt")
-
-
-def thief(road: Road, name: str) -> str:
-    """Return what the API server of one control plane shows to whoever has that certificate."""
-    shown = f"--client-certificate={THIEF}/crt --client-key={THIEF}/key --certificate-authority={PKI}/ca.crt"
-    return kubectl(road, *shown.split(), "get", "nodes", "--output=name", asked=name, config="/dev/null")
 
 
 def nodes(road: Road, asked: str = "cp-2") -> list[str]:
@@ -76,24 +59,34 @@ def confirm(road: Road) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
+def thief(road: Road) -> Thief:
+    """With the CA key of before."""
+    return Thief.of(road, PLANES[0])
+
+
+@pytest.fixture(scope="module")
 def words(road: Road) -> tuple[str, ...]:
     return (*WORDS, *confirm(road))
 
 
-def test_the_successors_sign_and_the_first_run_says_when_to_go_on(road: Road, words: tuple[str, ...]) -> None:
+def test_the_successors_sign_and_the_first_run_says_when_to_go_on(
+    road: Road, words: tuple[str, ...], thief: Thief
+) -> None:
     said = road.play("rotate_authorities", *words).output
     assert "Run the same command again at" in said
-    assert [bool(thief(road, name)) for name in PLANES] == [True] * 3, "until the second run the old keys are good"
+    assert all(thief.sees(road, name) for name in PLANES), "until the second run the old keys are good"
     again = road.play("rotate_authorities", *words)
     assert "Run the same command again at" in again.output
     assert set(again.changes().values()) == {0}
 
 
-def test_after_the_second_run_what_the_old_key_signed_is_refused(road: Road, words: tuple[str, ...]) -> None:
+def test_after_the_second_run_what_the_old_key_signed_is_refused(
+    road: Road, words: tuple[str, ...], thief: Thief
+) -> None:
     for name in PLANES:
         road.inside(name, "touch", "--date=2 hours ago", f"{PKI}/sa.key")
     road.play("rotate_authorities", *words)
-    assert [thief(road, name) for name in PLANES] == [""] * 3
+    assert [thief.sees(road, name) for name in PLANES] == [[]] * 3
     for name in PLANES:
         assert {f"node/{plane}" for plane in PLANES} < set(nodes(road, asked=name))
         assert road.inside(name, "ls", "-d", "/etc/kubernetes/attested-authorities", check=False) == ""

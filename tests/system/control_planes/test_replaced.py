@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 from ansible_collections.attested.kubernetes.tests.support.etcdctl import learners_of
 from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
+from ansible_collections.attested.kubernetes.tests.support.thief import PKI, Thief
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -146,6 +147,19 @@ def test_the_lost_one_comes_back_and_gets_nothing(road: Road) -> None:
     assert learners_of(road, "cp-2") == dict.fromkeys(PLANES, False)
     reasons = json.loads(kubectl(road, "get", "joinattempts", "--output=json"))["items"]
     assert "IDENTITY_REVOKED" in {one["status"]["reason"] for one in reasons}
+
+
+def test_called_compromised_afterwards_what_it_held_opens_nothing(road: Road) -> None:
+    """The certificate that its key signs is good until then; the hour of the pods' tokens is made to have passed."""
+    thief, planes = Thief.of(road, OLD), (NEW, "cp-2", "cp-3")
+    assert all(thief.sees(road, name) for name in planes)
+    compromised = ("replace", "-e", "confirm=cp-1", "-e", "compromised=true")
+    assert "Run the same command again at" in road.play(*compromised).output
+    for name in planes:
+        road.inside(name, "touch", "--date=2 hours ago", f"{PKI}/sa.key")
+    road.play(*compromised)
+    assert [thief.sees(road, name) for name in planes] == [[]] * 3
+    assert all(kubectl(road, "get", "nodes", "--output=name", asked=name) for name in planes)
 
 
 def test_a_control_plane_is_removed_and_etcd_has_two(road: Road) -> None:
