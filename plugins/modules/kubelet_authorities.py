@@ -71,7 +71,7 @@ SPEC = ArgumentSpec(options={}).merged(node_config_spec())
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_kubelet, libraries=("cryptography", "kubernetes", "yaml"))
+    run_module(SPEC, run_kubelet, libraries=("cryptography", "grpc", "yaml"))
 
 
 if __name__ == "__main__":
