@@ -108,7 +108,9 @@ def test_third_party_libraries_come_through_deps(path):
 
 def test_what_asks_for_the_kubernetes_client_runs_on_control_planes_alone():
     """A worker's environment has no such package (`_deps/kube.py`)."""
-    asking = {path.stem for path in house.plugin_files() if 'libraries=("cryptography", "kubernetes"' in path.read_text()}
+    asking = {
+        path.stem for path in house.plugin_files() if 'libraries=("cryptography", "kubernetes"' in path.read_text()
+    }
     assert asking == {"authority_rotation", "control_plane_certificates"}
 
 

@@ -156,6 +156,10 @@ def test_a_control_plane_is_removed_and_etcd_has_two(road: Road) -> None:
     assert "node/cp-3" not in kubectl(road, "get", "nodes", "--output=name")
     assert road.inside("cp-3", "find", "/etc/kubernetes", "-type", "f", check=False) == ""
     assert "attested_admission: Refused" in (road.site / "host_vars" / "cp-3" / "identity.yml").read_text()
+    for unit in ("attested-key-service", "attested-join-service"):
+        assert "NRestarts=0\nActiveState=inactive" in road.inside(
+            "cp-3", "systemctl", "show", "-pNRestarts,ActiveState", unit
+        )
 
 
 def test_called_compromised_afterwards_what_it_held_opens_nothing(road: Road) -> None:
