@@ -284,8 +284,11 @@ def race() -> Counts:
 
 
 def matrix() -> Counts:
-    """A fault before each step of joins and of an init, then the next try; leaves docs/records/DATE-matrix.json."""
-    return _pytest("tests/system/matrix")
+    """A fault before each step of joins and of an init, then the next try; leaves docs/records/DATE-matrix.json.
+
+    A file is a lab, and two of them run beside each other: most of a case is waiting for a machine.
+    """
+    return _pytest("-n", "2", "--dist", "loadfile", "tests/system/matrix")
 
 
 def state_disk() -> Counts:

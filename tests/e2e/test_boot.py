@@ -13,13 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.tests.support.boundaries import commit
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
+from ansible_collections.attested.kubernetes.tests.support.joining import assert_a_clean_node, bring_before
 from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
 from ansible_collections.attested.kubernetes.tests.support.road import Road, assert_one_lock_event
+from ansible_collections.attested.kubernetes.tests.support.striking import (
+    put_faults_into,
+    slice_of_the_matrix,
+    suffer,
+    tell,
+)
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 NAME = "attested-boot"
 NODES = ("cp-1", "w-1")
@@ -103,6 +111,18 @@ def test_a_killed_bootstrapper_goes_on(prepared: Road) -> None:
     prepared.inside("cp-1", "systemctl", "start", "attested-join-service")
     prepared.wait_until_ready("w-1", boot_id=boot)
     assert_one_lock_event(prepared, "w-1")
+
+
+def test_a_worker_joins_through_three_faults(prepared: Road, counted: Callable[[str], None]) -> None:
+    """A slice of the matrix (tests/system/matrix): each fault once, in one join, before steps that the commit draws."""
+    orders = slice_of_the_matrix(commit())
+    counted(f"slice of the matrix: {', '.join(map(str, orders))}")
+    put_faults_into(prepared, "w-1")
+    bring_before(prepared, "w-1", orders[0].point)
+    tell(prepared, "w-1", *orders)
+    prepared.lab.ssh("w-1", "sudo systemctl reboot")
+    suffer(prepared, "w-1", *orders)
+    assert_a_clean_node(prepared, "w-1")
 
 
 def state_of(road: Road, machine: str) -> str:

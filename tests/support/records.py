@@ -10,11 +10,31 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.attested.kubernetes.tests.support.boundaries import ROOT, commit
+
 if TYPE_CHECKING:
-    from datetime import datetime
-    from pathlib import Path
+    from collections.abc import Iterator
+
+RECORDS = Path(os.environ.get("ATTESTED_RECORDS", ROOT / "docs" / "records"))
+
+
+@contextmanager
+def recorded(point: str, fault: str, *, directory: Path = RECORDS) -> Iterator[None]:
+    """Keep what becomes of one case: ``joined`` where its end is reached, ``failed`` for anything else."""
+    outcome, began = "failed", time.monotonic()
+    try:
+        yield
+        outcome = "joined"
+    finally:
+        case = {"point": point, "fault": fault, "outcome": outcome, "seconds": round(time.monotonic() - began, 1)}
+        keep_case(directory, case, commit=commit(), now=datetime.now(UTC))
 
 
 def keep_case(directory: Path, case: dict[str, Any], *, commit: str, now: datetime) -> Path:

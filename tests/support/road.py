@@ -88,9 +88,9 @@ class Road:
         assert done.returncode == 0 or not check, f"{argv}: {done.stderr.decode()}"
         return done.stdout.decode(errors="replace")
 
-    def kubectl(self, *words: str) -> str:
-        """Run kubectl on the control plane."""
-        return self.inside("cp-1", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", *words)
+    def kubectl(self, *words: str, asked: str = "cp-1") -> str:
+        """Run kubectl on a control plane."""
+        return self.inside(asked, "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", *words)
 
     def look_inside(self, machine: str, needles: dict[str, list[bytes]], skip: list[str]) -> list[dict[str, str]]:
         """Return where in a machine the needles are."""
@@ -101,18 +101,20 @@ class Road:
         result: list[dict[str, str]] = json.loads(found)
         return result
 
-    def wait_until_ready(self, machine: str, *, boot_id: str, seconds: float = 300) -> None:
-        """Wait until the Node of a machine is ready in the boot with this id."""
+    def wait_until_ready(self, machine: str, *, boot_id: str, seconds: float = 300, asked: str = "cp-1") -> None:
+        """Wait until the Node of a machine is ready in the boot with this id, as the control plane ``asked`` says."""
         template = "{.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Ready')].status}"
+        kubectl = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
         deadline = time.monotonic() + seconds
         seen = ""
         while time.monotonic() < deadline:
             seen = self.inside(
-                "cp-1", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "node", machine,
-                f"--output=jsonpath={template}", check=False,
+                asked, *kubectl, "get", "node", machine, f"--output=jsonpath={template}", check=False
             )  # fmt: skip
             if seen == f"{boot_id} True":
                 return
+            if seen.startswith(boot_id):  # it is there and will be ready: told as soon as it is
+                self.inside(asked, *kubectl, "wait", f"node/{machine}", "--for=condition=Ready", check=False)
             time.sleep(1)
         raise TimeoutError(f"expected the Node of {machine} to be ready in boot {boot_id}, got {seen!r}")
 

@@ -1,56 +1,122 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A fault before one step of a machine in a lab: ordered, awaited, and ended."""
+"""Faults before steps of a machine in a lab: put in, ordered, awaited, and ended.
+
+Orders and answers lie in a volume of the machine, so waiting for them costs no look into it and survives its reboot.
+"""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ansible_collections.attested.kubernetes.tests.support import attested_matrix
+from ansible_collections.attested.kubernetes.tests.support.boot_lab import UNIT
+from ansible_collections.attested.kubernetes.tests.support.boundaries import FIRST_JOIN, drawn, shuffled
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.road import Road
 
 FAULTS = ("kill", "reboot", "cut")
-STRUCK = "/var/lib/attested-matrix/struck.json"
-CUT_SECONDS = 8.0
 PATIENCE_SECONDS = 300
-LOOK_SECONDS = 10
+VOLUME = Path("/var/lib/containerd")
+
+CALLS = {
+    "bootstrap/order.py": 'before(NodeRun, "_do", lambda run, name, *_rest: "join:" + name.name)',
+    "bootstrap/race.py": 'before(Turn, "take", lambda turn: turn._mine.contender.value + ":TAKE")',
+    "bootstrap/founder.py": 'before(TpmKeeping, "write", lambda *_some, **_named: "init:KEYS")',
+    "bootstrap/bootstrapper.py": 'default(Bootstrapper, "linger_seconds", 10.0)',
+    "kubeadm/operation.py": 'before(Operation, "_perform", lambda one, phase: one._name + ":" + phase.name)',
+}
+"""What is appended to the deployed copy of each module."""
+
+_INSTALL = f"""
+import glob, pathlib, sys
+site = pathlib.Path(glob.glob("/opt/attested/venv/lib/python3*/site-packages")[0])
+(site / "attested_matrix.py").write_text(sys.stdin.read())
+own = site / "ansible_collections" / "attested" / "kubernetes" / "plugins" / "module_utils"
+for name, call in {CALLS!r}.items():
+    text = (own / name).read_text()
+    if "attested_matrix" not in text:
+        (own / name).write_text(text + "\\n\\nimport attested_matrix\\n\\nattested_matrix." + call + "\\n")
+pathlib.Path("{attested_matrix.PLACE}").mkdir(exist_ok=True)
+"""
+_SOONER = f"""
+set -e
+mkdir -p /etc/systemd/system/{UNIT}.d
+printf '[Service]\\nRestartSec=2\\n' > /etc/systemd/system/{UNIT}.d/matrix.conf
+systemctl daemon-reload
+"""
 
 
-def tell(road: Road, machine: str, point: str, fault: str) -> None:
-    """Give the machine its order."""
-    road.inside(machine, "rm", "-f", STRUCK)
-    order = json.dumps({"point": point, "fault": fault}).encode()
-    road.inside(machine, "sh", "-c", "cat > /var/lib/attested-matrix/order.json && sync", given=order)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A fault, and the boundary before which it comes."""
+
+    point: str
+    fault: str
+
+    def __str__(self) -> str:
+        """Return it as a person says it."""
+        return f"{self.fault} before {self.point}"
 
 
-def suffer(road: Road, machine: str, fault: str) -> None:
-    """Wait until the fault has struck; end a cut, wait for the boot after a reboot."""
-    said = ""
-
-    def has_struck() -> bool:
-        nonlocal said
-        said = struck_on(road, machine)
-        return bool(said)
-
-    wait_for(has_struck, seconds=PATIENCE_SECONDS)
-    if fault == "cut":
-        time.sleep(CUT_SECONDS)
-        road.inside(machine, "iptables", "--wait", "--delete", "INPUT", "--in-interface", "eth0", "--jump", "DROP")
-        road.inside(machine, "iptables", "--wait", "--delete", "OUTPUT", "--out-interface", "eth0", "--jump", "DROP")
-    if fault == "reboot":
-        road.lab.wait_for_boot(machine, other_than=json.loads(said)["boot"], seconds=PATIENCE_SECONDS)
+def slice_of_the_matrix(seed: str) -> list[Order]:
+    """Return a fault of each kind, each before another step of a first join, in the order of the steps."""
+    points = drawn(FIRST_JOIN, count=len(FAULTS), seed=seed)
+    return [Order(point=one, fault=fault) for one, fault in zip(points, shuffled([*FAULTS], seed=seed), strict=True)]
 
 
-def struck_on(road: Road, machine: str) -> str:
-    """Return what the machine wrote when it struck, empty before; a look that a reboot cuts off never returns."""
-    argv = [str(road.lab.directory / "podman"), "exec", machine, "cat", STRUCK]
+def put_faults_into(road: Road, *machines: str) -> None:
+    """Let machines of a cluster strike at steps that they are told."""
+    faults = Path(attested_matrix.__file__).read_bytes()
+    for machine in machines:
+        road.inside(machine, "python3", "-c", _INSTALL, given=faults)
+        road.inside(machine, "sh", "-c", _SOONER)
+
+
+def tell(road: Road, machine: str, *orders: Order) -> None:
+    """Give the machine its orders, which it obeys one after the other, and forget those from before."""
+    place = place_of(road, machine)
+    for name in (attested_matrix.STRUCK, attested_matrix.HELD):
+        (place / name).unlink(missing_ok=True)
+    (place / attested_matrix.ORDERS).write_text(json.dumps([asdict(order) for order in orders]))
+
+
+def suffer(road: Road, machine: str, *orders: Order) -> None:
+    """Wait until each fault has struck, and for the boot after a reboot; a cut ends by itself."""
+    for number, order in enumerate(orders):
+        wait_for(partial(_has_struck, road, machine, number), seconds=PATIENCE_SECONDS)
+        struck = struck_on(road, machine)[number]
+        assert struck["point"] == order.point
+        if order.fault == "reboot":
+            road.lab.wait_for_boot(machine, other_than=struck["boot"], seconds=PATIENCE_SECONDS)
+
+
+def _has_struck(road: Road, machine: str, number: int) -> bool:
+    return len(struck_on(road, machine)) > number
+
+
+def let_go(road: Road, machine: str) -> None:
+    """Let a machine go on that is held."""
+    (place_of(road, machine) / attested_matrix.HELD).unlink()
+
+
+def struck_on(road: Road, machine: str) -> list[dict[str, str]]:
+    """Return what has struck the machine since it was told, each with the boot that it struck in."""
     try:
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=LOOK_SECONDS).stdout
-    except subprocess.TimeoutExpired:
-        return ""
+        found: list[dict[str, str]] = json.loads((place_of(road, machine) / attested_matrix.STRUCK).read_text())
+    except FileNotFoundError:
+        return []
+    return found
+
+
+def place_of(road: Road, machine: str) -> Path:
+    """Return where on the host the machine finds its orders."""
+    volume = road.lab.directory / "machines" / machine / "volumes" / VOLUME.name
+    return volume / attested_matrix.PLACE.relative_to(VOLUME)

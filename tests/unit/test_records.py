@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.tests.support.records import keep_case
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.records import keep_case, recorded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,3 +46,14 @@ def test_the_cases_of_another_commit_are_not_counted(tmp_path: Path) -> None:
     kept(tmp_path, case("join:LOCK", "joined"))
     body = kept(tmp_path, case("join:WRITE", "joined"), commit="b" * 40)
     assert (body["commit"], body["of"]) == ("b" * 40, 1)
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(None, "joined"), (TimeoutError("late"), "failed")], ids=str)
+def test_only_what_came_to_its_end_has_joined(tmp_path: Path, error: Exception | None, outcome: str) -> None:
+    with contextlib.suppress(TimeoutError), recorded("join:LOCK", "kill", directory=tmp_path):
+        if error:
+            raise error
+    (path,) = tmp_path.glob("*.json")
+    body = json.loads(path.read_text())
+    assert (body["joined"], body["of"]) == (int(error is None), 1)
+    assert {**body["cases"][0], "seconds": 0.0} == {**case("join:LOCK", outcome), "seconds": 0.0}

@@ -8,42 +8,44 @@ The steps are those of the code itself. The two others stay, so etcd has its maj
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import LockState
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.plan import Found, plan_steps
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import MEMBER_PHASES
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import MEMBER_OPERATION
-from ansible_collections.attested.kubernetes.tests.support.boot_lab import existing, is_joined, make_absent
+from ansible_collections.attested.kubernetes.tests.support.boot_lab import make_absent
+from ansible_collections.attested.kubernetes.tests.support.boundaries import MEMBER
 from ansible_collections.attested.kubernetes.tests.support.etcdctl import learners_of
-from ansible_collections.attested.kubernetes.tests.support.road import assert_one_lock_event
-from ansible_collections.attested.kubernetes.tests.support.striking import FAULTS, PATIENCE_SECONDS, suffer, tell
+from ansible_collections.attested.kubernetes.tests.support.joining import assert_a_clean_node
+from ansible_collections.attested.kubernetes.tests.support.records import recorded
+from ansible_collections.attested.kubernetes.tests.support.striking import FAULTS, PATIENCE_SECONDS, Order, suffer, tell
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ansible_collections.attested.kubernetes.tests.support.road import Road
+    from ansible_collections.attested.kubernetes.tests.system.matrix.conftest import StruckLab
 
 pytestmark = pytest.mark.slow
 
 STAY, JOINER = ("cp-1", "cp-2"), "cp-3"
-FRESH = Found(
-    lock=LockState.UNLOCKED, marker=False, certificate_seconds=None, kubeadm_left=True, confirmed=False, takes_keys=True
-)
-POINTS = [f"join:{one.name}" for one in plan_steps(FRESH)] + [f"{MEMBER_OPERATION}:{one.name}" for one in MEMBER_PHASES]
+
+
+@pytest.fixture(scope="module")
+def planes(struck_lab: StruckLab) -> Iterator[Road]:
+    """Three control planes: two are enough to go on without the third."""
+    with struck_lab("attested-planes", "127.78.0", control_planes=3, struck=(JOINER,)) as one:
+        yield one
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("point", POINTS)
-def test_a_control_plane_joins_after_a_fault(planes: Road, case: dict[str, Any], point: str, fault: str) -> None:
-    make_absent(planes, JOINER)
-    wait_for(lambda: learners_of(planes) == dict.fromkeys(STAY, False))
-    tell(planes, JOINER, point, fault)
-    planes.lab.ssh(JOINER, "sudo systemctl reboot")
-    suffer(planes, JOINER, fault)
-    wait_for(lambda: is_joined(planes, JOINER), seconds=2 * PATIENCE_SECONDS)
-    assert_one_lock_event(planes, JOINER)
-    planes.wait_until_ready(JOINER, boot_id=planes.boot_id(JOINER))
-    assert learners_of(planes) == dict.fromkeys((*STAY, JOINER), False)
-    assert existing(planes, JOINER, "/run/attested/tickets/*") == []
-    case["outcome"] = "joined"
+@pytest.mark.parametrize("point", MEMBER)
+def test_a_control_plane_joins_after_a_fault(planes: Road, point: str, fault: str) -> None:
+    order = Order(point=point, fault=fault)
+    with recorded(point, fault):
+        make_absent(planes, JOINER)
+        wait_for(lambda: learners_of(planes) == dict.fromkeys(STAY, False))
+        tell(planes, JOINER, order)
+        planes.lab.ssh(JOINER, "sudo systemctl reboot")
+        suffer(planes, JOINER, order)
+        assert_a_clean_node(planes, JOINER, seconds=2 * PATIENCE_SECONDS)
+        assert learners_of(planes) == dict.fromkeys((*STAY, JOINER), False)

@@ -1,0 +1,95 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lies beside the collection on a lab machine: strikes just before the steps that its orders name, one after the other.
+
+A test appends a call of `before` to the deployed copies of the modules with the steps (`striking.py`); the code itself
+has no hook. Nothing here is flushed to a disk: a lab machine that reboots keeps what it has written.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# a volume of the machine: the test reads and writes it on the host, also while the machine is away
+PLACE = Path("/var/lib/containerd/attested-matrix")
+ORDERS, STRUCK, HELD = "orders.json", "struck.json", "held"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+HOLD = "hold"
+"""A fault of somebody else's: the step waits until the test has done it and lets go."""
+HOLD_SECONDS, END_SECONDS = 300.0, 600.0
+
+CUT_SECONDS = 8
+_ALL = (("INPUT", "--in-interface"), ("OUTPUT", "--out-interface"))
+_MEND = "; ".join(f"iptables --wait --delete {chain} {link} eth0 --jump DROP" for chain, link in _ALL)
+
+COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "kill": (("systemctl", "kill", "--kill-whom=all", "--signal=KILL", "attested-bootstrapper.service"),),
+    "reboot": (("systemctl", "reboot", "--force"),),
+    "cut": (
+        *(("iptables", "--wait", "--insert", chain, link, "eth0", "--jump", "DROP") for chain, link in _ALL),
+        # by a unit of its own: whoever is killed meanwhile, the cut ends
+        ("systemd-run", "--quiet", "--collect", "sh", "-c", f"sleep {CUT_SECONDS}; {_MEND}"),
+    ),
+    HOLD: (),
+}
+
+
+def before(owner: type, method: str, point_of: Callable[..., str], *, place: Path = PLACE) -> None:
+    """Let the fault come before ``method`` of the class ``owner``; ``point_of`` its arguments is the point's name."""
+    go_on = getattr(owner, method)
+
+    def struck(*arguments: Any, **named: Any) -> Any:
+        strike(point_of(*arguments, **named), place)
+        return go_on(*arguments, **named)
+
+    setattr(owner, method, struck)
+
+
+def default(owner: type, name: str, value: float) -> None:
+    """Let ``owner`` be made with another ``value`` of a keyword that nobody gives."""
+    owner.__init__.__kwdefaults__[name] = value  # type: ignore[misc]
+
+
+def strike(point: str, place: Path) -> None:
+    """Obey the first order if it is for ``point``; who was killed or rebooted does not come back."""
+    orders = _read(place / ORDERS)
+    if not orders or orders[0]["point"] != point:
+        return
+    fault = orders[0]["fault"]
+    if fault == HOLD:
+        (place / HELD).touch()
+    _write(place / ORDERS, orders[1:])
+    _write(place / STRUCK, [*_read(place / STRUCK), {**orders[0], "boot": BOOT_ID.read_text().strip()}])
+    for command in COMMANDS[fault]:
+        subprocess.run(command, check=True)
+    if fault in {"kill", "reboot"}:
+        time.sleep(END_SECONDS)
+    _wait_while(place / HELD)
+
+
+def _wait_while(held: Path) -> None:
+    deadline = time.monotonic() + HOLD_SECONDS
+    while held.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    try:
+        found: list[dict[str, str]] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return []
+    return found
+
+
+def _write(path: Path, content: list[dict[str, str]]) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(content))
+    beside.replace(path)

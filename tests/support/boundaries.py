@@ -1,0 +1,66 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The boundaries at which a fault may come: the code's own steps, by the names that `striking.py` orders them by."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.plan import Found, StepName, plan_steps
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+    INIT_PHASES,
+    JOIN_PHASES,
+    MEMBER_PHASES,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import MEMBER_OPERATION
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _steps(*, takes_keys: bool) -> tuple[StepName, ...]:
+    found = Found(
+        lock=LockState.UNLOCKED,
+        marker=False,
+        certificate_seconds=None,
+        kubeadm_left=True,
+        confirmed=False,
+        takes_keys=takes_keys,
+    )
+    return plan_steps(found)
+
+
+OF_A_MEMBER = f"join:{StepName.RESTART.name}"
+"""The one step that a first join does not have: of a worker that was rebooted."""
+_WORKER = _steps(takes_keys=False)
+_OWN = [f"join:{one.name}" for one in _WORKER]
+_PHASES = [f"join:{one.name}" for one in JOIN_PHASES]
+_KUBEADM = _WORKER.index(StepName.KUBEADM) + 1
+FIRST_JOIN = [*_OWN[:_KUBEADM], *_PHASES, *_OWN[_KUBEADM:]]
+"""Of a worker that nobody knows, in the order in which it comes to them, whatever struck it on the way."""
+JOIN = [*_OWN, OF_A_MEMBER, *_PHASES]
+INIT = ["init:KEYS", "init:TAKE"] + [f"init:{one.name}" for one in INIT_PHASES]
+MEMBER = [f"join:{one.name}" for one in _steps(takes_keys=True)] + [
+    f"{MEMBER_OPERATION}:{one.name}" for one in MEMBER_PHASES
+]
+
+
+def commit() -> str:
+    """Return what is checked out."""
+    return subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def drawn(among: list[str], *, count: int, seed: str) -> list[str]:
+    """Return ``count`` of ``among``, in their order, as ``seed`` draws them."""
+    chosen = sorted(among, key=lambda one: hashlib.sha256(f"{seed}{one}".encode()).digest())[:count]
+    return [one for one in among if one in chosen]
+
+
+def shuffled(among: list[str], *, seed: str) -> list[str]:
+    """Return all of ``among`` in an order that ``seed`` draws."""
+    return sorted(among, key=lambda one: hashlib.sha256(f"{seed}{one}".encode()).digest())
