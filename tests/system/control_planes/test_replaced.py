@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 from ansible_collections.attested.kubernetes.tests.support.etcdctl import learners_of
+from ansible_collections.attested.kubernetes.tests.support.losing import lose
 from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
 from ansible_collections.attested.kubernetes.tests.support.thief import PKI, Thief
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
@@ -84,13 +85,6 @@ class Writer:
                 self.lost.append(name)
 
 
-def lose(road: Road) -> None:
-    """Switch the first control plane off, as far as anybody can tell from outside."""
-    units = ("kubelet", "containerd", "attested-join-service", "attested-key-service", "attested-verification-service")
-    road.inside(OLD, "systemctl", "stop", *units, "ssh", check=False)
-    road.inside(OLD, "sh", "-c", "for p in $(pgrep -f '^(kube-|etcd )'); do kill -9 $p; done", check=False)
-
-
 def put_in_its_place(road: Road) -> None:
     """Let the site's cp-1 be the new machine, as an admin does with an editor."""
     hosts = road.site / "hosts.yml"
@@ -103,7 +97,7 @@ def put_in_its_place(road: Road) -> None:
 def test_the_first_control_plane_is_lost_for_good_and_replaced_and_the_others_never_stop(road: Road) -> None:
     """Two commands, and the machine in its place is a further control plane; every object that was written is there."""
     (before,) = identities(road)
-    lose(road)
+    lose(road, OLD, "ssh")
     wait_for(lambda: kubectl(road, "get", "--raw=/readyz", check=False) == "ok", seconds=SECONDS)
     put_in_its_place(road)
     with Writer(road) as writer:
