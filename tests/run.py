@@ -278,6 +278,11 @@ def control_planes() -> Counts:
     return _pytest("tests/system/control_planes")
 
 
+def check_mode() -> Counts:
+    """What check mode names and what the run then changes, for the playbooks of a cluster's life in a lab."""
+    return _pytest("tests/system/check_mode")
+
+
 def race() -> Counts:
     """Init and join client on a real machine, 20 times: one winner, one lock event, no trace of the loser."""
     return _pytest("tests/system/race")
@@ -328,6 +333,7 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "api_bed": api_bed,
     "attacks": attacks,
     "bundle": bundle,
+    "check_mode": check_mode,
     "component": component,
     "control_planes": control_planes,
     "e2e": e2e,
@@ -373,6 +379,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         "mutation",
         "machines",
         "control_planes",
+        "check_mode",
         "race",
         "matrix",
         "source_boot",
@@ -380,7 +387,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     ),
     "test": TEST,
 }
-_MACHINES = frozenset({"control_planes", "e2e", "machines", "matrix", "molecule", "race", "source_boot"})
+_MACHINES = frozenset({"check_mode", "control_planes", "e2e", "machines", "matrix", "molecule", "race", "source_boot"})
 _OF_KUBERNETES = _MACHINES | {"api_bed", "attacks", "component", "mutation", "mutation_slice"}
 ORDER = Order(needs=dict.fromkeys(_OF_KUBERNETES, frozenset({"bundle"})), apart=(_MACHINES,))
 

@@ -1,0 +1,99 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which tasks changed something in a run of a playbook: by that check mode and the run are held against each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CALLBACKS = Path(__file__).resolve().parents[1] / "system" / "check_mode" / "callbacks"
+Changes = frozenset[tuple[str, str]]
+"""Hosts and tasks."""
+
+LIFE = (
+    ("preflight",),
+    ("secrets",),
+    ("bundle",),
+    ("prepare",),
+    ("enroll", "-e", "profile=lab"),
+    ("init",),
+    ("node",),
+    ("policy",),
+    ("verify",),
+    ("status",),
+    ("support_bundle",),
+    ("rotate_certificates", "-e", "attested_certificates_at_once=true"),
+    ("rotate_encryption_key", "-e", "confirm=key-1"),
+    ("reset", "-e", "confirm=w-1"),
+    ("node",),
+    ("revoke", "-e", "confirm=w-2"),
+    ("remove", "-e", "confirm=w-1"),
+)
+"""Playbooks of one cluster's life, in its order, as an admin types them."""
+CHANGES = frozenset(
+    {"secrets", "prepare", "enroll", "init", "node", "rotate_certificates", "rotate_encryption_key"}
+    | {"reset", "revoke", "remove"}
+)
+"""Those that must have changed something there, or nothing was compared."""
+BY_PHASES = frozenset({"rotate_encryption_key"})
+"""Check mode says the phases in one task, a run goes through them: only the hosts are compared."""
+_IDS = "Ids of the disks, as the cluster assigned them"
+AFTERWARDS = {
+    "init": frozenset(
+        {
+            "Kubeconfig of the admin",
+            "Profiles, identities and policy of the cluster",
+            "Record of each control plane",
+            _IDS,
+        }
+    ),
+    "node": frozenset({_IDS}),
+}
+"""Tasks on a cluster, or an assignment, that the run itself makes before: check mode has nothing to compare with."""
+APART = {
+    "answering": "asks, and is imported by others",
+    "approve": "needs a machine that waits",
+    "cilium_values": "writes one file of the admin's, tests/component/roles",
+    "lab": "makes the lab",
+    "lab_down": "takes the lab away",
+    "lab_machine": "makes the lab",
+    "lab_machines": "makes the lab",
+    "lab_tour": "shows the lab",
+    "machine_init": "is run by a machine itself, never in check mode",
+    "machine_member": "is run by a machine itself, never in check mode",
+    "recover": "needs a locked disk, tests/component/playbooks/test_recover.py",
+    "replace": "needs another machine in the place of one",
+    "rescue": "needs disks of Constellation, tests/component/playbooks/test_rescue_playbook.py",
+    "rotate_authorities": "takes two runs an hour apart, tests/component/playbooks/test_rotate_authorities.py",
+    "scaffold": "writes a new directory of the admin's, tests/component/playbooks/test_site.py",
+}
+"""Playbooks that are not compared here, and why."""
+
+
+def settings(told: Path) -> Mapping[str, str]:
+    """Return what makes a playbook tell its changes into the file ``told``."""
+    return {
+        "ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS),
+        "ANSIBLE_CALLBACKS_ENABLED": "changed_tasks",
+        "ATTESTED_CHANGED_TASKS": str(told),
+    }
+
+
+def changes_in(told: Path) -> Changes:
+    """Return what was told."""
+    lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
+    return frozenset((host, task) for host, task in map(json.loads, lines))
+
+
+def compared(playbook: str, changes: Changes) -> frozenset[object]:
+    """Return what of the changes check mode has to name alike."""
+    if playbook in BY_PHASES:
+        return frozenset(host for host, _task in changes)
+    left_out = AFTERWARDS.get(playbook, frozenset())
+    return frozenset((host, task) for host, task in changes if task.rpartition(" : ")[2] not in left_out)
