@@ -1,0 +1,105 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The bootstrapper comes only where a site asks for it, and no role writes an init secret's plain text anywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import BootstrapperConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.init.service import InitServiceConfig
+
+ROOT = Path(__file__).resolve().parents[3]
+ROLE = "attested.kubernetes.bootstrapper"
+OFF_BY_DEFAULT = "attested_bootstrapper | default(false) | bool"
+INIT_SECRET = re.compile(r"init[-_ ]?secret(?!_hash\b)", re.IGNORECASE)
+"""Every spelling but the one of its hash."""
+WRITTEN = ("defaults", "files", "tasks", "templates", "vars", "meta")
+
+
+def tasks_in(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tasks of plays and blocks."""
+    kinds = ("block", "rescue", "always", "pre_tasks", "tasks", "post_tasks")
+    return [
+        one for entry in entries for one in (entry, *tasks_in([t for kind in kinds for t in entry.get(kind) or []]))
+    ]
+
+
+def uses() -> list[Any]:
+    """Return each use of the role in a playbook or another role."""
+    found = []
+    for path in [*ROOT.glob("playbooks/**/*.yml"), *ROOT.glob("roles/*/tasks/*.yml")]:
+        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for task in tasks_in(read) if isinstance(read, list) else []:
+            included = task.get("ansible.builtin.include_role") or task.get("ansible.builtin.import_role") or {}
+            if included.get("name") == ROLE:
+                found.append(pytest.param(task, id=f"{path.stem}: {task['name']}"))
+    return found
+
+
+@pytest.mark.parametrize("task", uses())
+def test_each_use_of_the_bootstrapper_is_off_by_default(task: dict[str, Any]) -> None:
+    """Both where it is installed and where it is waited for."""
+    when = task["when"] if isinstance(task["when"], list) else [task["when"]]
+    assert OFF_BY_DEFAULT in when
+
+
+def test_it_is_used_where_it_is_installed_and_where_it_is_waited_for() -> None:
+    """Or the test above holds nothing."""
+    assert {use.id.split(":")[0] for use in uses()} == {"node", "prepare"}
+
+
+def test_no_site_that_we_write_asks_for_it() -> None:
+    """Neither the example nor what scaffold writes; the lab does so only where it was told to."""
+    sites = [*ROOT.glob("inventory/example/**/*.yml"), *ROOT.glob("roles/site_directory/**/*.j2")]
+    assert len(sites) > 3
+    setting = re.compile(r"^\s*attested_bootstrapper:", re.MULTILINE)
+    assert [path for path in sites if setting.search(path.read_text(encoding="utf-8"))] == []
+    lab = (ROOT / "roles/lab_machines/templates/lab.yml.j2").read_text(encoding="utf-8")
+    assert re.search(r"{% if lab_machines_bootstrapper \| bool %}[^%]*^attested_bootstrapper: true", lab, re.MULTILINE)
+
+
+def files_of_roles() -> list[Path]:
+    """Return everything that a role or a playbook could bring onto a machine."""
+    found = [path for kind in WRITTEN for path in ROOT.glob(f"roles/*/{kind}/**/*") if path.is_file()]
+    return found + list(ROOT.glob("playbooks/**/*.yml"))
+
+
+def texts_with(pattern: re.Pattern[str], files: list[Path]) -> list[Path]:
+    """Return the files in which ``pattern`` is found."""
+    return [path for path in files if pattern.search(path.read_bytes().decode("utf-8", "replace"))]
+
+
+def test_no_role_knows_an_init_secret() -> None:
+    """What no role takes as an argument, no role can write: into no file, unit or environment."""
+    files = files_of_roles()
+    assert len(files) > 200
+    assert texts_with(INIT_SECRET, files) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("init_secret: {{ bootstrapper_init_secret }}", True),
+        ("Environment=INIT_SECRET=x", True),
+        ("--init-secret", True),
+        ("init_secret_hash_of: x", True),
+        ("init_secret_hash: scrypt$14$…", False),
+    ],
+)
+def test_the_search_finds_what_is_planted(tmp_path: Path, text: str, found: bool) -> None:
+    planted = tmp_path / "bootstrapper.yml.j2"
+    planted.write_text(text, encoding="utf-8")
+    assert bool(texts_with(INIT_SECRET, [planted])) is found
+
+
+def test_the_configuration_has_room_for_the_hash_alone() -> None:
+    """A role that wrote the secret would be refused: unknown fields are."""
+    fields = {field.name for config in (BootstrapperConfig, InitServiceConfig) for field in dataclasses.fields(config)}
+    assert {name for name in fields if "secret" in name} == {"init_secret_hash"}
