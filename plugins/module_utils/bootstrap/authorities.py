@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..authorities import (
@@ -85,7 +84,7 @@ def run_authority_info(params: Mapping[str, Any], check_mode: bool) -> Result:  
 
 def run_rotation_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
     """Say what is left of a rotation; raises what `plan_authorities` raises, and KUBECTL_FAILED."""
-    nodes = Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"])).read(("nodes",))
+    nodes = Kubectl.of_a_module(params["kubeconfig"]).read(("nodes",))
     return Result(values=plan_of(params["found"], nodes, old=params["old"], now=SystemClock().now()))
 
 

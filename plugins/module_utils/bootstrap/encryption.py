@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SystemFault
@@ -29,7 +28,7 @@ from ..kubeadm import (
 from ..reasons import Reason
 from ..result import Diff, Result
 from ..sealing import OneTimeKey
-from ..system import SystemClock, SystemRandom, SystemRunner
+from ..system import SystemClock, SystemRandom
 from .answers import AnswerStore
 from .authorization import OfferStore
 from .base64_option import decode
@@ -141,7 +140,7 @@ def _plane(params: Mapping[str, Any]) -> PlaneEncryption:
 
 
 def _kubectl(params: Mapping[str, Any]) -> Kubectl:
-    return Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"]))
+    return Kubectl.of_a_module(params["kubeconfig"])
 
 
 def _lines(names: tuple[str, ...]) -> str:

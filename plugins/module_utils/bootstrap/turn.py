@@ -8,13 +8,12 @@ One that got its ticket before a step and wrote it to its disk after the next wo
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..kube import LEASE, LEASE_NAMESPACE, Turn, free_turn, take_turn
 from ..kubeadm import Kubectl
 from ..result import Result
-from ..system import SystemClock, SystemRunner
+from ..system import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +25,7 @@ _KIND = "lease.coordination.k8s.io"
 
 def run_join_turn(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Take or free the turn; raises CONTROL_PLANE_JOIN_BUSY, KUBECTL_FAILED (somebody else was faster)."""
-    kubectl = Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"]))
+    kubectl = Kubectl.of_a_module(params["kubeconfig"])
     if params["state"] == "present":
         hold_turn(kubectl, holder=params["holder"], clock=SystemClock(), check_mode=check_mode)
         return Result()

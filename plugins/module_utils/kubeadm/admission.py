@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PolicyError
 from ..policy import REVOKED_LABEL, Admission, Role
 from ..reasons import Reason
 from ..result import Diff, Result
-from ..system import SystemRunner
 from .held import held_by, require_nothing_held
 from .kubectl import Kubectl
 
@@ -100,7 +98,7 @@ def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> Admis
 
 def run_admission(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Do what the module `node_admission` is asked for; raises `PolicyError`, KUBECTL_FAILED."""
-    kubectl = Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"]))
+    kubectl = Kubectl.of_a_module(params["kubeconfig"])
     wish = Wish(
         name=params["name"],
         admission=Admission(params["admission"]),

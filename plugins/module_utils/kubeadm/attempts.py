@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..result import Result
-from ..system import SystemRunner
 from .kubectl import Kubectl
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ def list_attempts(objects: Iterable[Mapping[str, Any]], *, node: str = "", reaso
 
 def run_attempts(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
     """Read the attempts of the cluster; raises KUBECTL_FAILED."""
-    kubectl = Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"]))
+    kubectl = Kubectl.of_a_module(params["kubeconfig"])
     found = list_attempts(kubectl.read((_ATTEMPTS,)), node=params["node"], reason=params["reason"])
     return Result(values={"attempts": found})
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError
@@ -63,14 +62,14 @@ def run_cluster(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 def run_objects(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Make the objects of the cluster those of the manifests; raises KUBECTL_FAILED."""
-    kubectl = Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"]))
+    kubectl = Kubectl.of_a_module(params["kubeconfig"])
     found = kubectl.apply(params["manifests"], field_manager=params["field_manager"], check_mode=check_mode)
     return Result(changed=found.changed, diff=Diff(before="", after=found.difference))
 
 
 def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
     """Read the cluster, and which key this control plane writes Secrets with; raises KUBECTL_FAILED."""
-    view = read_cluster(Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"])))
+    view = read_cluster(Kubectl.of_a_module(params["kubeconfig"]))
     return Result(values={**view.as_result(), "secrets_written_with": written_with(KubernetesPaths())})
 
 

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import SystemClock
+from ..system import SystemClock, SystemRunner
 from .gateway import last_words, redact
+from .spec import API_PORT, KubernetesPaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from ..system import Clock, CommandResult, Runner
 
 FIELD_MANAGER = "attested-site"
+_OWN_SERVER = f"https://127.0.0.1:{API_PORT}"
 _TIMEOUT_SECONDS = 60
 _DIFFERENT = 1
 
@@ -42,11 +44,21 @@ class ObjectsOutcome:
 class Kubectl:
     """The pinned kubectl with one kubeconfig."""
 
-    def __init__(self, runner: Runner, *, kubeconfig: Path, clock: Clock | None = None) -> None:
-        """Keep how to run it and whose rights it has."""
+    def __init__(self, runner: Runner, *, kubeconfig: Path, clock: Clock | None = None, server: str = "") -> None:
+        """Keep how to run it, whose rights it has, and which API server to ask if not the one that is written there."""
         self._runner = runner
         self._clock = clock or SystemClock()
         self._kubeconfig = kubeconfig
+        self._server = [f"--server={server}"] if server else []
+
+    @classmethod
+    def of_a_module(cls, kubeconfig: str, runner: Runner | None = None) -> Kubectl:
+        """Return how a module asks that runs on a control plane: the API server beside it, with its own credential.
+
+        The endpoint's name may still lead to a control plane that was lost, or is in other hands and answers nothing.
+        """
+        own = Path(kubeconfig) == KubernetesPaths().admin_config
+        return cls(runner or SystemRunner(), kubeconfig=Path(kubeconfig), server=_OWN_SERVER if own else "")
 
     def apply(
         self, manifests: Sequence[str], *, field_manager: str = FIELD_MANAGER, check_mode: bool = False
@@ -147,7 +159,7 @@ class Kubectl:
 
     def _once(self, *words: str, stdin: str | None) -> CommandResult:
         return self._runner.run(
-            ["kubectl", f"--kubeconfig={self._kubeconfig}", "--request-timeout=30s", *words],
+            ["kubectl", f"--kubeconfig={self._kubeconfig}", *self._server, "--request-timeout=30s", *words],
             stdin=None if stdin is None else stdin.encode(),
             timeout_seconds=_TIMEOUT_SECONDS,
             check=False,

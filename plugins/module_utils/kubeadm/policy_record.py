@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._deps.yaml import yaml
@@ -13,7 +12,6 @@ from ..errors import AttestedError
 from ..keys.policy_client import PolicyClient, RecordState
 from ..reasons import Reason
 from ..result import Result
-from ..system import SystemRunner
 from .kubectl import Kubectl
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ def run_record(params: Mapping[str, Any], check_mode: bool) -> Result:
 def run_record_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
     """Return the record's state, the policy in the API, and each identity as it was attested last."""
     state = _state(PolicyClient(params["socket"]))
-    policies, identities = _objects(Kubectl(SystemRunner(), kubeconfig=Path(params["kubeconfig"])))
+    policies, identities = _objects(Kubectl.of_a_module(params["kubeconfig"]))
     return Result(
         values={
             "generation": state.generation,

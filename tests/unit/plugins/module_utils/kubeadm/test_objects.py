@@ -49,6 +49,30 @@ def kubectl(api):
     return Kubectl(api, kubeconfig=Path("/k"))
 
 
+@pytest.mark.parametrize(
+    ("kubeconfig", "asked"),
+    [
+        pytest.param("/etc/kubernetes/admin.conf", ["--server=https://127.0.0.1:6443"], id="its own"),
+        pytest.param("/home/admin/.kube/config", [], id="one that was named"),
+    ],
+)
+def test_a_module_on_a_control_plane_asks_the_api_server_beside_it(kubeconfig, asked):
+    """The endpoint's name may lead to one that is lost, or in other hands and silent."""
+    runner = Words()
+    Kubectl.of_a_module(kubeconfig, runner).read(("nodes",))
+    assert [word for word in runner.argv if word.startswith("--server")] == asked
+
+
+class Words:
+    """A runner that keeps the words and finds no object."""
+
+    argv: list[str]
+
+    def run(self, argv, **_unused):
+        self.argv = list(argv)
+        return CommandResult(argv=tuple(argv), returncode=0, stdout=b'{"items": []}', stderr=b"")
+
+
 def test_equal_objects_are_not_written():
     api = Api(diff=(0, b"", b""))
     found = kubectl(api).apply(["kind: A"])
