@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _LIMIT = 1 << 20
 _KUBEADM_SECONDS = 120.0
+SETTLING_SECONDS = 60.0
+_POLL_SECONDS = 1.0
 _SHOWN = {NOBODY: "Renew the certificates that are read at each use"}
 
 
@@ -155,8 +157,18 @@ class ControlPlaneRenewal:
         self._turns.take()
         if component == ETCD:
             self._members.require_healthy()
-        if not self._pods.is_well(component):
-            raise unhealthy(component, "before its certificates are renewed")
+        if not self._settles(component):
+            raise unhealthy(component, f"within {SETTLING_SECONDS:g} s before its certificates are renewed")
+
+    def _settles(self, component: str) -> bool:
+        """Say whether it is well, soon: an API server needs a while after etcd was started anew before it."""
+        clock = self._machine.clock
+        deadline = clock.monotonic() + SETTLING_SECONDS
+        while not self._pods.is_well(component):
+            if clock.monotonic() > deadline:
+                return False
+            clock.sleep(_POLL_SECONDS)
+        return True
 
     def _renew_one(self, one: Certificate) -> None:
         before = _certificate(self._path(one.path))

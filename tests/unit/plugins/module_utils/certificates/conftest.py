@@ -38,17 +38,22 @@ class Renewer:
 
 
 class Around:
-    """Pods, members and turns; ``sick`` counts how often a component does not come up, ``ill`` ones never were well."""
+    """Pods, members and turns; ``sick`` counts how often a component does not come up, ``ill`` ones never were well.
+
+    ``slow`` counts how often one is looked at before it is well.
+    """
 
     def __init__(self):
         self.told = []
         self.sick = {}
         self.ill = set()
+        self.slow = {}
         self.before_restart = lambda _component: None
         self.refusals = []
 
     def is_well(self, component):
-        return component not in self.ill
+        self.slow[component] = self.slow.get(component, 0) - 1
+        return component not in self.ill and self.slow[component] < 0
 
     def restart(self, component):
         self.told.append(component)

@@ -139,8 +139,17 @@ def test_a_component_that_was_not_well_before_is_not_touched(pki, renewal, aroun
     around.ill = {"kube-apiserver"}
     code, message = code_of(lambda: renewal.apply(renewal.plan()))
     assert (code, kubeadm.renewed) == ("CONTROL_PLANE_COMPONENT_UNHEALTHY", ["etcd-peer"])
-    assert message == "expected kube-apiserver to be well before its certificates are renewed, it is not"
+    assert message == "expected kube-apiserver to be well within 60 s before its certificates are renewed, it is not"
     assert around.told == ["turn", "members?", "etcd", "turn", "free"]
+
+
+def test_a_component_that_is_well_again_soon_is_waited_for(pki, renewal, around, kubeadm):
+    """An API server says that it is ill for some seconds after its etcd was started anew."""
+    due(pki, "etcd-peer", "apiserver")
+    around.slow = {"kube-apiserver": 5}
+    renewal.apply(renewal.plan())
+    assert kubeadm.renewed == ["etcd-peer", "apiserver"]
+    assert around.slow["kube-apiserver"] == -1
 
 
 def test_a_member_of_etcd_that_is_not_well_keeps_etcd_running(pki, renewal, around, kubeadm):
