@@ -1428,7 +1428,8 @@ class Reason(Enum):
     NODELOCK_NO_TICKET = _row(
         Coarse.REFUSED,
         "The machine is locked to this cluster in a boot in which it was given no ticket.",
-        "Reboot it and run the node playbook; if it comes back, something on it takes the lock, or replays it, by itself.",
+        "A control plane that unlocked itself gives evidence of this boot first: systemctl start attested-reattest. Any other machine: "
+        "reboot it and run the node playbook; if it comes back, something on it takes the lock, or replays it, by itself.",
         "ansible-playbook attested.kubernetes.node",
     )
     NODELOCK_OPEN = _row(

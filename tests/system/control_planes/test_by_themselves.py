@@ -109,6 +109,13 @@ def test_all_are_rebooted_and_come_back_alone_as_who_they_were(prepared: Road) -
     assert identities(prepared) == before
 
 
+def test_a_control_plane_that_unlocked_itself_is_known_by_its_evidence(prepared: Road) -> None:
+    """It had no ticket in this boot; it pushes by itself, and then its kubelet's certificate can be renewed."""
+    renewed = "attested renew --now > /dev/null 2>&1 && echo renewed"
+    for node in CONTROL_PLANES:
+        wait_for(lambda node=node: prepared.inside(node, "sh", "-c", renewed, check=False), seconds=SECONDS)
+
+
 def unit(road: Road, machine: str) -> str:
     """Return what systemd says of the bootstrapper."""
     return road.inside(machine, "systemctl", "is-active", UNIT, check=False).strip()
