@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import SiteError
 from ..reasons import Reason
@@ -16,7 +16,7 @@ from ..reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 _ENDPOINT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(?P<port>[0-9]{1,5})")
 _PORTS = range(1, 1 << 16)
 
