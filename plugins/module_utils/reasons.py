@@ -2211,6 +2211,12 @@ class Reason(Enum):
         "Somebody put back the disk or its record: do not trust what is on it. Reset the node, which joins anew.",
         "ansible-playbook attested.kubernetes.reset",
     )
+    STATE_DISK_TOO_LATE = _row(
+        Coarse.LOCAL,
+        "A machine that is a node already is to have a state disk, and never had one as this node.",
+        "A state disk is made with the first join alone: take attested_state_disk away, or reset the node, which joins anew.",
+        "ansible-playbook attested.kubernetes.reset",
+    )
     STATE_DISK_TOO_SMALL = _row(
         Coarse.LOCAL,
         "A disk is too small to be a node's state disk.",

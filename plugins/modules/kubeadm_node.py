@@ -52,6 +52,21 @@ options:
       - Takes effect with the next ticket. Without it the kubelet dials the endpoint that the ticket names.
       - Fails with V(KUBEADM_OPTION_INVALID) if it is not on loopback, or if nothing was installed there.
     type: str
+  state_disk:
+    description:
+      - The disk that the state of a worker lies on, by its path below C(/dev/disk/by-id). It is formatted at the first
+        join alone and opened at each boot, with the ticket's key, before the machine is locked; see
+        M(attested.kubernetes.state_disk), whose reason codes it fails with.
+      - Its volume takes the place of C(/var/lib/kubelet), which has to be empty before (V(STATE_DISK_HIDES_DATA)). A
+        machine that became a node without it fails with V(STATE_DISK_TOO_LATE), a control plane with
+        V(STATE_DISK_OPTION).
+      - Without it no disk is touched, and the key in the ticket is discarded.
+    type: path
+  state_disk_erase:
+    description:
+      - The last part of O(state_disk), which lets what another one left on the disk go, as long as this machine has not
+        used it. Another name fails with V(STATE_DISK_NAME).
+    type: str
   wait_seconds:
     description: How long to ask again for a ticket that cannot be had yet, for example while the control plane starts.
     type: int
@@ -83,6 +98,11 @@ EXAMPLES = r"""
   attested.kubernetes.kubeadm_node:
     node_ip: 10.0.0.21
     api_proxy: 127.0.0.1:6444
+
+- name: Turn this machine into a worker whose state lies on a disk of its own
+  attested.kubernetes.kubeadm_node:
+    node_ip: 10.0.0.21
+    state_disk: /dev/disk/by-id/nvme-eui.0025385b71b0c2d1
 
 - name: Say what is left to do, changing nothing
   attested.kubernetes.kubeadm_node:
@@ -163,6 +183,8 @@ SPEC = (
                 "ticket": {"type": "str", "no_log": False},
                 "wait_seconds": {"type": "int", "default": 60},
                 "api_proxy": {"type": "str"},
+                "state_disk": {"type": "path"},
+                "state_disk_erase": {"type": "str"},
             },
             required_if=(("state", "joined", ("node_ip",)),),
         )

@@ -25,7 +25,8 @@ description:
     last unlock fails with V(STATE_DISK_ROLLED_BACK), a header with V(STATE_DISK_HEADER_CHANGED), and is closed again.
   - A short-lived process handles keys, with its memory locked, without cores, and swap has to be off (V(SWAP_ACTIVE),
     V(STATE_DISK_UNGUARDED)). Keys are neither options nor results.
-  - Nothing of this collection calls this module yet; no playbook puts a node's state on such a disk.
+  - No playbook calls this module; a node's own run opens its disk itself, as
+    O(attested.kubernetes.kubeadm_node#module:state_disk) says.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:

@@ -42,6 +42,7 @@ from .playbook import RunnerPlaybooks
 from .race import Race
 from .service import attester_of, facts_of
 from .services import MemberServices
+from .state_disk import DiskSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -69,6 +70,7 @@ class BootstrapperConfig:
     ``role`` is what the machine asks to be (the key service knows what it is registered as); ``serve_init``: an admin
     may make a cluster on it; ``init_user`` is who asks from the network side; ``inventory`` is what playbooks are run
     with; ``init_secret_hash`` lets in who has no certificate. ``api_proxy``: as in `NodeSpec`.
+    ``state_disk`` and ``state_disk_erase``: as in `DiskSettings.of`.
     """
 
     node_ip: str
@@ -80,6 +82,8 @@ class BootstrapperConfig:
     init_user: str = "attested-init"
     inventory: Path = Path("/etc/attested/bootstrap/inventory.yml")
     init_secret_hash: str | None = None
+    state_disk: str = ""
+    state_disk_erase: str = ""
 
 
 class ToldJournal(NodeJournal):
@@ -207,12 +211,16 @@ class Boot:
             allow_cgroup_v1=self.config.allow_cgroup_v1,
             api_proxy=self.config.api_proxy,
         )
+        disk = disk_of(self.config)
         return make_parts(
             self.node,
             spec,
             machine,
-            tickets=JoinTickets(self.node, spec, store=TicketStore(), handle=None, role=self.config.role),
+            tickets=JoinTickets(
+                self.node, spec, store=TicketStore(), handle=None, role=self.config.role, has_disk=disk is not None
+            ),
             journal=ToldJournal(clock=SystemClock(), log=self.log),
+            disk=disk,
         )
 
     def _ground(self, playbook: str) -> Ground:
@@ -240,6 +248,17 @@ class Boot:
             playbooks=self._playbooks(),
             stop_others=stop_others,
         )
+
+
+def disk_of(config: BootstrapperConfig) -> DiskSettings | None:
+    """Return the state disk of this machine, None for none; raises STATE_DISK_PATH, STATE_DISK_NAME, CONFIG_INVALID.
+
+    Only a worker has one, on which no init can be under way while a ticket's disk is being made.
+    """
+    disk = DiskSettings.of(config.state_disk, erase=config.state_disk_erase)
+    if disk is not None and (config.serve_init or config.role is not Role.WORKER):
+        raise SystemFault("expected a state disk on a worker only", reason=Reason.CONFIG_INVALID)
+    return disk
 
 
 async def run(boot: Boot) -> None:

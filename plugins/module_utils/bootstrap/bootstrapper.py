@@ -52,6 +52,18 @@ PERSON_NEEDED = frozenset(
         Reason.NODELOCK_UNCLAIMED,
         Reason.NODE_CONFIG_MALFORMED,
         Reason.NODE_JOURNAL_MALFORMED,
+        Reason.STATE_DISK_COUNTER_LOST,
+        Reason.STATE_DISK_FOREIGN,
+        Reason.STATE_DISK_HEADER_CHANGED,
+        Reason.STATE_DISK_HIDES_DATA,
+        Reason.STATE_DISK_NAME,
+        Reason.STATE_DISK_OCCUPIED,
+        Reason.STATE_DISK_OPTION,
+        Reason.STATE_DISK_PATH,
+        Reason.STATE_DISK_RECORD,
+        Reason.STATE_DISK_ROLLED_BACK,
+        Reason.STATE_DISK_TOO_LATE,
+        Reason.STATE_DISK_TOO_SMALL,
     }
 )
 """What no later start of the same machine would find better."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..atls import JoinCaPins
 from ..attestation import EventLogs
-from ..errors import KubeadmError
+from ..errors import DiskError, KubeadmError
 from ..join import Favourite, OccasionalAttester, TicketMaterial, TicketStore, first_window
 from ..join.client import JoinConfig, JoinMachine, fetch_ticket
 from ..kubeadm import (
@@ -37,6 +37,7 @@ from .member import MemberKeys
 from .node_config import NodeConfig, load_node_config
 from .order import ControlPlaneTicket, NodeRun, NodeTicket, Parts
 from .retry import Backoff, ask_again
+from .state_disk import DiskSettings, MachineDisk
 from .wipe import Wipe
 
 if TYPE_CHECKING:
@@ -63,8 +64,16 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
     spec = node_spec({**params, "node_name": config.name})
     require_api_proxy(spec, machine.paths)
     journal = NodeJournal(clock=machine.clock)
-    tickets = JoinTickets(config, spec, store=TicketStore(), handle=params["ticket"], role=Role(params["role"]))
-    run = NodeRun(make_parts(config, spec, machine, tickets=tickets, journal=journal))
+    disk = DiskSettings.of(params.get("state_disk") or "", erase=params.get("state_disk_erase") or "")
+    tickets = JoinTickets(
+        config,
+        spec,
+        store=TicketStore(),
+        handle=params["ticket"],
+        role=Role(params["role"]),
+        has_disk=disk is not None,
+    )
+    run = NodeRun(make_parts(config, spec, machine, tickets=tickets, journal=journal, disk=disk))
     todo = run.plan()
     before = journal.load().phase
     steps = () if check_mode else run.apply(todo, wait_seconds=params["wait_seconds"]).steps
@@ -94,10 +103,18 @@ def require_api_proxy(spec: NodeSpec, paths: KubernetesPaths) -> None:
 
 
 def make_parts(
-    config: NodeConfig, spec: NodeSpec, machine: Machine, *, tickets: JoinTickets, journal: NodeJournal
+    config: NodeConfig,
+    spec: NodeSpec,
+    machine: Machine,
+    *,
+    tickets: JoinTickets,
+    journal: NodeJournal,
+    disk: DiskSettings | None = None,
 ) -> Parts:
-    """Return the real collaborators of a node in the role that ``tickets`` asks for."""
+    """Return the real collaborators of a node in the role that ``tickets`` asks for; raises STATE_DISK_OPTION."""
     if tickets.role is Role.CONTROL_PLANE:
+        if disk is not None:
+            raise DiskError("expected a state disk on a worker only", reason=Reason.STATE_DISK_OPTION)
         joiner: Joiner = ControlPlaneMember(spec, machine)
         keys = MemberKeys(config, lock_paths=lock_paths(config))
     else:
@@ -110,6 +127,7 @@ def make_parts(
         tickets=tickets,
         journal=journal,
         keys=keys,
+        disk=None if disk is None else MachineDisk(disk, tcti=config.tcti),
     )
 
 
@@ -186,16 +204,19 @@ class JoinTickets:
         handle: str | None,
         role: Role = Role.WORKER,
         itself: bool = False,
+        has_disk: bool = False,
         opened: Callable[[], AbstractContextManager[Tpm]] | None = None,
     ) -> None:
         """Keep the configuration, and as what to ask; ``handle`` is a ticket of this boot that is used first.
 
-        ``itself``: a control plane asks its own join service too, last.
+        ``itself``: a control plane asks its own join service too, last. ``has_disk``: the disk's key is kept, which is
+        otherwise discarded with the rest of the ticket.
 
         ``opened`` opens the TPM of the machine (None: the one that the configuration names).
         """
         self.role = role
         self._itself = itself
+        self._has_disk = has_disk
         self._config = config
         self._own = frozenset({config.name} | ({spec.node_ip} if spec else set()))
         self._store = store
@@ -217,6 +238,7 @@ class JoinTickets:
             cluster_ca=public.cluster_ca,
             credential=KubeletCredential(certificate=public.kubelet_certificate, key=material.kubelet_key.reveal()),
             control_plane=_of_control_plane(material) if public.role is Role.CONTROL_PLANE else None,
+            disk_key=material.secrets.disk_key if self._has_disk else None,
         )
 
     def material(self, *, disk_id: str | None) -> TicketMaterial:

@@ -1,14 +1,15 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The order of one node: ticket → keys → lock → write → kubeadm → confirm. Every run begins with a look at the machine.
+"""The order of one node: ticket → keys → disk → lock → write → kubeadm → confirm. A run begins with a look at it.
 
-A worker has no keys to keep, a control plane keeps those of its key service before it locks itself, as at init.
+A worker has no keys to keep, a control plane keeps those of its key service before it locks itself, as at init. A disk
+has only the worker whose site names one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,15 +20,17 @@ from ..reasons import Reason
 from ..result import Step
 from ..system import make_directory, write_atomic
 from .journal import NodeJournal, NodePhase
-from .plan import Found, StepName, plan_steps
+from .plan import DiskStep, Found, StepName, plan_steps
 from .retry import ask_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ..keys import DiskKey
     from ..kubeadm import Machine, NodeView, Plan
     from ..nodelock import Acquisition, LockReading
     from .node_config import NodeConfig
+    from .plan import NodeStep
 
 WORKER = "worker"
 CONTROL_PLANE = "control-plane"
@@ -49,7 +52,10 @@ class ControlPlaneTicket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTicket:
-    """What the order needs of an opened ticket (which was checked to be for this cluster, node and key)."""
+    """What the order needs of an opened ticket (which was checked to be for this cluster, node and key).
+
+    ``disk_key`` is None on a machine without a state disk.
+    """
 
     role: str
     disk_id: str
@@ -58,6 +64,7 @@ class NodeTicket:
     cluster_ca: bytes
     credential: KubeletCredential = field(repr=False)
     control_plane: ControlPlaneTicket | None = None
+    disk_key: DiskKey | None = field(default=None, repr=False)
 
 
 class TicketSource(Protocol):
@@ -106,9 +113,22 @@ class KeyTaker(Protocol):
         """Keep it, sealed to the unlocked machine as it was judged; return whether anything changed."""
 
 
+class StateDisk(Protocol):
+    """The disk that this node's state lies on (`state_disk.MachineDisk`)."""
+
+    def is_open(self) -> bool:
+        """Return whether the volume of this boot is in the place of its directories, and is remembered."""
+
+    def open(self, *, disk_id: str, key: DiskKey, member: bool) -> None:
+        """Open it, made before if nobody has used it; a ``member``'s is never made. Raises STATE_DISK_…, LUKS_…."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The collaborators of one node; ``keys`` makes the difference of a control plane, a worker has none."""
+    """The collaborators of one node; ``keys`` makes the difference of a control plane, a worker has none.
+
+    ``disk`` is None where the site names no state disk.
+    """
 
     config: NodeConfig
     machine: Machine
@@ -120,6 +140,7 @@ class Parts:
     boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
     confirmed: Path = Path("/run/attested/joined")
     keys: KeyTaker | None = None
+    disk: StateDisk | None = None
 
     @property
     def role(self) -> str:
@@ -131,7 +152,7 @@ class Parts:
 class Outcome:
     """What was done (empty: nothing was to do), and the plan it followed."""
 
-    planned: tuple[StepName, ...]
+    planned: tuple[NodeStep, ...]
     steps: tuple[Step, ...] = ()
 
 
@@ -143,7 +164,7 @@ class NodeRun:
         self._parts = parts
         self._ticket: NodeTicket | None = None
 
-    def plan(self) -> tuple[StepName, ...]:
+    def plan(self) -> tuple[NodeStep, ...]:
         """Look at the machine and return what is to do; raises NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER."""
         parts = self._parts
         reading = parts.lock.read()
@@ -156,10 +177,11 @@ class NodeRun:
                 kubeadm_left=bool(parts.joiner.plan()),
                 confirmed=parts.confirmed.exists() or self._is_member(),
                 takes_keys=parts.keys is not None,
+                disk_closed=parts.disk is not None and not parts.disk.is_open(),
             )
         )
 
-    def apply(self, todo: Sequence[StepName], *, wait_seconds: float = 0.0) -> Outcome:
+    def apply(self, todo: Sequence[NodeStep], *, wait_seconds: float = 0.0) -> Outcome:
         """Do ``todo``; a ticket that cannot be had yet is asked for again for ``wait_seconds``.
 
         A failure is kept in the journal (its code, its message), so `attested status` can say why the node waits.
@@ -171,10 +193,11 @@ class NodeRun:
             raise
         return Outcome(planned=tuple(todo), steps=tuple(steps))
 
-    def _do(self, name: StepName, wait_seconds: float) -> list[Step]:
-        actions: dict[StepName, Callable[[], Sequence[Step] | None]] = {
+    def _do(self, name: NodeStep, wait_seconds: float) -> list[Step]:
+        actions: dict[NodeStep, Callable[[], Sequence[Step] | None]] = {
             StepName.TICKET: lambda: self._fetch(wait_seconds),
             StepName.KEYS: self._keep_keys,
+            DiskStep.DISK: self._open_disk,
             StepName.LOCK: self._lock,
             StepName.WRITE: self._write,
             StepName.KUBEADM: self._kubeadm,
@@ -216,6 +239,14 @@ class NodeRun:
         if brought is None or keys is None:
             raise Refusal("expected the ticket of a control plane", reason=Reason.INTERNAL)
         keys.take(brought)
+
+    def _open_disk(self) -> None:
+        ticket, disk = self._opened(), self._parts.disk
+        if disk is None or ticket.disk_key is None:
+            raise Refusal("expected the ticket of a machine with a state disk", reason=Reason.INTERNAL)
+        member = self._parts.journal.load().phase not in (NodePhase.FRESH, NodePhase.ASKING)
+        disk.open(disk_id=ticket.disk_id, key=ticket.disk_key, member=member)
+        self._ticket = replace(ticket, disk_key=None)
 
     def _lock(self) -> None:
         self._parts.lock.acquire(self._parts.config.cluster_id)

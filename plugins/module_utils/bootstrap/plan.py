@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from ..attestation.eventlog import LockState
 
@@ -26,13 +27,26 @@ class StepName(Enum):
     CONFIRM = "See the Node appear"
 
 
+class DiskStep(Enum):
+    """The step that only a machine with a state disk has; kept apart, so that every other machine's steps are as above.
+
+    It comes after the ticket, which brings the key, and before the lock (docs/adr/0040).
+    """
+
+    DISK = "Open the state disk"
+
+
+NodeStep: TypeAlias = StepName | DiskStep
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """The machine as found.
 
     ``certificate_seconds`` is what is left of the kubelet's certificate (None: there is none), ``kubeadm_left``
     whether kubeadm or the start of the kubelet is to do, ``confirmed`` whether the Node of this boot was seen.
-    ``takes_keys``: it is (to be) a control plane, whose ticket brings what its key service holds.
+    ``takes_keys``: it is (to be) a control plane, whose ticket brings what its key service holds. ``disk_closed``: it
+    has a state disk, which is not open.
     """
 
     lock: LockState
@@ -41,19 +55,22 @@ class Found:
     kubeadm_left: bool
     confirmed: bool
     takes_keys: bool = False
+    disk_closed: bool = False
 
 
-def plan_steps(found: Found) -> tuple[StepName, ...]:
+def plan_steps(found: Found) -> tuple[NodeStep, ...]:
     """Return the steps to do, none for a node that is up.
 
-    A ticket is needed on a machine that is not locked (a fresh or a rebooted one) or whose certificate is missing or
-    short. After the lock everything is repaired forward: what is in place is kept, what is missing is done. Keys come
-    before the lock, because they are sealed to the register that it changes.
+    A ticket is needed on a machine that is not locked (a fresh or a rebooted one), whose certificate is missing or
+    short, or whose state disk is closed. After the lock everything is repaired forward: what is in place is kept, what
+    is missing is done. Keys come before the lock, because they are sealed to the register that it changes; the disk
+    does, because the kubelet starts on the lock's marker, and nothing of it may be written beside the disk.
     """
-    ticket = found.lock is LockState.UNLOCKED or _is_short(found.certificate_seconds)
-    steps = {
+    ticket = found.lock is LockState.UNLOCKED or found.disk_closed or _is_short(found.certificate_seconds)
+    steps: dict[NodeStep, bool] = {
         StepName.TICKET: ticket,
         StepName.KEYS: ticket and found.takes_keys,
+        DiskStep.DISK: found.disk_closed,
         StepName.LOCK: found.lock is LockState.UNLOCKED or not found.marker,
         StepName.WRITE: ticket,
         StepName.KUBEADM: found.kubeadm_left,

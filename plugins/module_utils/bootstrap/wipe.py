@@ -25,6 +25,7 @@ LEFT = tuple(
         "var/lib/attested/key-service",
         "var/lib/attested/node.json",
         "var/lib/attested/services",
+        "var/lib/attested/volume",
     )
 )
 

@@ -11,10 +11,11 @@ from .gateway import LinuxDevice
 from .generation import Counter, Record, parse_record, render_record, verify_record
 from .guard import read_key
 from .paths import StatePaths
-from .plan import Observed, Plan, Standing, Step, Target, Wanted, exchange_of, plan, require_by_id, standing_of
+from .plan import BY_ID, Observed, Plan, Standing, Step, Target, Wanted, exchange_of, plan, require_by_id, standing_of
 from .process import ask_key_process, serve_key_job
 
 __all__ = [
+    "BY_ID",
     "Counter",
     "DiskFacts",
     "LinuxDevice",

@@ -1,0 +1,209 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state disk of this machine between its ticket and its lock (docs/adr/0040). Keys are used in another process."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import DiskError
+from ..reasons import Reason
+from ..statedisk import BY_ID, LinuxDevice, StatePaths, require_by_id
+from ..statedisk import run as change_disk
+from ..system import (
+    SystemRunner,
+    make_directory,
+    read_bytes,
+    remove,
+    require_no_swap,
+    require_tmpfs,
+    write_atomic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from ..keys import DiskKey
+    from ..result import Result
+    from ..system import CommandResult, Runner
+
+DIRECTORIES = (Path("/var/lib/kubelet"),)
+"""What lies on a worker's disk. Not containerd's directory: `prepare` fills it, before there is a key."""
+
+KEY_DIRECTORY = Path("/run/attested/disk-key")
+VOLUME_FILE = Path("/var/lib/attested/volume")
+
+_TPM_SECONDS = 60
+_IN_HOST = ("nsenter", "--target", "1", "--mount", "--")
+_VOLUME = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSettings:
+    """What a site says of a machine's disk: its path by id, and its last part where what is on it may go, else ""."""
+
+    device: str
+    erase: str = ""
+    minimum_bytes: int = 16 << 30
+
+    @classmethod
+    def of(cls, device: str, *, erase: str = "") -> DiskSettings | None:
+        """Return the settings, None where no ``device`` is named; raises STATE_DISK_PATH, STATE_DISK_NAME."""
+        if not device:
+            return None
+        name = require_by_id(device).removeprefix(BY_ID)
+        if erase and erase != name:
+            raise DiskError(f"expected {name!r} as the disk to erase, got {erase!r}", reason=Reason.STATE_DISK_NAME)
+        return cls(device=device, erase=erase)
+
+
+class HostMounts:
+    """Runs programs among the mounts of the machine's first process: those of a confined unit end with the unit."""
+
+    def __init__(self, runner: Runner) -> None:
+        """Run by ``runner``."""
+        self._runner = runner
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        timeout_seconds: float = 60,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> CommandResult:
+        """Run ``argv`` there; raises as ``runner`` does."""
+        words = (*_IN_HOST, *argv)
+        return self._runner.run(words, stdin=stdin, timeout_seconds=timeout_seconds, env=env, check=check)
+
+
+class VolumeFile:
+    """Which volume was in use on the disk the last time: 64 hexadecimal digits, on the machine's own disk."""
+
+    def __init__(self, path: Path = VOLUME_FILE) -> None:
+        """Keep the path."""
+        self._path = path
+
+    def load(self) -> str | None:
+        """Return the volume, None where none was ever in use; raises STATE_DISK_OPTION."""
+        if not self._path.exists():
+            return None
+        text = read_bytes(self._path, limit=256).decode("ascii", "replace").strip()
+        if not _VOLUME.fullmatch(text):
+            raise DiskError(
+                f"expected a volume in 64 hexadecimal digits in {self._path}, found something else",
+                reason=Reason.STATE_DISK_OPTION,
+            )
+        return text
+
+    def save(self, volume: str) -> None:
+        """Remember ``volume``."""
+        make_directory(self._path.parent, mode=0o755)
+        write_atomic(self._path, f"{volume}\n".encode("ascii"), mode=0o644)
+
+
+def _in_memory(directory: Path) -> None:
+    require_tmpfs(directory)
+    require_no_swap()
+
+
+@contextmanager
+def held_key(
+    key: DiskKey, *, directory: Path = KEY_DIRECTORY, require_memory: Callable[[Path], None] = _in_memory
+) -> Iterator[Path]:
+    """Hold a file on tmpfs with the key, for root alone, as long as the block lasts; raises NOT_TMPFS, SWAP_ACTIVE."""
+    make_directory(directory, mode=0o700)
+    directory.chmod(0o700)
+    require_memory(directory)
+    path = directory / "key"
+    try:
+        write_atomic(path, key.reveal())
+        yield path
+    finally:
+        remove(path)
+
+
+class Mounts(Protocol):
+    """What is mounted now (`statedisk.LinuxDevice`)."""
+
+    def mounted(self) -> bool:
+        """Say whether the volume is mounted in its place."""
+
+    def bound(self, target: Path) -> bool:
+        """Say whether a directory of the volume is in the place of ``target``."""
+
+
+class MachineDisk:
+    """The disk that a site names for this machine."""
+
+    def __init__(
+        self,
+        settings: DiskSettings,
+        *,
+        tcti: str,
+        paths: StatePaths | None = None,
+        volumes: VolumeFile | None = None,
+        runner: Runner | None = None,
+        mounts: Mounts | None = None,
+        hold: Callable[[DiskKey], AbstractContextManager[Path]] = held_key,
+    ) -> None:
+        """Count unlocks in the TPM of ``tcti``; ``hold`` brings a key to where the other process reads it."""
+        here = SystemRunner()
+        self._settings = settings
+        self._tcti = tcti
+        self._paths = paths or StatePaths(directories=DIRECTORIES)
+        self._volumes = volumes or VolumeFile()
+        self._runner = runner or HostMounts(here)
+        self._mounts = mounts or LinuxDevice(settings.device, paths=self._paths, runner=here, follower=here)
+        self._hold = hold
+
+    def is_open(self) -> bool:
+        """Return whether the volume was unlocked in this boot, is in its places, and is remembered."""
+        counted = self._paths.counted.exists() and self._volumes.load() is not None
+        return counted and self._mounts.mounted() and all(map(self._mounts.bound, self._paths.directories))
+
+    def open(self, *, disk_id: str, key: DiskKey, member: bool) -> None:
+        """Open the disk with ``key``; raises STATE_DISK_TOO_LATE, and what `state_disk` raises."""
+        with self._hold(key) as path:
+            self.open_from(path, disk_id=disk_id, member=member)
+
+    def open_from(self, key_file: Path, *, disk_id: str, member: bool) -> None:
+        """Open the disk with the key in a file on tmpfs, and remember its volume.
+
+        A node's disk is never made anew: a ``member`` has to know its volume, and a known volume has to be there.
+        """
+        volume = self._volumes.load()
+        if member and volume is None:
+            raise DiskError(
+                f"expected a volume that this node has used on {self._settings.device}, it never had one",
+                reason=Reason.STATE_DISK_TOO_LATE,
+            )
+        erase = "" if volume else self._settings.erase
+        done = self._change(key_file, disk_id=disk_id, volume=volume or "", erase=erase)
+        self._volumes.save(done.values["volume"])
+
+    def _change(self, key_file: Path, *, disk_id: str, volume: str, erase: str) -> Result:
+        paths = self._paths
+        wanted = {
+            "device": self._settings.device,
+            "uuid": disk_id,
+            "state": "opened",
+            "key_file": str(key_file),
+            "volume": volume,
+            "erase": erase,
+            "minimum_bytes": self._settings.minimum_bytes,
+            "mount_point": str(paths.mount_point),
+            "directories": [str(path) for path in paths.directories],
+            "memory": str(paths.memory),
+            "journal": str(paths.journal),
+            "tcti": self._tcti,
+            "tpm_timeout_seconds": _TPM_SECONDS,
+        }
+        return change_disk(wanted, check_mode=False, runner=self._runner)

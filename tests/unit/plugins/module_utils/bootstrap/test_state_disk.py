@@ -1,0 +1,289 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A worker's disk between its ticket and its lock: what is made, what is only opened, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import (
+    BootstrapperConfig,
+    disk_of,
+    exit_code,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.client import make_parts
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import NodeRun
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.plan import DiskStep, StepName
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.state_disk import (
+    DiskSettings,
+    HostMounts,
+    held_key,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import DiskError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, UUID
+from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import KEY, DiskBed
+
+NAME = DEVICE.rpartition("/")[2]
+OTHER_KEY = DiskKey(b"o" * 32)
+
+
+@pytest.fixture
+def bed(tmp_path):
+    return DiskBed(tmp_path)
+
+
+@pytest.fixture
+def worker(parts, ticket, bed):
+    parts.tickets.ticket = dataclasses.replace(ticket, disk_id=UUID, disk_key=KEY)
+    return dataclasses.replace(parts, disk=bed.disk())
+
+
+def run(parts):
+    node = NodeRun(parts)
+    return node.apply(node.plan())
+
+
+def names(outcome):
+    return [step.name for step in outcome.steps]
+
+
+def reboot(parts, programs, api, bed):
+    """Do what a reset of the machine does, to its disk too."""
+    bed.device.reboot()
+    parts.lock.reading = LockReading(state=LockState.UNLOCKED)
+    parts.marker.unlink(missing_ok=True)
+    parts.confirmed.unlink(missing_ok=True)
+    parts.boot_id.write_text("boot-2\n")
+    programs.active = False
+    api.boot_id = "boot-2"
+
+
+# ---- in the order of a node
+
+
+def test_a_fresh_worker_makes_its_disk_before_its_lock_and_then_nothing_is_left(worker, bed):
+    first, second = run(worker), run(worker)
+    assert names(first)[:4] == ["ticket", "disk", "lock", "write"]
+    assert (second.planned, second.steps) == ((), ())
+    assert (bed.device.wipes, bed.device.token, bed.device.mapped) == (1, True, True)
+    assert bed.device.slots == {0: KEY.reveal()}
+
+
+def test_what_the_kubelet_writes_lies_on_the_disk_and_is_there_again_after_a_reboot(worker, bed, programs, api):
+    run(worker)
+    kubelet = worker.machine.paths.kubelet
+    written = sorted(path.name for path in kubelet.iterdir())
+    reboot(worker, programs, api, bed)
+    assert list(kubelet.iterdir()) == []
+    programs.calls.clear()
+    assert names(run(worker)) == ["ticket", "disk", "lock", "write", "kubelet", "confirm"]
+    assert (sorted(path.name for path in kubelet.iterdir()), programs.phases()) == (written, [])
+    assert (bed.device.wipes, worker.journal.load().phase) == (1, NodePhase.JOINED)
+
+
+def test_each_boots_unlock_is_counted_once(worker, bed, programs, api):
+    run(worker)
+    counted = bed.process.counter.value
+    reboot(worker, programs, api, bed)
+    run(worker)
+    run(worker)
+    assert bed.process.counter.value == counted + 1
+
+
+@pytest.mark.parametrize(
+    "before",
+    [DiskStep.DISK, StepName.LOCK, StepName.WRITE, StepName.KUBEADM, StepName.CONFIRM],
+    ids=lambda one: one.name,
+)
+def test_killed_before_any_step_the_next_run_ends_joined_with_one_wipe(worker, bed, before):
+    node = NodeRun(worker)
+    todo = node.plan()
+    node.apply(todo[: todo.index(before)])
+    run(worker)
+    assert (worker.journal.load().phase, worker.lock.taken, bed.device.wipes) == (NodePhase.JOINED, 1, 1)
+    assert run(worker).planned == ()
+
+
+def test_a_kill_between_the_unlock_and_the_memory_of_its_volume_is_made_up_for_before_the_lock(worker, bed):
+    node = NodeRun(worker)
+    node.apply(node.plan()[:2])
+    (bed.paths.journal.parent / "volume").unlink()
+    assert names(run(worker))[:3] == ["ticket", "disk", "lock"]
+    assert (len(bed.volumes.load()), bed.device.wipes) == (64, 1)
+
+
+def test_a_refused_disk_leaves_the_machine_unlocked_and_the_journal_says_why(worker, bed):
+    bed.device.format(uuid=UUID, key=OTHER_KEY, progress=lambda *_numbers: None)
+    bed.device.write_token(initialised=False)
+    bed.device.write_token(initialised=True)
+    assert code_of(lambda: run(worker)) == "DISK_KEY_WRONG"
+    state = worker.journal.load()
+    assert (state.phase, state.reason, worker.lock.taken) == (NodePhase.ASKING, "DISK_KEY_WRONG", 0)
+    assert not worker.machine.paths.kubelet_config.exists()
+
+
+def test_a_ticket_without_the_disks_key_opens_nothing(worker, ticket, bed):
+    worker.tickets.ticket = ticket
+    assert code_of(lambda: run(worker)) == "INTERNAL"
+    assert (bed.process.jobs, worker.lock.taken) == ([], 0)
+
+
+def test_without_a_disk_nothing_of_it_is_planned(parts):
+    assert DiskStep.DISK not in NodeRun(parts).plan()
+
+
+# ---- what is never made anew
+
+
+def test_a_members_disk_that_came_back_blank_is_not_formatted(worker, bed, programs, api):
+    run(worker)
+    reboot(worker, programs, api, bed)
+    bed.device.erase()
+    bed.device.slots = None
+    assert code_of(lambda: run(worker)) == "STATE_DISK_ROLLED_BACK"
+    assert (bed.device.wipes, worker.lock.taken) == (1, 1)
+
+
+def test_a_node_that_has_joined_without_a_disk_gets_none(parts, ticket, bed, programs, api):
+    run(parts)
+    reboot(parts, programs, api, bed)
+    parts.tickets.ticket = dataclasses.replace(ticket, disk_id=UUID, disk_key=KEY)
+    assert code_of(lambda: run(dataclasses.replace(parts, disk=bed.disk()))) == "STATE_DISK_TOO_LATE"
+    assert (bed.process.jobs, bed.device.wipes) == ([], 0)
+
+
+def test_a_site_that_lets_a_disk_go_lets_only_an_unused_one_go(worker, bed, programs, api):
+    worker = dataclasses.replace(worker, disk=bed.disk(erase=NAME))
+    run(worker)
+    reboot(worker, programs, api, bed)
+    run(worker)
+    assert [job["erase"] for job in bed.process.jobs] == [NAME, ""]
+
+
+def test_what_a_directory_holds_is_not_covered(worker, bed):
+    kubelet = worker.machine.paths.kubelet
+    kubelet.mkdir(parents=True)
+    (kubelet / "left").touch()
+    assert code_of(lambda: run(worker)) == "STATE_DISK_HIDES_DATA"
+    assert (bed.device.wipes, worker.lock.taken) == (0, 0)
+
+
+def test_a_memory_that_holds_something_else_is_refused(bed):
+    (bed.paths.journal.parent).mkdir()
+    (bed.paths.journal.parent / "volume").write_text("rm -rf\n")
+    assert code_of(bed.volumes.load) == "STATE_DISK_OPTION"
+
+
+# ---- the key
+
+
+def test_the_key_is_in_no_command_line_and_no_job_and_is_gone_afterwards(worker, bed):
+    run(worker)
+    told = json.dumps(bed.process.jobs) + repr(bed.process.commands)
+    assert KEY.reveal().decode() not in told
+    assert KEY.reveal().hex() not in told
+    assert str(bed.key_directory) in told
+    assert list(bed.key_directory.iterdir()) == []
+
+
+def test_a_key_that_opens_nothing_is_gone_as_well(bed):
+    bed.disk().open(disk_id=UUID, key=KEY, member=False)
+    bed.device.reboot()
+    assert code_of(lambda: bed.disk().open(disk_id=UUID, key=OTHER_KEY, member=True)) == "DISK_KEY_WRONG"
+    assert list(bed.key_directory.iterdir()) == []
+
+
+def test_a_key_is_held_in_a_file_of_root_alone(tmp_path):
+    with held_key(KEY, directory=tmp_path / "key", require_memory=lambda _folder: None) as path:
+        assert (path.read_bytes(), path.stat().st_mode & 0o777) == (KEY.reveal(), 0o600)
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert not path.exists()
+
+
+def test_a_key_is_written_nowhere_but_to_memory(tmp_path):
+    def refuse(folder):
+        raise SystemFault(f"{folder}", reason=Reason.NOT_TMPFS)
+
+    with pytest.raises(SystemFault), held_key(KEY, directory=tmp_path / "key", require_memory=refuse):
+        pass
+    assert list((tmp_path / "key").iterdir()) == []
+
+
+def test_the_order_forgets_the_key_once_the_disk_is_open(worker):
+    node = NodeRun(worker)
+    node.apply(node.plan()[:2])
+    assert node._ticket.disk_key is None
+
+
+# ---- how it is named, and where it is done
+
+
+def test_the_other_process_works_among_the_mounts_of_the_machine():
+    seen = []
+
+    class Recorder:
+        def run(self, argv, **options):
+            seen.append((tuple(argv), options["stdin"]))
+
+    HostMounts(Recorder()).run(["python", "-m", "helper"], stdin=b"{}")
+    assert seen == [(("nsenter", "--target", "1", "--mount", "--", "python", "-m", "helper"), b"{}")]
+
+
+@pytest.mark.parametrize(
+    ("device", "erase", "code"),
+    [
+        pytest.param("/dev/sdb", "", "STATE_DISK_PATH", id="by order"),
+        pytest.param(DEVICE, "virtio-other", "STATE_DISK_NAME", id="another one to erase"),
+    ],
+)
+def test_a_disk_is_named_by_its_id(device, erase, code):
+    assert code_of(lambda: DiskSettings.of(device, erase=erase)) == code
+
+
+def test_no_disk_is_no_setting():
+    assert DiskSettings.of("") is None
+    assert disk_of(BootstrapperConfig(node_ip="10.0.0.21")) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"role": Role.CONTROL_PLANE}, id="a control plane"),
+        pytest.param({"serve_init": True}, id="a machine that may be initialised"),
+    ],
+)
+def test_only_a_worker_that_nobody_initialises_has_one(changes):
+    config = BootstrapperConfig(node_ip="10.0.0.21", state_disk=DEVICE, **changes)
+    assert code_of(lambda: disk_of(config)) == "CONFIG_INVALID"
+    assert disk_of(BootstrapperConfig(node_ip="10.0.0.21", state_disk=DEVICE)) == DiskSettings(device=DEVICE)
+
+
+def test_a_control_plane_gets_none_over_ssh_either(parts):
+    class OfControlPlane:
+        role = Role.CONTROL_PLANE
+
+    def make():
+        disk = DiskSettings(device=DEVICE)
+        make_parts(parts.config, None, parts.machine, tickets=OfControlPlane(), journal=parts.journal, disk=disk)
+
+    assert code_of(make) == "STATE_DISK_OPTION"
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        pytest.param(Reason.STATE_DISK_OCCUPIED, 78, id="something is on it: a person"),
+        pytest.param(Reason.STATE_DISK_MISSING, 1, id="not there yet: another start"),
+    ],
+)
+def test_which_refusals_another_start_may_get_over(reason, code):
+    assert exit_code(DiskError("expected a disk", reason=reason)) == code
