@@ -1705,6 +1705,12 @@ class Reason(Enum):
         "Run recover again: a node that is open by then says so.",
         "ansible-playbook attested.kubernetes.recover",
     )
+    RECOVERY_CALLER_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "A user other than root or the recovery service's called the process that recovers a node.",
+        "Only the recovery service of the same machine speaks to it; look at which program runs as that user.",
+        "journalctl -u attested-bootstrapper",
+    )
     RECOVERY_DISK_DIFFERS = _row(
         Coarse.REFUSED,
         "What an admin sealed is the key of another disk than the one in this machine.",

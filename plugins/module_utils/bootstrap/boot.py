@@ -14,21 +14,24 @@ import asyncio
 import pwd
 import sys
 import threading
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..atls import JoinCaPins
+from ..audit import AuditLog, AuditPlace
 from ..errors import AttestedError, SystemFault
 from ..init import INIT_SOCKET, Desk, DeskService, Doors
 from ..join import TicketStore
+from ..keys import DiskId
 from ..keys.listener import SocketServer
 from ..keys.wrap import KeyStore
 from ..kubeadm import KubernetesPaths, Machine, NodeSpec
 from ..policy import Role
 from ..reasons import Reason
+from ..recovery import Contest, HelperTrial, Locked, RecoveryDesk, Unlocking
 from ..serving import Notifier, load_config, open_log, wait_for_stop
 from ..system import SystemClock, SystemRandom, SystemRunner, release
 from ..tpm import open_tpm
@@ -40,12 +43,13 @@ from .journal import NodeJournal
 from .node_config import DEFAULT_PATH, load_node_config
 from .playbook import RunnerPlaybooks
 from .race import Race
+from .recovery import ContestedDisk, RecoveredNode, Recovery, RecoveryDoor
 from .service import attester_of, facts_of
 from .services import MemberServices
-from .state_disk import DiskSettings
+from .state_disk import DiskSettings, MachineDisk
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from ..init import Founder
     from ..serving import Log
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
 
 CONFIG = "/etc/attested/bootstrapper.yml"
 INIT_UNIT = "attested-init-service.service"
+RECOVERY_AUDIT = Path("/var/lib/attested/recovery-audit")
 PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 
 _TPM_SECONDS = 60.0
@@ -70,7 +75,8 @@ class BootstrapperConfig:
     ``role`` is what the machine asks to be (the key service knows what it is registered as); ``serve_init``: an admin
     may make a cluster on it; ``init_user`` is who asks from the network side; ``inventory`` is what playbooks are run
     with; ``init_secret_hash`` lets in who has no certificate. ``api_proxy``: as in `NodeSpec`.
-    ``state_disk`` and ``state_disk_erase``: as in `DiskSettings.of`.
+    ``state_disk`` and ``state_disk_erase``: as in `DiskSettings.of`. ``recovery_after_seconds``: how long a rebooted
+    worker with a disk asks before an admin may recover it too, through the service of ``recovery_user``.
     """
 
     node_ip: str
@@ -84,6 +90,8 @@ class BootstrapperConfig:
     init_secret_hash: str | None = None
     state_disk: str = ""
     state_disk_erase: str = ""
+    recovery_after_seconds: float = 300.0
+    recovery_user: str = "attested-recovery"
 
 
 class ToldJournal(NodeJournal):
@@ -190,7 +198,8 @@ class Boot:
         """Return the bootstrapper of this machine."""
         claims = ClaimFile()
         race = Race(MachineLock(self.node), cluster_id=self.node.cluster_id, claims=claims)
-        parts = self._parts()
+        disk, contest = disk_of(self.config), Contest()
+        parts = self._parts(disk, contest)
         return Bootstrapper(
             parts,
             race=race,
@@ -200,9 +209,10 @@ class Boot:
             serve_init=self.config.serve_init,
             story=self.log,
             services=self._services(parts) if self.config.role is Role.CONTROL_PLANE else None,
+            recovery=None if disk is None else self._recovery(disk, contest),
         )
 
-    def _parts(self) -> Parts:
+    def _parts(self, disk: DiskSettings | None, contest: Contest) -> Parts:
         machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
         spec = NodeSpec(
             name=self.node.name,
@@ -211,8 +221,7 @@ class Boot:
             allow_cgroup_v1=self.config.allow_cgroup_v1,
             api_proxy=self.config.api_proxy,
         )
-        disk = disk_of(self.config)
-        return make_parts(
+        parts = make_parts(
             self.node,
             spec,
             machine,
@@ -221,6 +230,41 @@ class Boot:
             ),
             journal=ToldJournal(clock=SystemClock(), log=self.log),
             disk=disk,
+        )
+        return parts if parts.disk is None else replace(parts, disk=ContestedDisk(parts.disk, contest))
+
+    def _recovery(self, disk: DiskSettings, contest: Contest) -> Recovery:
+        door = RecoveryDoor(
+            partial(self._recovery_desk, disk, contest),
+            user=partial(_user, self.config.recovery_user, whose="recovery"),
+            log=self.log,
+        )
+        return Recovery(contest=contest, door=door, after_seconds=self.config.recovery_after_seconds)
+
+    @contextmanager
+    def _recovery_desk(self, disk: DiskSettings, contest: Contest) -> Iterator[RecoveryDesk]:
+        disk_id = NodeJournal(clock=SystemClock()).load().disk_id or ""
+        cluster_id = self.node.cluster_id
+        trial = HelperTrial(Locked(device=disk.device, disk=DiskId(disk_id), cluster_id=cluster_id))
+        opener = RecoveredNode(
+            disk=MachineDisk(disk, tcti=self.node.tcti),
+            disk_id=disk_id,
+            lock=MachineLock(self.node),
+            cluster_id=cluster_id,
+        )
+        place = AuditPlace(directory=RECOVERY_AUDIT)
+        record = AuditLog(place, node=self.node.name, clock=SystemClock(), random=SystemRandom())
+        with closing(record):
+            yield self._desk_of(Unlocking(trial, opener, contest), record)
+
+    def _desk_of(self, unlocking: Unlocking, record: AuditLog) -> RecoveryDesk:
+        return RecoveryDesk(
+            attester=partial(attester_of, self.node_config),
+            facts=partial(facts_of, self.node_config),
+            pins=JoinCaPins.from_pem(self.node.join_ca),
+            unlocking=unlocking,
+            record=record,
+            clock=SystemClock(),
         )
 
     def _ground(self, playbook: str) -> Ground:
@@ -305,12 +349,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _user(name: str) -> Any:
+def _user(name: str, *, whose: str = "init") -> Any:
     try:
         return pwd.getpwnam(name)
     except KeyError as error:
         raise SystemFault(
-            f"expected the user {name} of the init service, found none", reason=Reason.CONFIG_INVALID
+            f"expected the user {name} of the {whose} service, found none", reason=Reason.CONFIG_INVALID
         ) from error
 
 

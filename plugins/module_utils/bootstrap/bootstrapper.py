@@ -10,6 +10,7 @@
     look --INIT, KEYS-----------> door open until an admin's init ends well -> over
     look --RACE-----------------> door open (where it may) and join client,
                                   whichever takes the lock goes on --------> over
+    look --REJOIN, with a disk--> the same, and an admin's recovery beside it -> over
     over: who has joined as a control plane installs its services first, if it has not yet
 
 Whatever fails is kept in the node's journal and raised; systemd starts it again, and it looks anew.
@@ -25,6 +26,7 @@ from ..errors import AttestedError
 from ..reasons import Reason
 from .contender import JoinContender, StoppableClock
 from .course import Course, choose_course, read_membership
+from .recovery import Asking, come_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from .claim import ClaimFile
     from .order import Parts
     from .race import Race
+    from .recovery import Recovery
     from .services import Services
 
 LINGER_SECONDS = 30.0
@@ -105,12 +108,13 @@ class Bootstrapper:
         serve_init: bool,
         story: Story,
         services: Services | None = None,
+        recovery: Recovery | None = None,
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
         """Run the node of ``parts``; ``serve_init``: a machine that nobody has taken may be initialised.
 
         ``founder`` makes the founder out of what ends the join client once init has taken the lock. ``services`` are
-        those of a control plane.
+        those of a control plane. ``recovery`` is the other way of a node whose state lies on a disk.
         """
         self._parts = parts
         self._claims = claims
@@ -119,6 +123,7 @@ class Bootstrapper:
         self._serve_init = serve_init
         self._story = story
         self._services = services
+        self._recovery = recovery
         self._linger_seconds = linger_seconds
         self._contender = JoinContender(parts, race)
         self._settled = JoinContender(parts, None)
@@ -148,6 +153,10 @@ class Bootstrapper:
     async def _become_node(self, course: Course) -> None:
         if course is Course.KUBELET:
             await asyncio.to_thread(self._parts.machine.kubelet.start)
+            return
+        if course is Course.REJOIN and self._recovery is not None:
+            asking = Asking(ask=lambda: self._join(course), stop=self._stop_joining, resume=self._resume)
+            await come_back(asking, self._recovery, story=self._story)
             return
         if course not in _WITH_DOOR or (course is Course.RACE and not self._serve_init):
             await asyncio.to_thread(self._join, course)
@@ -186,6 +195,14 @@ class Bootstrapper:
         for step in outcome.steps:
             tell_step(self._story, step.name, step.seconds)
         self._story.event("joined", steps=", ".join(step.name for step in outcome.steps))
+
+    def _stop_joining(self) -> None:
+        self._settled.stop()
+
+    def _resume(self) -> None:
+        """Go on as a node whose disk is open and which is locked, with a contender that nobody has stopped."""
+        self._settled = JoinContender(self._parts, None)
+        self._join(Course.JOIN)
 
     def _join_beside(self) -> bool:
         """Return whether this machine has joined; not so where init was faster, or the unit is stopped."""

@@ -1,28 +1,37 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TCP 9999 of a node that is locked: an admin's way to open its disk when no cluster answers (docs/adr/0036).
+"""`attested-recovery-service`: TCP 9999 of a locked node, by which an admin opens its disk (docs/adr/0036).
 
 Its own user, no capabilities, no secrets and no TPM: it ends TLS, counts, and asks the process beside it.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import AttestedError
 from ..init.service import AdminFront, Reception, Served
 from ..reasons import Reason
-from ..serving import ServerLimits
-from ..system import TokenBuckets
+from ..serving import Health, Notifier, ServerLimits, load_config, open_log, wait_for_stop
+from ..system import SystemClock, TokenBuckets, release
 from .messages import IDENTIFY, MAX_REQUEST_BYTES, RECOVER, TESTIFY
-from .socket import ANSWER_SECONDS, RECOVERY_SOCKET
+from .socket import ANSWER_SECONDS, RECOVERY_SOCKET, RecoveryPort
 
 if TYPE_CHECKING:
-    from ..serving import Call, Health, Log
+    from collections.abc import Sequence
+
+    from ..serving import Call, Log
     from ..system import Clock
-    from .socket import RecoveryPort
+
+CONFIG = "/etc/attested/recovery-service.yml"
+
+_LISTENER = "listener"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +83,32 @@ class RecoveryFront(AdminFront):
             return Served(handlers=handlers, limits=CALLS)
 
         super().__init__(config, served=served, health=health, log=log, clock=clock)
+
+
+async def serve(config: RecoveryServiceConfig, *, log: Log) -> None:
+    """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
+    health = Health(Notifier(), version=release(), parts=(_LISTENER,))
+    port = RecoveryPort(config.recovery_socket)
+    front = RecoveryFront(config, port=port, health=health, log=log, clock=SystemClock())
+    try:
+        await front.start()
+        health.working(_LISTENER)
+        log.event("stopping", signal=await wait_for_stop())
+    finally:
+        await front.stop()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    parser = argparse.ArgumentParser(
+        prog="attested-recovery-service", description="Let an admin open the disk of this node."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
+    options = parser.parse_args(argv)
+    try:
+        asyncio.run(serve(load_config(RecoveryServiceConfig, options.config), log=open_log()))
+    except AttestedError as error:
+        sys.stderr.write(f"attested-recovery-service: {error}\n")
+        return 1
+    return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import jinja2
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import BootstrapperConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.service import RecoveryServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
 
 ROOT = Path(__file__).parents[4]
@@ -27,12 +28,12 @@ serve_init: false
 """
 
 
-def text(**changes):
+def text(name="bootstrapper.yml", **changes):
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True, keep_trailing_newline=True
     )
     environment.filters |= {"bool": bool, "to_json": json.dumps}
-    template = environment.from_string((ROLE / "templates" / "bootstrapper.yml.j2").read_text(encoding="utf-8"))
+    template = environment.from_string((ROLE / "templates" / f"{name}.j2").read_text(encoding="utf-8"))
     return template.render({**DEFAULTS, "bootstrapper_node_ip": "10.0.0.21", **changes})
 
 
@@ -44,6 +45,37 @@ def read(folder, **changes):
 
 def test_without_a_disk_the_file_is_what_it_was():
     assert text() == BEFORE
+
+
+def test_the_recovery_service_listens_where_the_role_says_and_its_unit_allows_no_other_port(tmp_path):
+    changes = {"bootstrapper_recovery_port": 9998}
+    path = tmp_path / "recovery-service.yml"
+    path.write_text(text("recovery-service.yml", **changes), encoding="utf-8")
+    assert load_config(RecoveryServiceConfig, path) == RecoveryServiceConfig(listen_port=9998)
+    unit = text("attested-recovery-service.service", **changes)
+    assert [line for line in unit.splitlines() if line.startswith("SocketBind")] == [
+        "SocketBindAllow=tcp:9998",
+        "SocketBindDeny=any",
+    ]
+
+
+def test_the_recovery_service_is_confined_as_the_init_service_is():
+    """Line by line, but for who it is: name, user, program, directory, port."""
+    units = [text(f"attested-{name}-service.service").partition("[Service]")[2] for name in ("init", "recovery")]
+    init, recovery = (unit.splitlines() for unit in units)
+    differing = [ours.partition("=")[0] for theirs, ours in zip(init, recovery, strict=True) if theirs != ours]
+    assert differing == ["User", "ExecStart", "RuntimeDirectory", "SocketBindAllow"]
+
+
+def test_nobody_starts_the_recovery_service_but_the_bootstrapper():
+    unit = text("attested-recovery-service.service")
+    assert "BindsTo=attested-bootstrapper.service" in unit
+    assert "[Install]" not in unit
+
+
+def test_how_long_it_asks_reaches_the_program(tmp_path):
+    config = read(tmp_path, bootstrapper_state_disk=DEVICE, bootstrapper_recovery_after_seconds=60)
+    assert (config.recovery_after_seconds, config.recovery_user) == (60.0, "attested-recovery")
 
 
 def test_a_disk_and_what_may_go_reach_the_program(tmp_path):

@@ -1,0 +1,210 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A rebooted worker between two helpers: a cluster's ticket, and an admin who recovers it where no cluster answers.
+
+::
+
+    ask --ticket--> claim(rejoin) --> disk --> lock --> kubelet
+     |                 one of the two, never both
+     +--after a while: door open--> right key --> claim(recovery) --> disk --> lock; the asking ends --> kubelet
+
+The door opens beside the asking and closes when the disk is open, whoever opened it (docs/adr/0040).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import AttestedError
+from ..keys.listener import SocketServer
+from ..reasons import Reason
+from ..recovery import RECOVERY_SOCKET, Contender, Contest, RecoveryDeskService
+from ..system import SystemRunner
+
+if TYPE_CHECKING:
+    import pwd
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+
+    from ..keys import DiskKey
+    from ..recovery import RecoveryDesk
+    from ..serving import Log
+    from ..system import Runner
+    from .order import Lock, StateDisk
+    from .state_disk import MachineDisk
+
+RECOVERY_UNIT = "attested-recovery-service.service"
+
+GIVE_WAY_SECONDS = 300.0
+"""How long a ticket that came second waits for an admin's key to have opened the disk, or to have failed."""
+
+LINGER_SECONDS = 5.0
+"""The admin's answer leaves through the door after the disk is open."""
+
+_LOOK_SECONDS = 0.5
+
+
+class ContestedDisk:
+    """The node's disk, which a ticket opens only by the claim that an admin's recovery asks for as well."""
+
+    def __init__(self, disk: StateDisk, contest: Contest) -> None:
+        """Open ``disk`` by ``contest``."""
+        self._disk = disk
+        self._contest = contest
+
+    def is_open(self) -> bool:
+        """Return whether the volume of this boot is in its places."""
+        return self._disk.is_open()
+
+    def open(self, *, disk_id: str, key: DiskKey, member: bool) -> None:
+        """Open it for the cluster; raises RECOVERY_RACE_LOST, and what the disk raises."""
+        with self._contest.claim(Contender.REJOIN):
+            self._disk.open(disk_id=disk_id, key=key, member=member)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredNode:
+    """What an admin's right key does: the two steps of a ticket, in their order. May be repeated."""
+
+    disk: MachineDisk
+    disk_id: str
+    lock: Lock
+    cluster_id: bytes
+
+    def open(self, key_file: Path) -> None:
+        """Open the disk of a node that has joined before, and lock the machine to its cluster."""
+        self.disk.open_from(key_file, disk_id=self.disk_id, member=True)
+        self.lock.acquire(self.cluster_id)
+
+
+class RecoveryDoor:
+    """The desk at its socket, and the service on the network beside it; both end with the block."""
+
+    def __init__(
+        self,
+        desk: Callable[[], AbstractContextManager[RecoveryDesk]],
+        *,
+        user: Callable[[], pwd.struct_passwd],
+        log: Log,
+        socket: str | Path = RECOVERY_SOCKET,
+        runner: Runner | None = None,
+    ) -> None:
+        """Let ``user`` ask at ``socket``."""
+        self._desk = desk
+        self._user = user
+        self._log = log
+        self._socket = Path(socket)
+        self._runner = runner or SystemRunner()
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Let an admin offer keys; raises CONFIG_INVALID, FILE_UNUSABLE, AUDIT_UNWRITABLE, COMMAND_FAILED."""
+        caller = self._user()
+        with self._desk() as desk:
+            service = RecoveryDeskService(desk, log=self._log)
+            server = SocketServer(
+                self._socket,
+                handler=service.handle,
+                allowed=frozenset({0, caller.pw_uid}),
+                group=caller.pw_gid,
+                refused=lambda uid: self._log.event("caller_refused", user=uid),
+                stranger=Reason.RECOVERY_CALLER_UNKNOWN,
+            )
+            await server.start()
+            try:
+                await self._systemctl("start")
+                yield
+            finally:
+                with suppress(AttestedError):  # it ends with this process at the latest
+                    await self._systemctl("stop")
+                await server.stop()
+                service.close()
+
+    async def _systemctl(self, verb: str) -> None:
+        await asyncio.to_thread(self._runner.run, ["systemctl", verb, "--no-block", RECOVERY_UNIT])
+
+
+class Door(Protocol):
+    """Where an admin's recovery comes in (`RecoveryDoor`)."""
+
+    def opened(self) -> AbstractAsyncContextManager[None]:
+        """Let it come in as long as the context lasts."""
+
+
+class Story(Protocol):
+    """Hears what happens (`serving.Log`)."""
+
+    def event(self, name: str, /, **fields: Any) -> None:
+        """Write one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The other way of a rebooted worker: ``door`` opens where nobody has answered for ``after_seconds``."""
+
+    contest: Contest
+    door: Door
+    after_seconds: float
+    linger_seconds: float = LINGER_SECONDS
+    give_way_seconds: float = GIVE_WAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """The way of a ticket: ``ask`` returns when this is a node, ``stop`` ends it, ``resume`` goes on after the disk."""
+
+    ask: Callable[[], None]
+    stop: Callable[[], None]
+    resume: Callable[[], None]
+
+
+async def come_back(asking: Asking, recovery: Recovery, *, story: Story) -> None:
+    """Return when the rebooted machine is a node again, by whichever helper was first.
+
+    Raises what the asking raised, unless an admin has opened the disk: then it goes on from there.
+    """
+    ticket = asyncio.create_task(asyncio.to_thread(asking.ask))
+    await asyncio.wait({ticket}, timeout=recovery.after_seconds)
+    if not ticket.done():
+        try:
+            async with recovery.door.opened():
+                story.event("recovery", text="No cluster has answered: an admin may recover this node")
+                await _decided(ticket, recovery)
+        except AttestedError as error:  # a door that does not open keeps nobody from the cluster's ticket
+            story.event("recovery_failed", reason=error.code, message=error.message)
+    if recovery.contest.winner is not Contender.RECOVERY:
+        await ticket
+        return
+    story.event("recovered", text="An admin has opened the disk of this node")
+    asking.stop()
+    with suppress(AttestedError):
+        await ticket
+    await asyncio.to_thread(asking.resume)
+
+
+async def _decided(ticket: asyncio.Task[None], recovery: Recovery) -> None:
+    """Return when somebody has opened the disk, or the asking has failed while nobody is opening it."""
+    opened = asyncio.create_task(_opened(recovery.contest))
+    try:
+        await asyncio.wait({ticket, opened}, return_when=asyncio.FIRST_COMPLETED)
+        if ticket.done() and _gave_way(ticket):
+            await asyncio.wait({opened}, timeout=recovery.give_way_seconds)
+        if recovery.contest.winner is Contender.RECOVERY:
+            await asyncio.sleep(recovery.linger_seconds)
+    finally:
+        opened.cancel()
+
+
+async def _opened(contest: Contest) -> None:
+    while not await asyncio.to_thread(contest.wait, _LOOK_SECONDS):
+        pass  # a thread that waits for good would outlive the process' loop
+
+
+def _gave_way(ticket: asyncio.Task[None]) -> bool:
+    error = ticket.exception()
+    return isinstance(error, AttestedError) and error.reason is Reason.RECOVERY_RACE_LOST
