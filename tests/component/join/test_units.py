@@ -21,6 +21,8 @@ VALUES = {
     "api_endpoint_venv": "/usr",
     "bootstrapper_init_port": 9000,
     "bootstrapper_init_user": "nobody",
+    "bootstrapper_recovery_port": 9999,
+    "bootstrapper_recovery_user": "nobody",
     "bootstrapper_venv": "/usr",
     "control_plane_certificates_venv": "/usr",
     "join_service_user": "nobody",
@@ -73,6 +75,7 @@ def analyze() -> str:
         pytest.param("api_endpoint", "attested-api-endpoint-list.service", 3.0, id="who asks for its list"),
         pytest.param("bootstrapper", "attested-bootstrapper.service", 8.0, id="the bootstrapper, which runs kubeadm"),
         pytest.param("bootstrapper", "attested-init-service.service", 3.0, id="the init service"),
+        pytest.param("bootstrapper", "attested-recovery-service.service", 3.0, id="the recovery service"),
         pytest.param(
             "join_service", "attested-join-service.service", 3.0, id="the join service, which faces strangers"
         ),
@@ -112,6 +115,7 @@ def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: flo
         pytest.param("api_endpoint", "attested-api-endpoint-list.timer", id="timer of its list"),
         pytest.param("bootstrapper", "attested-bootstrapper.service", id="bootstrapper"),
         pytest.param("bootstrapper", "attested-init-service.service", id="init service"),
+        pytest.param("bootstrapper", "attested-recovery-service.service", id="recovery service"),
         pytest.param("join_service", "attested-join-service.service", id="join service"),
         pytest.param("key_service", "attested-key-service.service", id="key service"),
         pytest.param("key_service", "attested-unlock.service", id="unlock"),
