@@ -226,7 +226,7 @@ class Boot:
             spec,
             machine,
             tickets=JoinTickets(
-                self.node, spec, store=TicketStore(), handle=None, role=self.config.role, has_disk=disk is not None
+                self.node, spec, store=TicketStore(), handle=None, role=self.config.role, keeps_closed=disk is not None
             ),
             journal=ToldJournal(clock=SystemClock(), log=self.log),
             disk=disk,

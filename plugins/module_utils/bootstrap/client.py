@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ..atls import JoinCaPins
 from ..attestation import EventLogs
 from ..errors import DiskError, KubeadmError
-from ..join import Favourite, OccasionalAttester, TicketMaterial, TicketStore, first_window
-from ..join.client import JoinConfig, JoinMachine, fetch_ticket
+from ..join import ClosedTicket, Favourite, OccasionalAttester, TicketMaterial, TicketStore, first_window
+from ..join.client import JoinConfig, JoinMachine, fetch_closed_ticket, fetch_ticket
 from ..kubeadm import (
     ControlPlaneMember,
     KubeletCredential,
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
     from ..attestation import LockReading
     from ..errors import AttestedError
+    from ..keys import DiskKey
+    from ..keys.sealed import SealedSecrets
     from ..nodelock import Acquisition
     from ..tpm import Tpm
     from .order import Joiner
@@ -71,7 +73,7 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
         store=TicketStore(),
         handle=params["ticket"],
         role=Role(params["role"]),
-        has_disk=disk is not None,
+        keeps_closed=disk is not None,
     )
     run = NodeRun(make_parts(config, spec, machine, tickets=tickets, journal=journal, disk=disk))
     todo = run.plan()
@@ -204,19 +206,19 @@ class JoinTickets:
         handle: str | None,
         role: Role = Role.WORKER,
         itself: bool = False,
-        has_disk: bool = False,
+        keeps_closed: bool = False,
         opened: Callable[[], AbstractContextManager[Tpm]] | None = None,
     ) -> None:
         """Keep the configuration, and as what to ask; ``handle`` is a ticket of this boot that is used first.
 
-        ``itself``: a control plane asks its own join service too, last. ``has_disk``: the disk's key is kept, which is
-        otherwise discarded with the rest of the ticket.
+        ``itself``: a control plane asks its own join service too, last. ``keeps_closed``: the secrets of a worker's
+        ticket are not opened in this process; the one that uses the disk's key opens them, if anybody does.
 
         ``opened`` opens the TPM of the machine (None: the one that the configuration names).
         """
         self.role = role
         self._itself = itself
-        self._has_disk = has_disk
+        self._keeps_closed = keeps_closed
         self._config = config
         self._own = frozenset({config.name} | ({spec.node_ip} if spec else set()))
         self._store = store
@@ -227,24 +229,25 @@ class JoinTickets:
         self._backoff = Backoff(first=first_window, random=SystemRandom())
 
     def fetch(self, *, disk_id: str | None) -> NodeTicket:
-        """Return an opened ticket."""
+        """Return a ticket of this exchange; that of a machine with a state disk with the disk's key."""
+        if self._keeps_closed and self._handle is None and self.role is Role.WORKER:
+            closed = fetch_closed_ticket(*self._question(disk_id), itself=self._itself)
+            return _node_ticket(closed, disk_key=closed.sealed)
         material = self.material(disk_id=disk_id)
-        public = material.public
-        return NodeTicket(
-            role=public.role.value,
-            disk_id=public.disk_id,
-            kubernetes_version=public.kubernetes_version,
-            api_endpoint=public.api_endpoint,
-            cluster_ca=public.cluster_ca,
-            credential=KubeletCredential(certificate=public.kubelet_certificate, key=material.kubelet_key.reveal()),
-            control_plane=_of_control_plane(material) if public.role is Role.CONTROL_PLANE else None,
-            disk_key=material.secrets.disk_key if self._has_disk else None,
+        return _node_ticket(
+            material,
+            control_plane=_of_control_plane(material) if material.public.role is Role.CONTROL_PLANE else None,
+            disk_key=material.secrets.disk_key if self._keeps_closed else None,
         )
 
     def material(self, *, disk_id: str | None) -> TicketMaterial:
         """Return everything that a ticket brought; raises what the services, the channel or this machine refused."""
         if self._handle is not None:
             return self._store.load(self._handle)
+        return fetch_ticket(*self._question(disk_id), itself=self._itself)
+
+    def _question(self, disk_id: str | None) -> tuple[JoinConfig, JoinMachine]:
+        """Return what is asked for, and by whom."""
         config = self._config
         join = JoinConfig(
             endpoints=tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in config.endpoints),
@@ -263,7 +266,7 @@ class JoinTickets:
             clock=SystemClock(),
             favourite=self._favourite,
         )
-        return fetch_ticket(join, machine, itself=self._itself)
+        return join, machine
 
     def _look_at_tpm(self) -> None:
         """Find both keys once before anybody is asked: a machine without them need not wait to be told so."""
@@ -282,6 +285,25 @@ class JoinTickets:
     def pause(self, error: AttestedError) -> float | None:
         """Return how long to wait after ``error``, drawn anew each time, None where asking again never helps."""
         return self._backoff.pause(error)
+
+
+def _node_ticket(
+    given: TicketMaterial | ClosedTicket,
+    *,
+    control_plane: ControlPlaneTicket | None = None,
+    disk_key: DiskKey | SealedSecrets | None,
+) -> NodeTicket:
+    public = given.public
+    return NodeTicket(
+        role=public.role.value,
+        disk_id=public.disk_id,
+        kubernetes_version=public.kubernetes_version,
+        api_endpoint=public.api_endpoint,
+        cluster_ca=public.cluster_ca,
+        credential=KubeletCredential(certificate=public.kubelet_certificate, key=given.kubelet_key.reveal()),
+        control_plane=control_plane,
+        disk_key=disk_key,
+    )
 
 
 def _of_control_plane(material: TicketMaterial) -> ControlPlaneTicket:

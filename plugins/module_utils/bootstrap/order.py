@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..keys import DiskKey
+    from ..keys.sealed import SealedSecrets
     from ..kubeadm import Machine, NodeView, Plan
     from ..nodelock import Acquisition, LockReading
     from .node_config import NodeConfig
@@ -54,7 +55,7 @@ class ControlPlaneTicket:
 class NodeTicket:
     """What the order needs of an opened ticket (which was checked to be for this cluster, node and key).
 
-    ``disk_key`` is None on a machine without a state disk.
+    ``disk_key`` is None on a machine without a state disk, and sealed where the ticket was not opened in this process.
     """
 
     role: str
@@ -64,7 +65,7 @@ class NodeTicket:
     cluster_ca: bytes
     credential: KubeletCredential = field(repr=False)
     control_plane: ControlPlaneTicket | None = None
-    disk_key: DiskKey | None = field(default=None, repr=False)
+    disk_key: DiskKey | SealedSecrets | None = field(default=None, repr=False)
 
 
 class TicketSource(Protocol):
@@ -119,7 +120,7 @@ class StateDisk(Protocol):
     def is_open(self) -> bool:
         """Return whether the volume of this boot is in the place of its directories, and is remembered."""
 
-    def open(self, *, disk_id: str, key: DiskKey, member: bool) -> None:
+    def open(self, *, disk_id: str, key: DiskKey | SealedSecrets, member: bool) -> None:
         """Open it, made before if nobody has used it; a ``member``'s is never made. Raises STATE_DISK_…, LUKS_…."""
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from ..keys import DiskKey
+    from ..keys.sealed import SealedSecrets
     from ..recovery import RecoveryDesk
     from ..serving import Log
     from ..system import Runner
@@ -61,7 +62,7 @@ class ContestedDisk:
         """Return whether the volume of this boot is in its places."""
         return self._disk.is_open()
 
-    def open(self, *, disk_id: str, key: DiskKey, member: bool) -> None:
+    def open(self, *, disk_id: str, key: DiskKey | SealedSecrets, member: bool) -> None:
         """Open it for the cluster; raises RECOVERY_RACE_LOST, and what the disk raises."""
         with self._contest.claim(Contender.REJOIN):
             self._disk.open(disk_id=disk_id, key=key, member=member)

@@ -43,7 +43,7 @@ def own_renewal(config: NodeConfig) -> Renewal:
     return Renewal(
         config.name,
         machine,
-        tickets=JoinTickets(config, None, store=TicketStore(DIRECTORY), handle=None, itself=True),
+        tickets=JoinTickets(config, None, store=TicketStore(DIRECTORY), handle=None, itself=True, keeps_closed=True),
         journal=NodeJournal(clock=machine.clock),
         directory=DIRECTORY,
     )

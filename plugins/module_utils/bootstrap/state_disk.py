@@ -9,9 +9,10 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import DiskError
+from ..keys.sealed import SealedSecrets
 from ..reasons import Reason
 from ..statedisk import BY_ID, LinuxDevice, StatePaths, require_by_id
 from ..statedisk import run as change_disk
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ..keys import DiskKey
-    from ..result import Result
     from ..system import CommandResult, Runner
 
 DIRECTORIES = (Path("/var/lib/kubelet"),)
@@ -169,13 +169,25 @@ class MachineDisk:
         counted = self._paths.counted.exists() and self._volumes.load() is not None
         return counted and self._mounts.mounted() and all(map(self._mounts.bound, self._paths.directories))
 
-    def open(self, *, disk_id: str, key: DiskKey, member: bool) -> None:
-        """Open the disk with ``key``; raises STATE_DISK_TOO_LATE, and what `state_disk` raises."""
+    def open(self, *, disk_id: str, key: DiskKey | SealedSecrets, member: bool) -> None:
+        """Open the disk with ``key``; raises STATE_DISK_TOO_LATE, and as `state_disk` and `SealedSecrets.opened` do.
+
+        A sealed one goes to the process that uses it as it is: no key is ever in this one.
+        """
+        if isinstance(key, SealedSecrets):
+            self._open(disk_id=disk_id, member=member, sealed=key)
+            return
         with self._hold(key) as path:
             self.open_from(path, disk_id=disk_id, member=member)
 
     def open_from(self, key_file: Path, *, disk_id: str, member: bool) -> None:
-        """Open the disk with the key in a file on tmpfs, and remember its volume.
+        """Open the disk with the key in a file on tmpfs; raises as `open` does."""
+        self._open(disk_id=disk_id, member=member, key_file=key_file)
+
+    def _open(
+        self, *, disk_id: str, member: bool, key_file: Path | None = None, sealed: SealedSecrets | None = None
+    ) -> None:
+        """Open the disk and remember its volume.
 
         A node's disk is never made anew: a ``member`` has to know its volume, and a known volume has to be there.
         """
@@ -186,18 +198,16 @@ class MachineDisk:
                 reason=Reason.STATE_DISK_TOO_LATE,
             )
         erase = "" if volume else self._settings.erase
-        done = self._change(key_file, disk_id=disk_id, volume=volume or "", erase=erase)
+        wanted = {**self._wanted(disk_id), "volume": volume or "", "erase": erase, "key_file": str(key_file or "")}
+        done = change_disk(wanted, check_mode=False, runner=self._runner, sealed=sealed)
         self._volumes.save(done.values["volume"])
 
-    def _change(self, key_file: Path, *, disk_id: str, volume: str, erase: str) -> Result:
+    def _wanted(self, disk_id: str) -> dict[str, Any]:
         paths = self._paths
-        wanted = {
+        return {
             "device": self._settings.device,
             "uuid": disk_id,
             "state": "opened",
-            "key_file": str(key_file),
-            "volume": volume,
-            "erase": erase,
             "minimum_bytes": self._settings.minimum_bytes,
             "mount_point": str(paths.mount_point),
             "directories": [str(path) for path in paths.directories],
@@ -206,4 +216,3 @@ class MachineDisk:
             "tcti": self._tcti,
             "tpm_timeout_seconds": _TPM_SECONDS,
         }
-        return change_disk(wanted, check_mode=False, runner=self._runner)

@@ -9,10 +9,11 @@ from .doorkeeper import Attester, OccasionalAttester
 from .endpoints import Doors, Favourite, SystemResolver
 from .outlook import Outlook, first_window, most_telling, outlook, passes_by_itself, pause_before_retry
 from .store import TicketStore
-from .ticket import Expected, TicketMaterial, open_ticket
+from .ticket import ClosedTicket, Expected, TicketMaterial, open_ticket, read_ticket
 
 __all__ = [
     "Attester",
+    "ClosedTicket",
     "Doors",
     "Expected",
     "Favourite",
@@ -27,4 +28,5 @@ __all__ = [
     "outlook",
     "passes_by_itself",
     "pause_before_retry",
+    "read_ticket",
 ]

@@ -28,7 +28,7 @@ from ..system import SystemRandom
 from .doorkeeper import DoorkeeperIssuer
 from .endpoints import Doors, Favourite, SystemResolver
 from .outlook import Outlook, is_of_this_machine, most_telling, outlook
-from .ticket import Expected, open_ticket
+from .ticket import Expected, read_ticket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .doorkeeper import Attesting
     from .endpoints import Door, Resolver
     from .store import TicketStore
-    from .ticket import TicketMaterial
+    from .ticket import ClosedTicket, TicketMaterial
 
 CHALLENGE = method_path("attested.v1.Attestation", "Challenge")
 ISSUE_JOIN_TICKET = method_path("join.API", "IssueJoinTicket")
@@ -121,6 +121,17 @@ def fetch_ticket(
     return material
 
 
+def fetch_closed_ticket(config: JoinConfig, machine: JoinMachine, *, itself: bool = False) -> ClosedTicket:
+    """Return a ticket as `fetch_ticket` does, but for its secrets, which this process does not open."""
+    _door, closed = first_answer(
+        doors(config, machine),
+        lambda door: ask_closed(door, config, machine),
+        release=machine.attester.release,
+        itself=itself,
+    )
+    return closed
+
+
 def doors(config: JoinConfig, machine: JoinMachine) -> Doors:
     """Return whom ``machine`` may ask."""
     return Doors(
@@ -179,6 +190,11 @@ def _knock(door: Door, knock: Callable[[str], Coroutine[Any, Any, Answer]], rele
 
 async def ask(endpoint: str, config: JoinConfig, machine: JoinMachine) -> TicketMaterial:
     """Return a ticket from one endpoint."""
+    return (await ask_closed(endpoint, config, machine)).opened()
+
+
+async def ask_closed(endpoint: str, config: JoinConfig, machine: JoinMachine) -> ClosedTicket:
+    """Return a ticket from one endpoint, its secrets still sealed."""
     issuer = DoorkeeperIssuer(machine.attester)
     async with connect(
         endpoint, pins=config.pins, cluster_id=config.cluster_id, issuer=issuer, clock=machine.clock
@@ -233,7 +249,7 @@ async def reattest(endpoint: str, config: JoinConfig, machine: JoinMachine) -> d
         return datetime.fromtimestamp(said.due_unix_seconds, UTC)
 
 
-async def _converse(connection: AttestedConnection, config: JoinConfig, machine: JoinMachine) -> TicketMaterial:
+async def _converse(connection: AttestedConnection, config: JoinConfig, machine: JoinMachine) -> ClosedTicket:
     attester = machine.attester
     asked = await asyncio.to_thread(_introduction, attester)
     challenge = Challenge.parse(await call(connection, CHALLENGE, asked.to_bytes()))
@@ -248,7 +264,7 @@ async def _converse(connection: AttestedConnection, config: JoinConfig, machine:
     )
     given = await asyncio.to_thread(answer, attester.tpm, challenge, context, ek=attester.ek, ak=attester.ak, logs=logs)
     metadata = ((BINDING_METADATA, given.bound.to_bytes()),)
-    material = open_ticket(
+    closed = read_ticket(
         await call(connection, ISSUE_JOIN_TICKET, request, metadata=metadata),
         expected=Expected(
             cluster_id=config.cluster_id,
@@ -263,7 +279,7 @@ async def _converse(connection: AttestedConnection, config: JoinConfig, machine:
         one_time_key=given.one_time_key,
         now=machine.clock.now(),
     )
-    return replace(material, registers=given.bound.evidence.pcrs)
+    return replace(closed, registers=given.bound.evidence.pcrs)
 
 
 def _introduction(attester: Attesting) -> ChallengeRequest:

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import serialization, x509
 from ..errors import Refusal
-from ..keys import DiskId, KeyBundle, SecretBytes, cluster_id
+from ..keys import DiskId, SecretBytes
+from ..keys.sealed import SealedSecrets
 from ..keys.ticket import TicketPublic, TicketSecrets, parse_ticket, verify_ticket
 from ..policy import Role
 from ..proto import parse
 from ..reasons import Reason
-from ..sealing import OneTimeKey, open_sealed
 from ..system import span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..atls import JoinCaPins
+    from ..sealing import OneTimeKey
 
 RESPONSE = "join.IssueJoinTicketResponse"
 
@@ -40,6 +41,25 @@ class TicketMaterial:
     secrets: TicketSecrets = field(repr=False)
     kubelet_key: SecretBytes = field(repr=False)
     registers: Mapping[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedTicket:
+    """A ticket that was judged in all that is no secret; its box is still closed. The rest as in `TicketMaterial`."""
+
+    public: TicketPublic
+    sealed: SealedSecrets
+    kubelet_key: SecretBytes = field(repr=False)
+    registers: Mapping[int, bytes] = field(default_factory=dict)
+
+    def opened(self) -> TicketMaterial:
+        """Return the material, opened in this process; raises what `SealedSecrets.opened` raises."""
+        return TicketMaterial(
+            public=self.public,
+            secrets=self.sealed.opened(),
+            kubelet_key=self.kubelet_key,
+            registers=self.registers,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,25 +94,37 @@ def open_ticket(
     7. They are those of the role, and a control plane's bundle is of this cluster. TICKET_MALFORMED,
        CLUSTER_ID_MISMATCH, KEY_BUNDLE_VERSION_UNKNOWN, MESSAGE_MALFORMED, TICKET_NOT_OURS
 
-    ``secret`` is the activation secret s; the caller owes to discard it and the one-time key afterwards.
+    ``secret`` is the activation secret s; the caller owes to discard it and the one-time key afterwards. Steps 1 to 4
+    are `read_ticket`, the others `SealedSecrets.opened`, which another process may do.
     """
+    read = read_ticket(answer, expected=expected, pins=pins, secret=secret, one_time_key=one_time_key, now=now)
+    return read.opened()
+
+
+def read_ticket(
+    answer: bytes,
+    *,
+    expected: Expected,
+    pins: JoinCaPins,
+    secret: bytes,
+    one_time_key: OneTimeKey,
+    now: datetime,
+) -> ClosedTicket:
+    """Return the ticket of an `IssueJoinTicketResponse`, still closed; raises as steps 1 to 4 of `open_ticket` do."""
     response = parse(RESPONSE, answer)
     _check_signature(response.ticket, response.ticket_signature, expected=expected, pins=pins)
     public, box = parse_ticket(response.ticket)
     _check_addressee(public, expected, now)
     _check_certificate(public.kubelet_certificate, expected.kubelet_key)
-    plain = open_sealed(box, secret=secret, binding=expected.binding, one_time_key=one_time_key)
-    secrets = TicketSecrets.from_bytes(plain)
-    _require("cluster id", expected.cluster_id, cluster_id(secrets.measurement_secret, secrets.measurement_salt))
-    _check_role(secrets, public.role, expected)
-    return TicketMaterial(public=public, secrets=secrets, kubelet_key=expected.kubelet_key)
-
-
-def _check_role(secrets: TicketSecrets, role: Role, expected: Expected) -> None:
-    secrets.require_role(role)
-    if role is Role.CONTROL_PLANE:
-        bundle = KeyBundle.from_bytes(secrets.key_service_bundle.reveal())
-        _require("cluster id of the key service", expected.cluster_id, bundle.cluster_id)
+    sealed = SealedSecrets(
+        box=box,
+        secret=secret,
+        binding=expected.binding,
+        one_time_key=one_time_key,
+        cluster_id=expected.cluster_id,
+        role=public.role,
+    )
+    return ClosedTicket(public=public, sealed=sealed, kubelet_key=expected.kubelet_key)
 
 
 def _check_signature(ticket: bytes, signature: bytes, *, expected: Expected, pins: JoinCaPins) -> None:

@@ -25,6 +25,7 @@ from .process import ask_key_process
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..keys.sealed import SealedSecrets
     from ..system import Runner
     from .facts import DiskFacts
 
@@ -33,9 +34,20 @@ _SECONDS = 8 * 86400.0  # longer than the longest wipe
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
-def run(params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = None) -> Result:
-    """Let the helper process plan, and do, what ``params`` say; this process never holds a key."""
+def run(
+    params: Mapping[str, Any],
+    check_mode: bool,
+    *,
+    runner: Runner | None = None,
+    sealed: SealedSecrets | None = None,
+) -> Result:
+    """Let the helper process plan, and do, what ``params`` say; this process never holds a key.
+
+    ``sealed``: the secrets of a ticket with the key in them, in the place of a file.
+    """
     job = _job(params, apply=not check_mode)
+    if sealed is not None:
+        job["sealed"] = sealed.to_job()
     answer = ask_key_process(helper.__name__, job, runner=runner or SystemRunner(), timeout_seconds=_SECONDS)
     steps: list[str] = answer["steps"]
     return Result(

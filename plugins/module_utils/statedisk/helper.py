@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The short-lived process that holds keys: a job on standard input, its outcome on standard output, no secret in them.
 
-A job names files: the permanent key lies on tmpfs, and this process alone reads it. It ends with the job, and what it
-starts gets keys over standard input.
+A job names files: the permanent key lies on tmpfs, and this process alone reads it. Or it holds the secrets of a
+ticket as they came, sealed, and this process alone opens them. It ends with the job, and what it starts gets keys over
+standard input.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..keys.sealed import SealedSecrets
 from ..system import SystemRunner
 from ..tpm import NV_DISK_COUNTER, NvCounter, open_tpm
 from .apply import StateDisk
@@ -25,6 +27,7 @@ from .process import serve_key_job
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ..keys import DiskKey
     from .generation import Counter
 
 
@@ -61,7 +64,7 @@ def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[s
     """Plan, and with ``apply`` do it; return the steps and what the disk is then. Raises `AttestedError`."""
     paths, wanted = _paths(job), _wanted(job)
     runner = SystemRunner()
-    key = read_key(Path(job["key_file"]), mounts=paths.mounts) if job["key_file"] else None
+    key = key_of(job, mounts=paths.mounts)
     disk = StateDisk(
         LinuxDevice(wanted.device, paths=paths, runner=runner, follower=runner),
         wanted,
@@ -82,6 +85,13 @@ def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[s
         "volume": header.volume.hex() if header else "",
         "initialised": bool(header and header.initialised),
     }
+
+
+def key_of(job: Mapping[str, Any], *, mounts: Path) -> DiskKey | None:
+    """Return the key that a job brings or names, None for none; raises what its opening or reading raises."""
+    if "sealed" in job:
+        return SealedSecrets.from_job(job["sealed"]).opened().disk_key
+    return read_key(Path(job["key_file"]), mounts=mounts) if job["key_file"] else None
 
 
 def main() -> int:

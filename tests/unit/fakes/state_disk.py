@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.state_disk import (
     DiskSettings,
@@ -16,19 +15,41 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.stat
     held_key,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey, MeasurementSecret, cluster_id
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.sealed import SealedSecrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import TicketSecrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey, seal
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import (
     StatePaths,
     Target,
     Wanted,
-    read_key,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import StateDisk
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.helper import key_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, FakeCounter, FakeDevice
 
 KEY = DiskKey(b"p" * 32)
+MEASUREMENT_SECRET = MeasurementSecret(b"the measurement secret of tests!")
+SALT = b"m" * 32
+SECRET, BINDING = b"s" * 32, b"b" * 32
 TCTI = "device:/dev/tpmrm0"
+
+
+def sealed_key(key=KEY, **changes):
+    """Return the secrets of a worker's ticket with the key of its disk, as they come."""
+    secrets = TicketSecrets(disk_key=key, measurement_secret=MEASUREMENT_SECRET, measurement_salt=SALT)
+    one_time_key = OneTimeKey.generate()
+    known = {
+        "box": seal(secrets.to_bytes(), secret=SECRET, binding=BINDING, recipient=one_time_key.public),
+        "secret": SECRET,
+        "binding": BINDING,
+        "one_time_key": one_time_key,
+        "cluster_id": cluster_id(MEASUREMENT_SECRET, SALT),
+        "role": Role.WORKER,
+    }
+    return SealedSecrets(**{**known, **changes})
 
 
 class FakeVolume(FakeDevice):
@@ -79,7 +100,7 @@ class FakeProcess:
             erase=job["erase"],
             volume=bytes.fromhex(job["volume"]) if job["volume"] else None,
         )
-        key = read_key(Path(job["key_file"]), mounts=self.paths.mounts)
+        key = key_of(job, mounts=self.paths.mounts)
         disk = StateDisk(self.device, wanted, paths=self.paths, counter=self.counter, key=key)
         todo = disk.plan()
         disk.apply(todo)

@@ -28,9 +28,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
+from ansible_collections.attested.kubernetes.tests.support.canary import spellings
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, UUID
-from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import KEY, DiskBed
+from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import KEY, DiskBed, sealed_key
 
 NAME = DEVICE.rpartition("/")[2]
 OTHER_KEY = DiskKey(b"o" * 32)
@@ -43,7 +45,7 @@ def bed(tmp_path):
 
 @pytest.fixture
 def worker(parts, ticket, bed):
-    parts.tickets.ticket = dataclasses.replace(ticket, disk_id=UUID, disk_key=KEY)
+    parts.tickets.ticket = dataclasses.replace(ticket, disk_id=UUID, disk_key=sealed_key())
     return dataclasses.replace(parts, disk=bed.disk())
 
 
@@ -186,12 +188,39 @@ def test_a_memory_that_holds_something_else_is_refused(bed):
 # ---- the key
 
 
-def test_the_key_is_in_no_command_line_and_no_job_and_is_gone_afterwards(worker, bed):
+def told_to(process):
+    return (json.dumps(process.jobs) + repr(process.commands)).encode()
+
+
+def test_a_tickets_key_goes_to_its_process_sealed_and_is_in_no_file(worker, bed):
     run(worker)
-    told = json.dumps(bed.process.jobs) + repr(bed.process.commands)
-    assert KEY.reveal().decode() not in told
-    assert KEY.reveal().hex() not in told
-    assert str(bed.key_directory) in told
+    told = told_to(bed.process)
+    assert [one for one in spellings(KEY.reveal()) if one in told] == []
+    assert [job["key_file"] for job in bed.process.jobs] == [""]
+    assert not bed.key_directory.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        pytest.param({"secret": b"S" * 32}, "SEAL_UNOPENABLE", id="of another machine"),
+        pytest.param({"binding": b"B" * 32}, "SEAL_UNOPENABLE", id="of another exchange"),
+        pytest.param({"one_time_key": OneTimeKey.generate()}, "SEAL_UNOPENABLE", id="of another boot"),
+        pytest.param({"cluster_id": b"c" * 32}, "TICKET_NOT_OURS", id="of another cluster"),
+        pytest.param({"role": Role.CONTROL_PLANE}, "TICKET_MALFORMED", id="of another role"),
+    ],
+)
+def test_a_key_that_is_not_this_exchanges_changes_nothing(worker, ticket, bed, changes, code):
+    worker.tickets.ticket = dataclasses.replace(ticket, disk_id=UUID, disk_key=sealed_key(**changes))
+    assert code_of(lambda: run(worker)) == code
+    assert (bed.device.wipes, worker.lock.taken) == (0, 0)
+
+
+def test_a_key_of_a_stored_ticket_is_in_no_command_line_and_no_job_and_is_gone_afterwards(bed):
+    bed.disk().open(disk_id=UUID, key=KEY, member=False)
+    told = told_to(bed.process)
+    assert [one for one in spellings(KEY.reveal()) if one in told] == []
+    assert str(bed.key_directory).encode() in told
     assert list(bed.key_directory.iterdir()) == []
 
 
