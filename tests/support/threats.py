@@ -72,7 +72,6 @@ OWNED: tuple[Row, ...] = (
     Row(id="S21", title="LUKS2 header rewritten", owner=6, why="state disk"),
     Row(id="S22", title="Disk tampering", owner=6, why="state disk"),
     Row(id="S23", title="Disk rollback", owner=6, why="state disk"),
-    Row(id="S37", title="Memory disclosure", owner=6, why="holder of the disk key, state disk"),
     Row(id="S38", title="ssh host key not checked", owner=5, why="host keys pinned from attestation"),
 )
 """Attacks that other issues try; nothing stands in for them."""

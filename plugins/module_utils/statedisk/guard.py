@@ -37,8 +37,9 @@ class Libc(Protocol):
 def harden(*, libc: Libc | None = None, swaps: str = "/proc/swaps") -> None:
     """Keep this process out of swap and cores, for good; what it starts inherits the limit.
 
-    1. No swap is on (SWAP_ACTIVE). 2. Its memory is locked. 3. Its core limit is 0, and it cannot be dumped or traced
-    by other users (STATE_DISK_UNGUARDED).
+    1. No swap is on. SWAP_ACTIVE
+    2. Its memory is locked. STATE_DISK_UNGUARDED
+    3. Its core limit is 0, and it cannot be dumped or traced by other users. STATE_DISK_UNGUARDED
     """
     require_no_swap(swaps=swaps)  # 1
     libc = libc or ctypes.CDLL(None, use_errno=True)

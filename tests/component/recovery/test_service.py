@@ -46,6 +46,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
 from ansible_collections.attested.kubernetes.tests.support import boots, recovery_node
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
 from ansible_collections.attested.kubernetes.tests.support.init_bed import make_keys
+from ansible_collections.attested.kubernetes.tests.support.memory import memory_holds
 from ansible_collections.attested.kubernetes.tests.support.recovery_bed import (
     DISK,
     RecoveryBed,
@@ -374,20 +375,6 @@ async def test_a_whole_cluster_is_recovered_and_each_failure_stands_apart(
     assert [one.state for one in outcomes] == [State.RECOVERED, State.FAILED, State.RECOVERED, State.SILENT]
     assert sorted(one.node for one in told) == ["w-0", "w-1", "w-2", "w-3"]
     assert beds[1].opening.opened == []
-
-
-def memory_holds(pid: int, needle: bytes) -> bool:
-    """Say whether ``needle`` is anywhere in the memory that a process can write."""
-    for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines():
-        span, mode, *_rest = line.split()
-        if not mode.startswith("rw"):
-            continue
-        begin, end = (int(part, 16) for part in span.split("-"))
-        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-            memory.seek(begin)
-            if needle in (memory.read(end - begin) or b""):
-                return True
-    return False
 
 
 async def test_the_long_running_process_never_holds_a_key(

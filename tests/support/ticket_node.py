@@ -1,0 +1,62 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node that has its ticket and lives on, as a process of its own, so that a test can look through its memory.
+
+Usage: python -m ...ticket_node, a JSON object on standard input; prints the code that its disk was refused with (""
+for none), and stays until its standard input ends. ``opens_itself``: it opens the ticket too, as it must not.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64decode
+from datetime import datetime
+from typing import Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import ClosedTicket, Expected, read_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import run
+
+
+def ticket_of(settings: dict[str, Any]) -> ClosedTicket:
+    """Return the ticket in the answer that ``settings`` hold."""
+    given = {name: b64decode(text) for name, text in settings["bytes"].items()}
+    return read_ticket(
+        given["answer"],
+        expected=Expected(
+            cluster_id=given["cluster_id"],
+            node_name=settings["node_name"],
+            disk_id="",
+            binding=given["binding"],
+            kubelet_key=SecretBytes(given["kubelet_key"]),
+        ),
+        pins=JoinCaPins.from_pem(given["join_ca"]),
+        secret=given["secret"],
+        one_time_key=OneTimeKey.restore(given["one_time_key"]),
+        now=datetime.fromisoformat(settings["now"]),
+    )
+
+
+def main() -> None:
+    """Have the disk opened with the ticket, and live on."""
+    settings = json.loads(sys.stdin.readline())
+    ticket = ticket_of(settings)
+    kept = ticket.opened() if settings["opens_itself"] else None
+    try:
+        run(settings["disk"], False, sealed=ticket.sealed)
+        code = ""
+    except AttestedError as error:
+        code = error.code
+    sys.stdout.write(f"{code}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    del kept
+
+
+if __name__ == "__main__":
+    main()
