@@ -11,7 +11,6 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,6 +55,7 @@ from ansible_collections.attested.kubernetes.tests.support.replay import replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
