@@ -18,7 +18,7 @@ from ..system import SystemRandom, read_bytes, remove, require_tmpfs, write_atom
 from .commands import KEY_BYTES
 from .generation import MAX_RECORD_BYTES, Record, parse_record, render_record, verify_record
 from .guard import read_key
-from .plan import Observed, Step, plan
+from .plan import Observed, Step, judged_header, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,7 +94,7 @@ class StateDisk:
         disk = self._device.facts(self._wanted.uuid)
         if disk is None:
             return Observed(disk=None)
-        slots = _slots(disk, self._wanted.uuid)
+        slots = self._slots(disk)
         first, paths = self._first_key(), self._paths
         mounted = disk.mapped and self._device.mounted()
         unbound = [target for target in paths.directories if not self._device.bound(target)]
@@ -109,6 +109,19 @@ class StateDisk:
             bound=mounted and not unbound,
             hidden=tuple(str(target) for target in (*unbound, *point) if _holds_something(target)),
         )
+
+    def _slots(self, disk: DiskFacts) -> tuple[int, ...]:
+        """Return the slots that a key may be tried in: those of a copied header that is ours in every field.
+
+        What is not has none: cryptsetup is neither shown it nor given the key, and the plan says what it is.
+        """
+        try:
+            header = disk.header()
+            if header is None or header.uuid != self._wanted.uuid:
+                return ()
+            return judged_header(self._device.copy_header(), self._wanted).slots
+        except AttestedError:
+            return ()
 
     def _opened_by(self, key: DiskKey | None, slots: tuple[int, ...]) -> frozenset[int]:
         if key is None:
@@ -254,15 +267,6 @@ class StateDisk:
         Step.OPEN: _open,
         Step.REMEMBER: _remember,
     }
-
-
-def _slots(disk: DiskFacts, uuid: str) -> tuple[int, ...]:
-    """Return the slots of a header with our id; what cannot be read has none, and the plan says what it is."""
-    try:
-        header = disk.header()
-    except AttestedError:
-        return ()
-    return tuple(sorted(header.metadata.keyslots)) if header is not None and header.uuid == uuid else ()
 
 
 def _content(path: Path, *, limit: int = 4096) -> bytes | None:

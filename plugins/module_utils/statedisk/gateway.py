@@ -47,7 +47,7 @@ class Device(Protocol):
         """Return what is on it, None where there is no such disk; ``uuid`` tells our mapping from another's."""
 
     def opens(self, slot: int, key: DiskKey) -> bool:
-        """Say whether ``key`` opens ``slot``, by a copy of the header."""
+        """Say whether ``key`` opens ``slot``, by the header that was copied last: the caller has judged that one."""
 
     def erase(self) -> None:
         """Remove all signatures."""
@@ -132,8 +132,7 @@ class LinuxDevice:
         )
 
     def opens(self, slot: int, key: DiskKey) -> bool:
-        """Try the key on a fresh copy of header and key slots."""
-        self.copy_header()
+        """Try the key on header and key slots as they were copied last."""
         argv = commands.try_key(self._paths.header, slot=slot)
         done = self._runner.run(argv, stdin=key.reveal(), timeout_seconds=_TRY_SECONDS, check=False)
         if done.returncode not in {0, _NO_KEY}:

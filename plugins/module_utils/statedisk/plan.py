@@ -179,7 +179,7 @@ def standing_of(disk: DiskFacts, wanted: Wanted, *, began: bool) -> tuple[Standi
         _require_never_used(wanted, "an interrupted format")
         return Standing.UNFINISHED, None
     if header is not None and header.uuid == wanted.uuid:  # 3
-        judged = _judged(header, wanted)
+        judged = judged_header(header, wanted)
         if not judged.initialised:
             _require_never_used(wanted, "a header from before its first use")
         return (Standing.KEPT if judged.initialised else Standing.FRESH), judged
@@ -219,7 +219,8 @@ def _is_ours_unfinished(disk: DiskFacts, header: Header | None, uuid: str) -> bo
     return header.uuid == uuid and _carries_our_label(header) and not header.metadata.tokens
 
 
-def _judged(header: Header, wanted: Wanted) -> JudgedHeader:
+def judged_header(header: Header, wanted: Wanted) -> JudgedHeader:
+    """Return a header that is ours in every field, in use or in an exchange of its keys; raises LUKS_…."""
     slots = frozenset(header.metadata.keyslots)
     judged = judge_header(
         header,

@@ -53,6 +53,7 @@ def device(image: Path, tmp_path: Path) -> LinuxDevice:
 
 
 def fits(device: LinuxDevice, *slots: int) -> list[tuple[bool, bool]]:
+    device.copy_header()
     return [(device.opens(slot, FIRST), device.opens(slot, PERMANENT)) for slot in slots]
 
 
@@ -80,12 +81,14 @@ def test_a_slot_goes_only_with_a_key_that_opens_another_one(device: LinuxDevice)
 
 
 def test_a_wrong_key_opens_and_adds_nothing(device: LinuxDevice) -> None:
+    device.copy_header()
     assert not device.opens(0, WRONG)
     assert code_of(lambda: device.add_key(slot=1, known=WRONG, new=PERMANENT)) == "COMMAND_FAILED"
 
 
 def test_a_key_is_nowhere_on_the_disk_and_in_no_file(device: LinuxDevice, image: Path) -> None:
     device.add_key(slot=1, known=FIRST, new=PERMANENT)
+    device.copy_header()
     device.opens(1, PERMANENT)
     needles = [*spellings(FIRST.reveal()), *spellings(PERMANENT.reveal())]
     files = {path.name: path.read_bytes() for path in image.parent.iterdir()}
