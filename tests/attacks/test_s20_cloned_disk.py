@@ -110,19 +110,17 @@ def test_a_volume_that_the_node_has_never_seen_is_not_used(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("begin", "key_opens", "code"),
+    ("begin", "code"),
     [
-        pytest.param(plans.KEPT, False, "STATE_DISK_FOREIGN", id="B's header, or all of B's disk"),
-        pytest.param(with_bytes(plans.KEPT, 168, b"3"), False, "DISK_KEY_WRONG", id="B's header under A's id"),
+        pytest.param(plans.KEPT, "STATE_DISK_FOREIGN", id="B's header, or all of B's disk"),
+        pytest.param(with_bytes(plans.KEPT, 168, b"3"), "DISK_KEY_WRONG", id="B's header under A's id"),
     ],
 )
-def test_a_copy_of_bs_disk_in_as_machine_opens_with_no_key_that_a_gets(
-    begin: bytes, key_opens: bool, code: str
-) -> None:
+def test_a_copy_of_bs_disk_in_as_machine_opens_with_no_key_that_a_gets(begin: bytes, code: str) -> None:
     own = with_bytes(plans.KEPT, 168, b"3")
     wanted = plans.wanted(own)
     assert plan(Observed(disk=plans.disk(own), permanent=plans.ZERO), wanted)
-    found = Observed(disk=plans.disk(begin), permanent=plans.ZERO if key_opens else plans.NO)
+    found = Observed(disk=plans.disk(begin), permanent=plans.NO)
     assert code_of(lambda: plan(found, wanted)) == code
 
 

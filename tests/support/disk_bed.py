@@ -3,15 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A state disk's life and its cuts, run inside of a kernel with dm-integrity (`uml.py`): /dev/ubdb is the disk.
 
-Usage: python tests/support/disk_bed.py life|cuts NUMBER ...     (in that kernel; it leaves SCENARIO.json)
+Usage: python tests/support/disk_bed.py life|flipped|cuts NUMBER ...     (in that kernel; it leaves SCENARIO.json)
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -50,6 +53,8 @@ PATHS = StatePaths(
     directories=(Path("/run/kubelet"), Path("/run/etcd")),
 )
 TPM = Path("/run/tpm")
+BLOCK, BLOCKS, FLIPPED = 4096, 16, 5
+_BLOCK_PLACE, _BLOCK_SIZE = 1, 2  # FIBMAP and FIGETBSZ of <linux/fs.h>
 STEPS = 15
 """How many steps lead from a blank disk to one in use."""
 
@@ -115,6 +120,67 @@ def life() -> dict[str, Any]:
         seen["mapped"] = sorted(path.name for path in Path("/dev/mapper").iterdir())
         seen["leaked"] = _leaked(watch)
     return seen
+
+
+def flipped() -> dict[str, Any]:
+    """One sector of the disk is changed: below a file of the kubelet's, then below the record of unlocks."""
+    with SoftTpm():
+        seen: dict[str, Any] = {"made": _module("opened")}
+        data = PATHS.directories[0] / "data"
+        data.write_bytes(b"".join(bytes([number]) * BLOCK for number in range(BLOCKS)))
+        place = _place(data, FLIPPED)
+        _module("closed")
+        _flip(place)
+        seen["opened"] = _module("opened")
+        seen["blocks"] = [_block(data, number) for number in range(BLOCKS)]
+        record = _place(PATHS.record, 0)
+        _module("closed")
+        _flip(record)
+        seen["record"] = _module("opened")
+        seen["mapped"] = sorted(path.name for path in Path("/dev/mapper").iterdir())
+    return seen
+
+
+def _place(path: Path, number: int) -> int:
+    """Return where in the volume a block of a file lies, in bytes."""
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+        size = struct.unpack("i", fcntl.ioctl(stream, _BLOCK_SIZE, struct.pack("i", 0)))[0]
+        block = struct.unpack("i", fcntl.ioctl(stream, _BLOCK_PLACE, struct.pack("i", number)))[0]
+    return int(size) * int(block)
+
+
+def _flip(place: int) -> None:
+    """Change one byte of the disk below a sector of the closed volume.
+
+    What differs last after that sector was written anew lies behind the journal and the tags: it is the sector itself.
+    """
+    before = Path(DISK).read_bytes()
+    subprocess.run(["cryptsetup", "open", "--key-file", str(KEY_FILE), DISK, "probe"], check=True)
+    with Path("/dev/mapper/probe").open("r+b") as volume:
+        volume.seek(place)
+        volume.write(os.urandom(BLOCK))
+        volume.flush()
+        os.fsync(volume.fileno())
+    subprocess.run(["cryptsetup", "close", "probe"], check=True)
+    after = Path(DISK).read_bytes()
+    block = max(at for at in range(0, len(after), BLOCK) if after[at : at + BLOCK] != before[at : at + BLOCK])
+    last = max(at for at in range(block, block + BLOCK) if after[at] != before[at])
+    with Path(DISK).open("r+b") as disk:
+        disk.seek(last)
+        disk.write(bytes([after[last] ^ 1]))
+        disk.flush()
+        os.fsync(disk.fileno())
+
+
+def _block(path: Path, number: int) -> str:
+    """Return how reading a block of the file ends: "as written", "other data", or the name of the error."""
+    with path.open("rb", buffering=0) as stream:
+        try:
+            found = os.pread(stream.fileno(), BLOCK, number * BLOCK)
+        except OSError as error:
+            return errno.errorcode[error.errno or 0]
+    return "as written" if found == bytes([number]) * BLOCK else "other data"
 
 
 def cuts(numbers: list[int]) -> dict[str, Any]:
@@ -268,6 +334,7 @@ def main() -> None:
     scenario, numbers = sys.argv[1], [int(word) for word in sys.argv[2:]]
     scenarios: dict[str, Callable[[], dict[str, Any]]] = {
         "cuts": lambda: cuts(numbers),
+        "flipped": flipped,
         "life": life,
     }
     found = scenarios[scenario]()

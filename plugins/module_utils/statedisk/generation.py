@@ -77,9 +77,12 @@ def parse_record(data: bytes) -> Record:
 def verify_record(record: Record | None, *, counter: int | None, header: str) -> Record:
     """Return the record of a disk that was not put back; ``header`` is SHA-256 (hex) of the header that it has now.
 
-    1. The counter is there (STATE_DISK_COUNTER_LOST). 2. The record is there (STATE_DISK_RECORD). 3. It is not behind
-    the counter (STATE_DISK_ROLLED_BACK). 4. It is not more than one ahead (STATE_DISK_COUNTER_LOST). 5. The header is
-    that of the last unlock (STATE_DISK_HEADER_CHANGED); a record without one must agree with the counter exactly.
+    1. The counter is there. STATE_DISK_COUNTER_LOST
+    2. The record is there. STATE_DISK_RECORD
+    3. It is not behind the counter. STATE_DISK_ROLLED_BACK
+    4. It is not more than one ahead. STATE_DISK_COUNTER_LOST
+    5. The header is that of the last unlock; a record without one must agree with the counter exactly.
+       STATE_DISK_HEADER_CHANGED
     """
     if counter is None:  # 1
         raise DiskError("expected a counter in the TPM, found none", reason=Reason.STATE_DISK_COUNTER_LOST)

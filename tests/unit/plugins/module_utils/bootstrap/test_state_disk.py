@@ -24,7 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.stat
     HostMounts,
     held_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import DiskError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import DiskError, SystemFault, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
@@ -131,6 +131,17 @@ def test_a_refused_disk_leaves_the_machine_unlocked_and_the_journal_says_why(wor
     state = worker.journal.load()
     assert (state.phase, state.reason, worker.lock.taken) == (NodePhase.ASKING, "DISK_KEY_WRONG", 0)
     assert not worker.machine.paths.kubelet_config.exists()
+
+
+def test_while_no_key_service_answers_the_disk_of_a_rebooted_node_stays_closed(worker, bed, programs, api):
+    run(worker)
+    reboot(worker, programs, api, bed)
+    done = len(bed.process.jobs)
+    worker.tickets.errors.append(TransportError("expected an answer", reason=Reason.JOIN_SERVICE_UNAVAILABLE))
+    assert code_of(lambda: run(worker)) == "JOIN_SERVICE_UNAVAILABLE"
+    assert (len(bed.process.jobs), bed.device.mapped, worker.lock.taken) == (done, False, 1)
+    assert worker.journal.load().reason == "JOIN_SERVICE_UNAVAILABLE"
+    assert names(run(worker))[:3] == ["ticket", "disk", "lock"]
 
 
 def test_a_ticket_without_the_disks_key_opens_nothing(worker, ticket, bed):

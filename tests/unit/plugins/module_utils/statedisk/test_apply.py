@@ -8,7 +8,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.secret import DiskKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Step, Target, Wanted, parse_record
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import Hooks, StateDisk
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.paths import StatePaths
@@ -203,6 +205,52 @@ def test_another_tpm_is_noticed(used):
     used.counter.value = None
     assert code_of(used.run) == "STATE_DISK_COUNTER_LOST"
     assert used.counter.value is None
+
+
+class NoTpm:
+    """A counter whose TPM does not answer from the given question on."""
+
+    def __init__(self, counter, *, silent):
+        self._counter = counter
+        self._silent = silent
+
+    def _ask(self, name):
+        if name in self._silent:
+            raise TpmError("expected a TPM, got no answer", reason=Reason.TPM_UNREACHABLE)
+        return getattr(self._counter, name)()
+
+    def define(self):
+        return self._ask("define")
+
+    def read(self):
+        return self._ask("read")
+
+    def increment(self):
+        return self._ask("increment")
+
+
+ALL = ("define", "read", "increment")
+
+
+@pytest.mark.parametrize("silent", [ALL, ("increment",)], ids=["before it is asked", "before it has counted"])
+def test_without_its_tpm_a_disk_is_given_to_nobody_and_goes_on_when_the_tpm_is_back(used, silent):
+    real, used.counter = used.counter, NoTpm(used.counter, silent=silent)
+    before = real.value
+    assert code_of(used.run) == "TPM_UNREACHABLE"
+    assert (real.value, used.device.targets, used.paths.counted.exists()) == (before, set(), False)
+    used.counter = real
+    used.run()
+    require_in_use(used)
+
+
+def test_a_blank_disk_without_a_tpm_is_not_taken_into_use_and_is_wiped_once(bed):
+    real, bed.counter = bed.counter, NoTpm(bed.counter, silent=ALL)
+    assert code_of(bed.run) == "TPM_UNREACHABLE"
+    assert (bed.device.token, bed.device.targets) == (False, set())
+    bed.counter = real
+    bed.run()
+    require_in_use(bed)
+    assert bed.device.wipes == 1
 
 
 def test_a_wrong_key_is_answered_as_wrong_before_anything_happens(used):
