@@ -10,7 +10,7 @@ import json
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import NodePhase, client, renew
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import (
     BootstrapperConfig,
     disk_of,
@@ -25,14 +25,18 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.stat
     held_key,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import DiskError, SystemFault, TransportError
+from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.sealed import SealedSecrets
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, UUID
+from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CONFIG
 from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import KEY, DiskBed, sealed_key
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.join import test_ticket as tickets
 
 NAME = DEVICE.rpartition("/")[2]
 OTHER_KEY = DiskKey(b"o" * 32)
@@ -262,6 +266,32 @@ def test_the_order_forgets_the_key_once_the_disk_is_open(worker):
     node = NodeRun(worker)
     node.apply(node.plan()[:2])
     assert node._ticket.disk_key is None
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """A genuine ticket that the services give; whoever opens it in this process fails."""
+
+    def refuse(_sealed):
+        raise AssertionError("the ticket was opened here")
+
+    closed = tickets.Node().read()
+    monkeypatch.setattr(client, "fetch_closed_ticket", lambda *_asked, **_known: closed)
+    monkeypatch.setattr(client.JoinTickets, "_question", lambda _self, _disk: (None, None))
+    monkeypatch.setattr(SealedSecrets, "opened", refuse)
+    return closed
+
+
+def test_the_process_that_asks_for_a_ticket_does_not_open_it(given):
+    source = client.JoinTickets(CONFIG, None, store=TicketStore(), handle=None, keeps_closed=True)
+    ticket = source.fetch(disk_id=None)
+    assert (ticket.disk_key, ticket.disk_id) == (given.sealed, given.public.disk_id)
+    assert ticket.credential.certificate == given.public.kubelet_certificate
+
+
+def test_a_renewal_opens_no_ticket(given):
+    ticket = renew.own_renewal(CONFIG)._tickets.fetch(disk_id=given.public.disk_id)
+    assert ticket.credential.certificate == given.public.kubelet_certificate
 
 
 # ---- how it is named, and where it is done

@@ -13,10 +13,12 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
+    ClosedTicket,
     Expected,
     TicketMaterial,
     TicketStore,
     open_ticket,
+    read_ticket,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
     DiskId,
@@ -158,6 +160,13 @@ class Node:
     def open(
         self, answer: bytes | None = None, expected: dict[str, Any] | None = None, **changes: Any
     ) -> TicketMaterial:
+        return open_ticket(answer or self.answer(), **self.known(expected, **changes))
+
+    def read(self) -> ClosedTicket:
+        return read_ticket(self.answer(), **self.known(None))
+
+    def known(self, expected: dict[str, Any] | None, **changes: Any) -> dict[str, Any]:
+        """Return what this node knows of the exchange, with some of it changed."""
         known = {
             "cluster_id": bundle().cluster_id,
             "node_name": "w-1",
@@ -171,8 +180,7 @@ class Node:
             "one_time_key": self.one_time_key,
             "now": NOW,
         }
-        wanted = Expected(**{**known, **(expected or {})})
-        return open_ticket(answer or self.answer(), expected=wanted, **{**good, **changes})
+        return {"expected": Expected(**{**known, **(expected or {})}), **good, **changes}
 
 
 @pytest.fixture
