@@ -10,7 +10,12 @@ import subprocess
 from pathlib import Path
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import LockState
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.plan import Found, StepName, plan_steps
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.plan import (
+    Found,
+    NodeStep,
+    StepName,
+    plan_steps,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
     INIT_PHASES,
     JOIN_PHASES,
@@ -21,7 +26,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _steps(*, takes_keys: bool) -> tuple[StepName, ...]:
+def _steps(*, takes_keys: bool) -> tuple[NodeStep, ...]:
     found = Found(
         lock=LockState.UNLOCKED,
         marker=False,
