@@ -31,8 +31,11 @@ module.exit_json(**given["results"].get(%(name)r, {}))
 """
 OPTIONS = (
     "admin_certificate", "certificate", "cluster_ca", "cluster_name", "endorsement_authorities", "exceptions",
-    "extra_sans", "kubernetes_version", "name", "policy_directory", "port", "profiles", "send_policy", "server",
-    "service_subnet", "site", "state", "tls_server_name", "wait_seconds", "what",
+    "extra_sans", "kubernetes_version", "name", "policy_directory", "port", "profiles", "records", "send_policy",
+    "server", "service_subnet", "site", "state", "tls_server_name", "wait_seconds", "what",
+)  # fmt: skip
+MODULES = (
+    "admin_kubeconfig", "assigned_disks", "cluster", "init", "node_status_info", "policy_record_info", "trace", "unit",
 )  # fmt: skip
 ROLES = {
     "attestation_policy": ("main",),
@@ -70,7 +73,7 @@ class Site:
             )
             book.write_text(text.replace("/opt/attested/venv/bin/python", sys.executable), encoding="utf-8")
         (self.collection / "plugins" / "modules").mkdir(parents=True)
-        for name in ("admin_kubeconfig", "cluster", "init", "node_status_info", "trace", "unit"):
+        for name in MODULES:
             where = {"answers": str(root / "answers.json"), "trace": str(self.trace), "name": name}
             (self.collection / "plugins" / "modules" / f"{name}.py").write_text(TRACE % where, encoding="utf-8")
         for role, entries in ROLES.items():
@@ -183,13 +186,22 @@ def test_check_mode_of_init_by_the_bootstrapper(site: Site, changed: bool, more:
     assert called == ["node_status_info", "tpm_authorization", "init", *more]
 
 
+JOINED: dict[str, object] = {"phase": "Joined"}
+WRITTEN_DOWN = ["node_status_info", "policy_record_info", "assigned_disks"]
+
+
 def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
-    over_ssh = site.run("node")
-    by_bootstrapper = site.run("node", *BY_BOOTSTRAPPER)
+    over_ssh = site.run("node", node_status_info=JOINED)
+    by_bootstrapper = site.run("node", *BY_BOOTSTRAPPER, node_status_info=JOINED)
     assert sorted(over_ssh[2:4]) == ["control_plane: up", "worker"]
     assert sorted(by_bootstrapper[2:4]) == ["bootstrapper: joined", "control_plane: up"]
     assert over_ssh[:2] == by_bootstrapper[:2] == ["tpm_authorization"] * 2
-    assert over_ssh[4:] == by_bootstrapper[4:] == ["verification_service"] * 2
+    assert over_ssh[4:] == by_bootstrapper[4:] == ["verification_service"] * 2 + WRITTEN_DOWN
+
+
+def test_node_asks_no_control_plane_that_has_not_joined_for_disks(site: Site) -> None:
+    """A cluster that is not there yet has assigned none."""
+    assert site.run("node", node_status_info={"phase": "Prepared"})[6:] == ["node_status_info", "assigned_disks"]
 
 
 @pytest.mark.parametrize("renewed", ["true", "false"])
@@ -213,7 +225,7 @@ def test_certificates_are_rotated_on_control_planes_alone(site: Site) -> None:
 def test_the_first_one_joins_like_the_others_where_it_did_not_make_the_cluster(
     site: Site, said: dict[str, object]
 ) -> None:
-    over_ssh = site.run("node", "-e", json.dumps(said))
+    over_ssh = site.run("node", "-e", json.dumps(said), node_status_info=JOINED)
     assert sorted(over_ssh[2:4]) == ["control_plane: member", "worker"]
-    by_bootstrapper = site.run("node", *BY_BOOTSTRAPPER, "-e", json.dumps(said))
+    by_bootstrapper = site.run("node", *BY_BOOTSTRAPPER, "-e", json.dumps(said), node_status_info=JOINED)
     assert by_bootstrapper[2:4] == ["bootstrapper: joined"] * 2
