@@ -38,6 +38,7 @@ VALUES = {
     "verification_service_reattest_seconds": 3600,
     "verification_service_renew_seconds": 3600,
     "verification_service_tcti": "device:/dev/tpmrm0",
+    "verification_service_device": {"stat": {"exists": True, "gid": 117}},
     "verification_service_user": "nobody",
     "verification_service_venv": "/usr",
     "verification_service_insecure_constellation_verify": False,
@@ -156,6 +157,28 @@ def test_constellations_question_is_answered_only_where_a_role_is_told_to(templa
     on = {"verification_service_insecure_constellation_verify": True}
     assert mark not in text_of("verification_service", template, **more)
     assert mark in text_of("verification_service", template, **more, **on)
+
+
+@pytest.mark.parametrize("unit", ["attested-witness", "attested-reattest", "attested-renew"])
+@pytest.mark.parametrize(
+    ("found", "group"),
+    [
+        pytest.param({"exists": True, "gid": 117}, "117", id="the group that tpm-udev gave it"),
+        pytest.param({"exists": False}, "0", id="no device yet"),
+    ],
+)
+def test_who_has_no_capability_is_in_the_group_of_the_tpms_device(
+    unit: str, found: dict[str, object], group: str
+) -> None:
+    text = text_of("verification_service", f"{unit}.service", verification_service_device={"stat": found})
+    assert "\nCapabilityBoundingSet=\n" in text
+    assert f"\nSupplementaryGroups={group}\n" in text
+
+
+@pytest.mark.parametrize("unit", ["attested-witness", "attested-reattest", "attested-renew"])
+def test_where_the_tpm_is_a_socket_no_device_is_asked_for(unit: str) -> None:
+    text = text_of("verification_service", f"{unit}.service", verification_service_tcti="swtpm:path=/run/swtpm")
+    assert not [line for line in text.splitlines() if line.startswith(("DeviceAllow", "SupplementaryGroups=0"))]
 
 
 def confinement(role: str, unit: str) -> list[str]:
