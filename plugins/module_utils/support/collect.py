@@ -107,7 +107,7 @@ class Collector:
         kubeconfig = self.root / _KUBECONFIG
         if not kubeconfig.exists():
             raise ValueError("this machine holds no kubeconfig of an admin")
-        found = Kubectl(self.runner, kubeconfig=kubeconfig).read([source.kind], *source.options)
+        found = Kubectl.of_a_module(str(kubeconfig), self.runner).read([source.kind], *source.options)
         if source.about:
             found = [one for one in found if one.get("involvedObject", {}).get("kind") in source.about]
         rows = [json.dumps(pick(one, source.shape), sort_keys=True) for one in found]

@@ -8,13 +8,14 @@ What can be held without a machine; `tests/system/check_mode` compares both on o
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
+from ansible_collections.attested.kubernetes.tests.support.written_tasks import ROOT, files, tasks_of
 
-ROOT = Path(__file__).resolve().parents[3]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PROGRAMS = tuple(f"ansible.builtin.{name}" for name in ("command", "shell", "raw", "script", "expect"))
 ONLY_IN_CHECK_MODE = "{{ false if ansible_check_mode else omit }}"
 """Not plainly false: where a play says `check_mode` by itself, `ansible_check_mode` is not set and nothing may run."""
@@ -36,24 +37,6 @@ SKIPPED = {
     "Why it is none": "fails or does nothing",
     "Rotate what it held": "needs what the revocation wrote down; the playbook of that name has its own check mode",
 }
-
-
-def files() -> list[Path]:
-    """Return every file with tasks or plays that an admin runs."""
-    found = [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/**/*.yml")]
-    return sorted(one for one in found if "/lab_" not in str(one) and "lab" not in one.stem.split("_"))
-
-
-def tasks_of(path: Path) -> list[dict[str, Any]]:
-    """Return all tasks of a file, those in blocks and plays too, and the plays and blocks themselves."""
-    read = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return flat(read) if isinstance(read, list) else []
-
-
-def flat(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return tasks with what they hold."""
-    kinds = ("block", "rescue", "always", "pre_tasks", "tasks", "post_tasks")
-    return [one for entry in entries for one in (entry, *flat([t for kind in kinds for t in entry.get(kind) or []]))]
 
 
 TASKS = [(path.relative_to(ROOT), task) for path in files() for task in tasks_of(path)]
