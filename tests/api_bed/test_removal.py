@@ -32,8 +32,8 @@ DEAD, LAST, LIVE = NODES = ("plane-1", "plane-2", "plane-3")
 EKS = {name: f"{number}{'e' * 63}" for number, name in enumerate(NODES, start=1)}
 HEIR = "ek-" + "4" * 20
 KUBECTL = """#!/bin/sh
-[ "$1" = --kubeconfig=/etc/kubernetes/admin.conf ] || exit 99
-shift
+[ "$1 $2" = "--kubeconfig=/etc/kubernetes/admin.conf --server=https://127.0.0.1:6443" ] || exit 99
+shift 2
 cd "{bed}" && exec "{kubectl}" --server={server} --certificate-authority=ca.crt \\
   --client-certificate=admin.crt --client-key=admin.key "$@"
 """
