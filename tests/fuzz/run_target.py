@@ -83,7 +83,7 @@ def main() -> None:
         errors = importlib.import_module("ansible_collections.attested.kubernetes.plugins.module_utils.errors")
     seeds = options.scratch / "seeds"
     keep = options.keep if options.keep and not options.afresh else options.scratch / "keep"
-    for folder in (keep, seeds):
+    for folder in (keep, seeds, options.keep or keep):  # a bug is written to that of --keep, afresh too
         folder.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds()):
         (seeds / str(number)).write_bytes(seed)
