@@ -88,8 +88,8 @@ def _envelope(fields: Fields) -> str:
     version, kind = fields.take("apiVersion"), fields.take("kind")
     if version != API_VERSION:
         fields.note(f"apiVersion: expected {API_VERSION}, got {version!r}")
-    if kind in {IDENTITY_KIND, PROFILE_KIND}:
-        return str(kind)
+    if isinstance(kind, str) and kind in {IDENTITY_KIND, PROFILE_KIND}:
+        return kind
     fields.note(f"kind: expected {PROFILE_KIND} or {IDENTITY_KIND}, got {kind!r}")
     fields.take("spec")
     fields.take("status")
