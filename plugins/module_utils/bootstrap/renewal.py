@@ -79,7 +79,7 @@ class Renewal:
         2. The kubelet has a certificate. KUBELET_CREDENTIAL_MISSING, KUBECONFIG_MALFORMED
         3. It is time; otherwise nothing is asked.
         4. A ticket for a key that is new. What the services, the channel or this machine refuse.
-        5. It is for this node and that key, and ends no earlier. KUBELET_CREDENTIAL_INVALID
+        5. It is for this node and that key, and ends no earlier than another ticket's. KUBELET_CREDENTIAL_INVALID
         6. The API takes it. KUBELET_CREDENTIAL_REFUSED, API_UNREACHABLE
         7. Certificate and key take the place of those before, by one rename. FILE_UNUSABLE
         """
@@ -127,7 +127,7 @@ class Renewal:
     def _check(self, fresh: KubeletCredential, current: Validity | None) -> Validity:
         require_pair(fresh, name=self._name)
         found = validity_of(fresh.certificate)
-        if current is not None and found.ends < current.ends:
+        if current is not None and found.ends < current.ends and not current.is_kubeadms:
             raise KubeadmError(
                 f"expected a certificate that is good until {current.ends:%Y-%m-%dT%H:%M:%SZ} or longer, got one until "
                 f"{found.ends:%Y-%m-%dT%H:%M:%SZ}",

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .spec import KubernetesPaths
 
 RENEW_BELOW = timedelta(hours=24)
+LONGER_THAN_ANY_TICKETS = timedelta(days=30)
+"""A ticket's lives 72 hours, kubeadm's a year."""
 
 _LIMIT = 1 << 20
 _STAMP = "%Y-%m-%d-%H-%M-%S"
@@ -59,6 +61,11 @@ class Validity:
     serial: str
     begins: datetime
     ends: datetime
+
+    @property
+    def is_kubeadms(self) -> bool:
+        """Whether it lives longer than that of any ticket: kubeadm's own, which the first control plane begins with."""
+        return self.ends - self.begins > LONGER_THAN_ANY_TICKETS
 
     @property
     def renews(self) -> datetime:

@@ -172,8 +172,16 @@ def other(make_pair, **changes):
     return KubeletCredential(certificate=certificate, key=key)
 
 
+def test_the_first_control_plane_gives_up_kubeadms_certificate_of_a_year_for_one_of_a_ticket(
+    renewal, locked, fresh, make_pair
+):
+    """That of a ticket lives three days, which is what bounds how long a machine that was revoked reads."""
+    place(other(make_pair, days=365), locked.paths, clock=locked.clock)
+    assert renewal.run(at_once=True).changed
+    assert in_place(locked) == fresh.to_pem()
+
+
 def test_a_certificate_of_another_ca_may_end_earlier_where_that_is_asked_for(renewal, parts, locked, make_pair):
-    """The first control plane's kubelet has one of kubeadm's, for a year; that of a ticket lives three days."""
     short = other(make_pair, days=1)
     parts.tickets.ticket = dataclasses.replace(parts.tickets.ticket, credential=short)
     with pytest.raises(KubeadmError) as caught:
