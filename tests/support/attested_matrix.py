@@ -32,7 +32,7 @@ _MEND = "; ".join(f"iptables --wait --delete {chain} {link} eth0 --jump DROP" fo
 
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "kill": (("systemctl", "kill", "--kill-whom=all", "--signal=KILL", "attested-bootstrapper.service"),),
-    # a machine's rules end with it; the network of a container outlives it, and whatever would have mended a cut does not
+    # a container's network outlives it, and what would have mended a cut does not
     "reboot": (("sh", "-c", f"{_MEND}; true"), ("systemctl", "reboot", "--force")),
     "cut": (
         *(("iptables", "--wait", "--insert", chain, link, "eth0", "--jump", "DROP") for chain, link in _ALL),

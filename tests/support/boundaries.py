@@ -38,15 +38,15 @@ def _steps(*, takes_keys: bool) -> tuple[NodeStep, ...]:
     return plan_steps(found)
 
 
-OF_A_MEMBER = f"join:{StepName.RESTART.name}"
-"""The one step that a first join does not have: of a worker that was rebooted."""
 _WORKER = _steps(takes_keys=False)
 _OWN = [f"join:{one.name}" for one in _WORKER]
 _PHASES = [f"join:{one.name}" for one in JOIN_PHASES]
 _KUBEADM = _WORKER.index(StepName.KUBEADM) + 1
 FIRST_JOIN = [*_OWN[:_KUBEADM], *_PHASES, *_OWN[_KUBEADM:]]
 """Of a worker that nobody knows, in the order in which it comes to them, whatever struck it on the way."""
-JOIN = [*_OWN, OF_A_MEMBER, *_PHASES]
+REJOIN = [f"rejoin:{one.name}" for one in _WORKER]
+"""Of a worker that is a node and was rebooted: of kubeadm's phases none is left but to start the kubelet."""
+JOIN = [*_OWN, *_PHASES, *REJOIN]
 INIT = ["init:KEYS", "init:TAKE"] + [f"init:{one.name}" for one in INIT_PHASES]
 MEMBER = [f"join:{one.name}" for one in _steps(takes_keys=True)] + [
     f"{MEMBER_OPERATION}:{one.name}" for one in MEMBER_PHASES

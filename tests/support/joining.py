@@ -14,7 +14,7 @@ from ansible_collections.attested.kubernetes.tests.support.boot_lab import (
     make_fresh,
     wait_until_joined,
 )
-from ansible_collections.attested.kubernetes.tests.support.boundaries import OF_A_MEMBER
+from ansible_collections.attested.kubernetes.tests.support.boundaries import REJOIN
 from ansible_collections.attested.kubernetes.tests.support.road import assert_one_lock_event
 from ansible_collections.attested.kubernetes.tests.support.striking import PATIENCE_SECONDS
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def bring_before(road: Road, worker: str, point: str) -> None:
     """Make a worker such that it comes to ``point`` once it boots: nobody's, or a member."""
-    if point != OF_A_MEMBER:
+    if point not in REJOIN:
         make_absent(road, worker)
     elif not is_joined(road, worker):
         make_fresh(road, worker)

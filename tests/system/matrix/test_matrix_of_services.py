@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.tests.support.attested_matrix import HOLD
 from ansible_collections.attested.kubernetes.tests.support.boot_lab import CONTROL_PLANE, WORKER
-from ansible_collections.attested.kubernetes.tests.support.boundaries import JOIN
+from ansible_collections.attested.kubernetes.tests.support.boundaries import FIRST_JOIN
 from ansible_collections.attested.kubernetes.tests.support.joining import assert_a_clean_node, bring_before
 from ansible_collections.attested.kubernetes.tests.support.records import recorded
 from ansible_collections.attested.kubernetes.tests.support.striking import PATIENCE_SECONDS, Order, let_go, suffer, tell
@@ -43,7 +43,7 @@ def road(struck_lab: StruckLab) -> Iterator[Road]:
 
 
 @pytest.mark.parametrize("service", KILL)
-@pytest.mark.parametrize("point", JOIN)
+@pytest.mark.parametrize("point", FIRST_JOIN)
 def test_a_join_goes_on_after_a_service_was_killed(road: Road, point: str, service: str) -> None:
     order = Order(point=point, fault=HOLD)
     with recorded(point, f"kill {service}"):
