@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jinja2
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths
 
 ROLES = Path(__file__).parents[3] / "roles"
 VALUES = {
@@ -157,6 +158,14 @@ def test_constellations_question_is_answered_only_where_a_role_is_told_to(templa
     on = {"verification_service_insecure_constellation_verify": True}
     assert mark not in text_of("verification_service", template, **more)
     assert mark in text_of("verification_service", template, **more, **on)
+
+
+def test_keys_that_no_lock_followed_are_not_opened() -> None:
+    """An init keeps its keys, then takes the lock; opened after a reset in between, they would lock a free machine."""
+    lines = text_of("key_service", "attested-unlock.service").splitlines()
+    signs = [line.partition("=")[2] for line in lines if line.startswith("ConditionPathExists=|")]
+    paths = KubernetesPaths()
+    assert signs == [f"|{paths.state}/progress.json", f"|{paths.kubelet_credential}"]
 
 
 @pytest.mark.parametrize("unit", ["attested-witness", "attested-reattest", "attested-renew"])
