@@ -37,7 +37,10 @@ client.run_node({
 """
 
 
-_JOINED = f'test -e /run/attested/joined && test "$(systemctl is-active {UNIT})" = inactive'
+_JOINED = (
+    f'test "$(systemctl is-active {UNIT})" = inactive && '
+    "{ test -e /run/attested/joined || systemctl is-active --quiet kubelet; }"  # a locked member starts it, and no more
+)
 
 
 @contextmanager
@@ -93,7 +96,7 @@ def make_fresh(road: Road, machine: str) -> None:
 
 
 def is_joined(road: Road, machine: str) -> bool:
-    """Whether the Node of this boot was seen by the machine's own run, and its bootstrapper has ended."""
+    """Whether the bootstrapper has ended, with the Node of this boot seen or a member's kubelet started."""
     return road.inside(machine, "sh", "-c", f"{_JOINED} && echo yes", check=False) == "yes\n"
 
 
