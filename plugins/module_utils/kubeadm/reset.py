@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _RESET_TIMEOUT_SECONDS = 120
 _CALL_SECONDS = 20
+_MORE_ROUNDS = 2
+_PAUSE_SECONDS = 2.0
 
 # kubeadm reset leaves the network: the next podCIDR would meet the old bridge's address.
 LEFT_DIRECTORIES = tuple(
@@ -79,7 +81,22 @@ class Reset:
         )
 
     def apply(self, todo: ResetPlan) -> tuple[str, ...]:
-        """Remove it all and return what a person must know; raises RESET_INCOMPLETE naming what stayed."""
+        """Remove it all and return what a person must know; raises RESET_INCOMPLETE naming what stayed.
+
+        A container that the kubelet asked for last may come up after kubeadm has ended those that it saw, and write its
+        tables again: then kubeadm is run once more, which ends it too.
+        """
+        warnings, left = self._remove(todo), self.plan()
+        for _again in range(_MORE_ROUNDS):
+            if left:
+                self._machine.clock.sleep(_PAUSE_SECONDS)
+                self._remove(replace(left, kubeadm=True))
+                left = self.plan()
+        if left:
+            raise KubeadmError(f"expected nothing of Kubernetes, found {_names(left)}", reason=Reason.RESET_INCOMPLETE)
+        return warnings
+
+    def _remove(self, todo: ResetPlan) -> tuple[str, ...]:
         warnings = self._kubeadm_reset() if todo.kubeadm else ()
         self._machine.kubelet.stop()
         for path in todo.paths:
@@ -88,9 +105,6 @@ class Reset:
             self._succeeds("ip", "link", "delete", "dev", name)
         for table in todo.tables:
             self._succeeds("nft", "delete", "table", *table)
-        left = self.plan()
-        if left:
-            raise KubeadmError(f"expected nothing of Kubernetes, found {_names(left)}", reason=Reason.RESET_INCOMPLETE)
         return warnings
 
     def _kubeadm_reset(self) -> tuple[str, ...]:

@@ -65,6 +65,23 @@ def test_what_cannot_be_removed_is_named(used, programs):
     assert "cni0" in caught.value.message
 
 
+def test_a_container_that_comes_up_late_is_ended_by_another_round(used, programs, monkeypatch):
+    """kube-proxy, asked for by a kubelet that is stopped: it writes its tables again until kubeadm ends it."""
+    run, resets = programs.run, []
+
+    def late(argv, **known):
+        done = run(argv, **known)
+        resets.extend([argv] if tuple(argv[:2]) == ("kubeadm", "reset") else [])
+        if tuple(argv[:3]) == ("nft", "delete", "table") and len(resets) == 1:
+            programs.tables.add(("ip", "kube-proxy"))
+        return done
+
+    monkeypatch.setattr(programs, "run", late)
+    reset = Reset(used)
+    reset.apply(reset.plan())
+    assert (len(resets), programs.tables) == (2, set())
+
+
 def test_a_member_that_stayed_in_etcd_is_told(machine, programs):
     """kubeadm ends well there; who does not hear of it loses quorum with the next machine."""
     (machine.paths.kubernetes / "manifests").mkdir(parents=True)
