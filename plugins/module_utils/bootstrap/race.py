@@ -13,9 +13,10 @@ from ..attestation.eventlog import LockState
 from ..errors import AttestedError, Refusal
 from ..nodelock import require_open_to
 from ..reasons import Reason
+from .claim import Contender
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..nodelock import Acquisition, LockReading
     from .claim import Claim, ClaimFile
@@ -32,13 +33,22 @@ class Race:
     There is no way back but a reset of the machine. A claim counts only while the lock is held: what a killed process
     has written before the event is void, what it has written before an event that came about says who goes on. A turn
     that ends without `Turn.take`, or whose lock could not be taken, leaves the race open.
+
+    A reset clears the claim as well. Where it came in the middle of an init, `attested-unlock` has taken the lock of
+    the new boot with the keys of that init, so the first request that brings them goes on, and claims the boot.
     """
 
-    def __init__(self, lock: Lock, *, cluster_id: bytes, claims: ClaimFile) -> None:
-        """Race for ``lock`` on behalf of the cluster ``cluster_id`` (32 bytes)."""
+    def __init__(
+        self, lock: Lock, *, cluster_id: bytes, claims: ClaimFile, initialising: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Race for ``lock`` on behalf of the cluster ``cluster_id`` (32 bytes).
+
+        ``initialising``: this machine's disk says that an init has begun and not ended.
+        """
         self._lock = lock
         self._cluster_id = cluster_id
         self._claims = claims
+        self._initialising = initialising
         self._one_at_a_time = threading.Lock()
 
     @contextmanager
@@ -53,13 +63,19 @@ class Race:
             require_open_to(reading, self._cluster_id)
             again = reading.state is LockState.LOCKED
             if again:
-                require_winner(self._claims.load(), mine)
+                self._require_mine(mine)
             yield Turn(self._lock, cluster_id=self._cluster_id, claims=self._claims, mine=mine, again=again)
 
     def winner(self) -> Claim | None:
         """Return who has won, None while the race is open or where nobody of this race has; waits for a turn."""
         with self._one_at_a_time:
             return self._claims.load() if self._is_ours(self._lock.read()) else None
+
+    def _require_mine(self, mine: Claim) -> None:
+        held = self._claims.load()
+        if held is None and mine.contender is Contender.INIT and self._initialising():
+            return
+        require_winner(held, mine)
 
     def _is_ours(self, reading: LockReading) -> bool:
         return reading.state is LockState.LOCKED and reading.cluster_id == self._cluster_id

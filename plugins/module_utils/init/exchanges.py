@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from ..attestation import Answer
+    from ..attestation import Answer, EventLogs
     from ..join import Attester
     from ..system import Clock
     from ..verification import Facts
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 OPEN_SECONDS = 300.0
 """From the quote to the request: the admin's side judges and seals in between, without a person."""
 
+_TRIES = 3
 _MAX_OPEN = 16
 _CHANNEL_BYTES = 32
 
@@ -81,19 +82,31 @@ class Exchanges:
                 f"expected exporter and key hash of {_CHANNEL_BYTES} bytes, got {len(exporter)} and {len(spki_sha256)}",
                 reason=Reason.BINDING_MALFORMED,
             )
-        parsed, facts = Challenge.parse(challenge), self._facts()
-        logs = facts.logs.to_bytes()
-        context = BindingContext(
-            purpose=self._purpose,
-            cluster_id=facts.cluster_id,
-            request=exchanged(challenge, logs),
-            exporter=exporter,
-            spki_sha256=spki_sha256,
-        )
+        parsed = Challenge.parse(challenge)
         with self.turn, self._attester() as one:
-            given = answer(one.tpm, parsed, context, ek=one.ek, ak=one.ak, logs=facts.logs)
+            given, logs = self._answered(one, challenge, parsed, exporter=exporter, spki_sha256=spki_sha256)
             self._keep(given, exporter=exporter, spki_sha256=spki_sha256)
-        return Testimony(bound=given.bound, event_logs=logs, exporter=exporter, spki_sha256=spki_sha256).to_bytes()
+        return Testimony(
+            bound=given.bound, event_logs=logs.to_bytes(), exporter=exporter, spki_sha256=spki_sha256
+        ).to_bytes()
+
+    def _answered(
+        self, one: Attester, challenge: bytes, parsed: Challenge, *, exporter: bytes, spki_sha256: bytes
+    ) -> tuple[Answer, EventLogs]:
+        """Return an answer with the logs that explain it: once more where the machine was locked between the two."""
+        for _try in range(_TRIES):
+            facts = self._facts()
+            context = BindingContext(
+                purpose=self._purpose,
+                cluster_id=facts.cluster_id,
+                request=exchanged(challenge, facts.logs.to_bytes()),
+                exporter=exporter,
+                spki_sha256=spki_sha256,
+            )
+            given = answer(one.tpm, parsed, context, ek=one.ek, ak=one.ak, logs=facts.logs)
+            if self._facts().logs == facts.logs:
+                break
+        return given, facts.logs
 
     def of(self, challenge_id: bytes, *, exporter: bytes, spki_sha256: bytes) -> Answer:
         """Return the open exchange of this very channel; raises CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND."""

@@ -16,6 +16,7 @@ from ..attestation.eventlog import (
     parse_records,
     read_lock,
     require_lock_register,
+    value_before_lock,
 )
 from ..errors import NodeLockError
 from ..reasons import Reason
@@ -98,6 +99,21 @@ class NodeLock:
         """Return the reading now, under the file lock."""
         with exclusive(self._paths, clock=self._clock):
             return self._read()
+
+    def value_before_lock(self) -> bytes:
+        """Return what the register of this locked machine held before its lock; raises NODELOCK_NOT_HELD."""
+        with exclusive(self._paths, clock=self._clock):
+            found = value_before_lock(
+                self._tpm.pcr_read([self._register])[self._register],
+                register=self._register,
+                userspace=parse_records(_content(self._paths.userspace_log), "log of systemd"),
+                nodelock=parse_records(_content(self._paths.log), "node lock log"),
+            )
+        if found is None:
+            raise NodeLockError(
+                "expected a machine that is locked, and whose logs say so, it is not", reason=Reason.NODELOCK_NOT_HELD
+            )
+        return found
 
     def acquire(self, cluster_id: bytes) -> Acquisition:
         """Lock this machine to ``cluster_id`` (32 bytes), or find it locked to it already.

@@ -16,6 +16,7 @@ from .nodelock import (
     LockState,
     read_lock,
     require_lock_register,
+    value_before_lock,
 )
 from .reading import TOPICS, BootLine, read_boot
 from .replay import extend, initial_value, replay, verify_replay
@@ -46,5 +47,6 @@ __all__ = [
     "read_lock",
     "replay",
     "require_lock_register",
+    "value_before_lock",
     "verify_replay",
 ]

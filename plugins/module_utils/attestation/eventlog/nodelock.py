@@ -98,6 +98,40 @@ def read_lock(
     return _explained(others, own)
 
 
+def value_before_lock(
+    value: bytes, *, register: int, userspace: Sequence[UserspaceRecord], nodelock: Sequence[UserspaceRecord]
+) -> bytes | None:
+    """Return what a register with this ``value`` held before its lock; None where it is not locked, or unexplained.
+
+    What is sealed to the unlocked register is sealed to that: the next boot comes through it again.
+    """
+    others = [record for record in userspace if record.pcr == register]
+    own = [record for record in nodelock if record.pcr == register]
+    if _unexplained(others, own):
+        return None
+    for order in _orders(others, own):
+        before = list(itertools.takewhile(lambda record: record.kind != LOCK_KIND, order))
+        if len(before) < len(order) and _replayed(register, order) == value:
+            return _replayed(register, before)
+    return None
+
+
+def _orders(others: list[UserspaceRecord], own: list[UserspaceRecord]) -> Iterator[list[UserspaceRecord]]:
+    total = len(others) + len(own)
+    for positions in reversed(list(itertools.combinations(range(total), len(own)))):
+        order = list(others)
+        for index, position in enumerate(positions):
+            order.insert(position, own[index])
+        yield order
+
+
+def _replayed(register: int, records: list[UserspaceRecord]) -> bytes:
+    value = initial_value(register)
+    for digest in _digests(records):
+        value = extend(value, digest)
+    return value
+
+
 def _explained(others: list[UserspaceRecord], own: list[UserspaceRecord]) -> LockReading:
     locks = [record for record in (*others, *own) if record.kind == LOCK_KIND]
     # only our log says it: systemd measures nothing of the kind, and whoever rules later can but append

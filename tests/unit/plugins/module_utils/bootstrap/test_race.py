@@ -99,6 +99,23 @@ def test_the_winner_goes_on_after_a_kill_and_another_request_is_refused(race, re
     assert register.events == 1
 
 
+def test_after_a_reset_in_the_middle_of_an_init_the_first_request_goes_on(register, claims):
+    """The lock is that of attested-unlock, which had the keys of that init, and the claim went with the boot."""
+    register.acquire(CLUSTER)
+    race = Race(register, cluster_id=CLUSTER, claims=claims, initialising=lambda: True)
+    assert code_of(race, JOIN) == "RACE_LOST"
+    with race.turn(INIT) as turn:
+        assert turn.again, "the keys have to be those that are open, and are not written anew"
+        assert not turn.take().won
+    assert code_of(race, ANOTHER_INIT) == "INIT_REQUEST_DIFFERS"
+    assert (race.winner(), register.events) == (INIT, 1)
+
+
+def test_a_lock_that_nothing_explains_is_no_inits(race, register):
+    register.acquire(CLUSTER)
+    assert code_of(race, INIT) == "RACE_LOST"
+
+
 def test_a_turn_without_a_lock_leaves_the_race_open(race, claims):
     with race.turn(INIT):
         pass

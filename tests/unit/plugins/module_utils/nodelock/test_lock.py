@@ -300,3 +300,38 @@ def test_a_site_that_was_written_and_never_measured_does_not_stand_in_the_way_of
     lock = NodeLock(tpm, paths=paths)
     lock.acquire(CLUSTER)
     assert (lock.read().state, lock.read().source) == (LockState.LOCKED, "")
+
+
+def test_a_locked_register_says_what_it_held_before(tpm, paths):
+    """Also with what systemd, and the site's measurement, put into it before and after the lock."""
+    machine = NodeLock(tpm, paths=paths)
+    _systemd(tpm, paths, "machine-id:1")
+    machine.measure("https://site@0123")
+    unlocked = tpm.value
+    machine.acquire(CLUSTER)
+    assert machine.value_before_lock() == unlocked
+    _systemd(tpm, paths, "cryptsetup:later")
+    assert machine.value_before_lock() == unlocked
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["unlocked", "with a foreign event"])
+def test_a_register_that_is_not_locked_or_not_explained_says_nothing(tpm, paths, foreign):
+    machine = NodeLock(tpm, paths=paths)
+    if foreign:
+        machine.acquire(CLUSTER)
+        tpm.pcr_event(15, b"somebody else")
+    with pytest.raises(NodeLockError) as caught:
+        machine.value_before_lock()
+    assert caught.value.code == "NODELOCK_NOT_HELD"
+
+
+def _systemd(tpm, paths, text):
+    digest = tpm.pcr_event(15, text.encode())[0x0B].hex()
+    record = {
+        "pcr": 15,
+        "digests": [{"hashAlg": "sha256", "digest": digest}],
+        "content_type": "systemd",
+        "content": {"eventType": text.partition(":")[0], "string": text},
+    }
+    with paths.userspace_log.open("a") as log:
+        log.write("\x1e" + json.dumps(record) + "\n")

@@ -24,6 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ev
     parse_records,
     read_lock,
     require_lock_register,
+    value_before_lock,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA1, ALG_SHA256
@@ -194,3 +195,48 @@ def test_registers_that_can_hold_no_lock_are_refused(register: int) -> None:
     with pytest.raises(Refusal, match=f"from 0 to 15 for the node lock, got {register}") as caught:
         require_lock_register(register)
     assert caught.value.code == "NODELOCK_REGISTER_RESETTABLE"
+
+
+# ---- what the register held before its lock
+
+
+def before(
+    value: bytes, *own: UserspaceRecord, systemd: tuple[UserspaceRecord, ...] = SYSTEMD, register: int = 15
+) -> bytes | None:
+    return value_before_lock(value, register=register, userspace=systemd, nodelock=own)
+
+
+def test_a_locked_register_tells_what_it_held_before() -> None:
+    """Wherever our records stand among systemd's, and whatever came after the lock."""
+    node, late = told("node-configuration:1f", "node-configuration"), told("cryptsetup:state:uuid")
+    unlocked = value_after(*SYSTEMD, node)
+    assert before(value_after(*SYSTEMD, lock()), lock()) == BOOT.pcrs[15]
+    assert before(value_after(*SYSTEMD, node, lock()), node, lock()) == unlocked
+    assert before(value_after(*SYSTEMD, node, lock(), late), node, lock(), systemd=(*SYSTEMD, late)) == unlocked
+    assert before(value_after(node, *SYSTEMD, lock()), node, lock()) == value_after(node, *SYSTEMD)
+
+
+def test_records_of_other_registers_do_not_count_before_the_lock() -> None:
+    elsewhere = replace(told("a"), pcr=11)
+    value = value_after(*SYSTEMD, lock())
+    assert before(value, elsewhere, lock(), systemd=(*SYSTEMD, elsewhere)) == BOOT.pcrs[15]
+
+
+@pytest.mark.parametrize(
+    ("value", "own"),
+    [
+        pytest.param(BOOT.pcrs[15], (), id="not locked"),
+        pytest.param(BOOT.pcrs[15], (lock(),), id="a lock that was written and never measured"),
+        pytest.param(value_after(*SYSTEMD, lock(THEIRS)), (lock(),), id="another lock"),
+        pytest.param(
+            value_after(*SYSTEMD, lock(THEIRS)),
+            (UserspaceRecord(pcr=15, digests=lock(THEIRS).digests, kind=LOCK_KIND, text=OURS.hex()),),
+            id="a record that does not say what was hashed",
+        ),
+        pytest.param(
+            value_after(*SYSTEMD, told("a"), told("b"), lock()), (told("a"), told("b"), lock()), id="too many records"
+        ),
+    ],
+)
+def test_a_register_that_is_not_explained_tells_nothing(value: bytes, own: tuple[UserspaceRecord, ...]) -> None:
+    assert before(value, *own) is None
