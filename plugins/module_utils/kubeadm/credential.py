@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 RENEW_BELOW = timedelta(hours=24)
 LONGER_THAN_ANY_TICKETS = timedelta(days=30)
 """A ticket's lives 72 hours, kubeadm's a year."""
+KUBEADMS_IS_KEPT = timedelta(hours=48)
+"""As long as a ticket's until its own renewal: a year is more than a revoked machine may read for."""
 
 _LIMIT = 1 << 20
 _STAMP = "%Y-%m-%d-%H-%M-%S"
@@ -69,7 +71,12 @@ class Validity:
 
     @property
     def renews(self) -> datetime:
-        """From when on it is to be renewed: a day before its end, later where it lives less than three."""
+        """From when on it is to be renewed: a day before its end, later where it lives less than three.
+
+        kubeadm's own is given up two days after it was made.
+        """
+        if self.is_kubeadms:
+            return self.begins + KUBEADMS_IS_KEPT
         return self.ends - min(RENEW_BELOW, (self.ends - self.begins) / 3)
 
 

@@ -37,7 +37,7 @@ def lived(hours):
     ("hours", "renews"),
     [
         pytest.param(72, 48, id="a ticket's certificate, a day before its end"),
-        pytest.param(8760, 8736, id="kubeadm's of a year, a day before its end too"),
+        pytest.param(8760, 48, id="kubeadm's of a year, when a ticket's would be"),
         pytest.param(30, 20, id="a shorter one when a third is left"),
     ],
 )
