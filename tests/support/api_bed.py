@@ -158,7 +158,7 @@ class ApiBed:
         deadline = time.monotonic() + _CONFIGURED_SECONDS
         while True:
             done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
-            if "failed to configure policy" not in done.stderr or time.monotonic() > deadline:
+            if "failed to configure " not in done.stderr or time.monotonic() > deadline:
                 break
             time.sleep(0.5)
         if check and done.returncode:

@@ -27,10 +27,10 @@ _TIMEOUT_SECONDS = 60
 _DIFFERENT = 1
 
 # Just after its start an API server denies every write until each admission policy has found the kind of its
-# parameters; one that is not served yet is looked for again 30 seconds later.
-_NOT_CONFIGURED = b"failed to configure policy"
+# parameters, and each binding their objects; a kind that is not served yet is looked for again 30 seconds later.
+_NOT_CONFIGURED = b"denied request: failed to configure "
 _CONFIGURED_SECONDS = 60
-_LOOK_SECONDS = 2
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +65,17 @@ class Kubectl:
     ) -> ObjectsOutcome:
         """Make the cluster's objects those of ``manifests`` (YAML), in this order; raises KUBECTL_FAILED.
 
-        They are compared first, all at once and then each, so that nothing is written that is there already. An object
-        whose kind is not known yet counts as different in check mode.
+        They are compared first, so that nothing is written that is there already. Both is done at once for all of them,
+        as a process of kubectl costs more than what it does; where a kind is not known yet, which another one of them
+        may bring, each takes its turn. In check mode an object whose kind stays unknown counts as different.
         """
         together = "\n---\n".join(manifests)
-        if len(manifests) > 1 and not self._difference(together, field_manager, check_mode=True):
-            return ObjectsOutcome(changed=False, difference="")
-        differences = []
-        for manifest in manifests:
-            difference = self._difference(manifest, field_manager, check_mode=check_mode)
-            if difference and not check_mode:
-                self._apply(manifest, field_manager)
-            differences.append(difference)
-        found = "".join(differences)
+        found, known = self._difference(together, field_manager)
+        if not known:
+            turns = [self._in_turn(one, field_manager, check_mode=check_mode) for one in manifests]
+            found = "".join(turns)
+        elif found and not check_mode:
+            self._apply(together, field_manager)
         return ObjectsOutcome(changed=bool(found), difference=redact(found))
 
     def read(self, kinds: Iterable[str], *options: str) -> list[dict[str, Any]]:
@@ -118,17 +116,26 @@ class Kubectl:
         result = self._checked("delete", "--ignore-not-found", "--wait=false", *words)
         return bool(result.stdout.strip())
 
-    def _difference(self, manifest: str, field_manager: str, *, check_mode: bool) -> str:
+    def _in_turn(self, manifest: str, field_manager: str, *, check_mode: bool) -> str:
+        found, known = self._difference(manifest, field_manager)
+        if not known and not check_mode:
+            raise KubeadmError(f"kubectl diff ended with {found.strip()}", reason=Reason.KUBECTL_FAILED)
+        if found and not check_mode:
+            self._apply(manifest, field_manager)
+        return found
+
+    def _difference(self, manifest: str, field_manager: str) -> tuple[str, bool]:
+        """Return how the cluster differs, and whether all kinds are known; what kubectl said, where they are not."""
         result = self._run(
             "diff", "--server-side", "--force-conflicts", f"--field-manager={field_manager}", "-f", "-", stdin=manifest
         )
-        if result.returncode == 0:
-            return ""
         said = result.stdout.decode("utf-8", "replace")
+        if b"no matches for kind" in result.stderr:
+            return f"{last_words(result)}\n", False
+        if result.returncode == 0:
+            return "", True
         if result.returncode == _DIFFERENT and said:
-            return said
-        if check_mode and b"no matches for kind" in result.stderr:
-            return f"{last_words(result)}\n"
+            return said, True
         raise _failed("diff", result)
 
     def _apply(self, manifest: str, field_manager: str) -> None:
