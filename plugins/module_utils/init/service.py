@@ -9,9 +9,6 @@ certificate is made at each start and means nothing by itself; evidence binds it
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -19,10 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 from ..atls.certificate import make_bare_certificate, new_key, spki_sha256
 from ..atls.limits import source_of
 from ..atls.service import ClaimsInterceptor, Limits, Listener, Registry, ServerCredentials, claims
-from ..errors import AttestedError
 from ..proto import parse
 from ..reasons import Reason
-from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, load_config, open_log, wait_for_stop
+from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, open_log, run_service, wait_for_stop
 from ..system import SystemClock, TokenBuckets, release
 from .desk import Begin
 from .messages import ADMIN_METADATA, IDENTIFY, INIT, MAX_REQUEST_BYTES, TESTIFY
@@ -239,9 +235,14 @@ class Front(AdminFront):
 
 async def serve(config: InitServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
-    health = Health(Notifier(), version=release(), parts=(_LISTENER,))
     port = DeskPort(config.bootstrapper_socket)
-    front = Front(config, port=port, health=health, log=log, clock=SystemClock())
+    await until_stopped(lambda health: Front(config, port=port, health=health, log=log, clock=SystemClock()), log=log)
+
+
+async def until_stopped(front_of: Callable[[Health], AdminFront], *, log: Log) -> None:
+    """Serve with the front that is made for the service's health until SIGTERM; raises what its start raises."""
+    health = Health(Notifier(), version=release(), parts=(_LISTENER,))
+    front = front_of(health)
     try:
         await front.start()
         health.working(_LISTENER)
@@ -252,15 +253,11 @@ async def serve(config: InitServiceConfig, *, log: Log) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
-    parser = argparse.ArgumentParser(
-        prog="attested-init-service", description="Let an admin make a cluster on this machine."
+    return run_service(
+        argv,
+        name="attested-init-service",
+        description="Let an admin make a cluster on this machine.",
+        kind=InitServiceConfig,
+        path=CONFIG,
+        serve=lambda config, _path: serve(config, log=open_log()),
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
-    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
-    options = parser.parse_args(argv)
-    try:
-        asyncio.run(serve(load_config(InitServiceConfig, options.config), log=open_log()))
-    except AttestedError as error:
-        sys.stderr.write(f"attested-init-service: {error}\n")
-        return 1
-    return 0

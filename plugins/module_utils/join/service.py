@@ -9,9 +9,7 @@ request go on as they came; nothing is parsed here that the transport has not bo
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +34,7 @@ from ..serving import (
     health_page,
     load_config,
     open_log,
+    run_service,
     wait_for_stop,
 )
 from ..system import SystemClock, SystemRandom, TokenBuckets, release
@@ -287,16 +286,11 @@ def _channel(call: Call) -> Channel:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
-    parser = argparse.ArgumentParser(
-        prog="attested-join-service", description="Relay between attested machines and the key service of this cluster."
+    return run_service(
+        argv,
+        name="attested-join-service",
+        description="Relay between attested machines and the key service of this cluster.",
+        kind=JoinServiceConfig,
+        path=CONFIG,
+        serve=lambda config, path: serve(config, log=open_log(), path=path),
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
-    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
-    options = parser.parse_args(argv)
-    try:
-        config = load_config(JoinServiceConfig, options.config)
-        asyncio.run(serve(config, log=open_log(), path=options.config))
-    except AttestedError as error:
-        sys.stderr.write(f"attested-join-service: {error}\n")
-        return 1
-    return 0

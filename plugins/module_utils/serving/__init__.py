@@ -14,6 +14,7 @@ from .grpc_server import Call, Handler, ServerLimits, StreamHandler, UnixServer
 from .health import HEALTH_METHOD, Health
 from .logs import Line, Log, open_log
 from .metrics import Metrics, Page, Pages, counted, health_page
+from .program import run_service
 from .reload import Reloader
 from .runtime import Notifier, wait_for_stop
 
@@ -36,5 +37,6 @@ __all__ = [
     "health_page",
     "load_config",
     "open_log",
+    "run_service",
     "wait_for_stop",
 ]

@@ -9,9 +9,7 @@ certificate is made at each start and means nothing by itself; the evidence bind
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +21,7 @@ from ..atls.service import ClaimsInterceptor, Limits, Listener, Registry, Server
 from ..errors import AttestedError, Refusal
 from ..proto import message_class, parse
 from ..reasons import Reason
-from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, load_config, open_log, wait_for_stop
+from ..serving import HEALTH_METHOD, Health, Notifier, ServerLimits, UnixServer, open_log, run_service, wait_for_stop
 from ..system import SystemClock, SystemRandom, TokenBuckets, release
 from .exchange import GET_ATTESTATION, IDENTIFY, MAX_REQUEST_BYTES, TESTIFY
 from .plain import PlainRelay
@@ -327,15 +325,11 @@ def _source(call: Call) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
-    parser = argparse.ArgumentParser(
-        prog="attested-verification-service", description="Give evidence of this node to anybody who asks."
+    return run_service(
+        argv,
+        name="attested-verification-service",
+        description="Give evidence of this node to anybody who asks.",
+        kind=VerificationServiceConfig,
+        path=CONFIG,
+        serve=lambda config, _path: serve(config, log=open_log()),
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
-    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
-    options = parser.parse_args(argv)
-    try:
-        asyncio.run(serve(load_config(VerificationServiceConfig, options.config), log=open_log()))
-    except AttestedError as error:
-        sys.stderr.write(f"attested-verification-service: {error}\n")
-        return 1
-    return 0

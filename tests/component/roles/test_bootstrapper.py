@@ -143,6 +143,9 @@ def test_the_lab_sets_it_only_where_it_is_told_to(wanted: bool) -> None:
     environment.filters |= {"bool": bool, "to_json": json.dumps}
     environment.tests["file"] = lambda path: Path(path).is_file()
     text = environment.from_string(template.read_text(encoding="utf-8")).render(
-        lab_machines_bootstrapper=wanted, lab_machines_directory="/lab", lab_machines_loopback="127.44.0"
+        lab_machines_bootstrapper=wanted,
+        lab_machines_directory="/lab",
+        lab_machines_loopback="127.44.0",
+        __lab_machines_vm_workers={},
     )
     assert yaml.safe_load(text).get("attested_bootstrapper", False) is wanted
