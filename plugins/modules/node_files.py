@@ -13,6 +13,7 @@ description:
   - Makes several files of this machine what they have to be, with their directories, in one task instead of one task
     a file.
   - Each file is replaced by one rename with its mode from the first byte on; check mode and diff show all of them.
+  - Users that are named are made before, those of services.
   - Units of systemd that are named are enabled and started afterwards, and restarted where one of the files was
     written or systemd has not read their unit files anew.
   - Not for secrets, since the options of a module can be seen.
@@ -39,6 +40,14 @@ options:
         description: Permission bits in octal.
         type: str
         default: "0644"
+  users:
+    description:
+      - Users of the system that the units run as, each with a group of its name, without a shell and a home. Those
+        that the machine knows are left as they are.
+      - Fails with V(COMMAND_FAILED) if C(systemd-sysusers) does not make one.
+    type: list
+    elements: str
+    default: []
   units:
     description:
       - Units that start at boot and run now, with these files.
@@ -72,11 +81,12 @@ EXAMPLES = r"""
       - {path: /etc/b.conf, content: "{{ lookup('ansible.builtin.template', 'b.conf.j2') }}", mode: "0600"}
   register: result
 
-- name: A service, its configuration, and nothing to do at the second run
+- name: A service, its user and configuration, and nothing to do at the second run
   attested.kubernetes.node_files:
     files:
       - {path: /etc/a.conf, content: "{{ lookup('ansible.builtin.template', 'a.conf.j2') }}"}
       - {path: /etc/systemd/system/a.service, content: "{{ lookup('ansible.builtin.template', 'a.service.j2') }}"}
+    users: [a]
     units: [a.service]
 
 - name: Act only on what changed
@@ -86,6 +96,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+users:
+  description: The users that were made, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [attested-join]
 written:
   description: The files that were written, or in check mode would be.
   returned: success
@@ -115,6 +131,7 @@ SPEC = ArgumentSpec(
                 "mode": {"type": "str", "default": "0644"},
             },
         },
+        "users": {"type": "list", "elements": "str", "default": []},
         "units": {"type": "list", "elements": "str", "default": []},
     }
 )

@@ -68,7 +68,7 @@ revoked:
   sample: []
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, Form, run_form
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_record
 
 SPEC = ArgumentSpec(
@@ -77,11 +77,12 @@ SPEC = ArgumentSpec(
         "socket": {"type": "path", "default": "/run/attested/key-service-policy.sock"},
     }
 )
+FORM = Form(spec=SPEC, run=run_record, libraries=("yaml", "google.protobuf"))
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_record, libraries=("yaml", "google.protobuf"))
+    run_form(FORM)
 
 
 if __name__ == "__main__":

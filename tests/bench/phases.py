@@ -49,6 +49,7 @@ JOIN_OVER_BARE_SECONDS = 2.0
 PATIENCE_SECONDS = 300.0
 SETTLED_LOAD_SECONDS = 5.0
 STATE = "/var/lib/attested/kubeadm"
+STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"  # SD_MESSAGE_UNIT_STARTING, sd-messages.h
 BARE_CONFIG = "/run/bare-kubeadm.yaml"
 ADMIN = "--kubeconfig=/etc/kubernetes/admin.conf"
 INIT_TASK = "TASK [Evidence, keys, lock, cluster]"
@@ -201,23 +202,21 @@ def joined(road: Road, *, at_boot: bool) -> Joined:
             road.inside(WORKER, "systemctl", "start", "--no-block", UNIT)
         seen = node_at(watch)
     wait_for(lambda: is_joined(road, WORKER), seconds=PATIENCE_SECONDS)
-    began, restarts = unit_facts(road)
-    if restarts:
-        raise RuntimeError(f"expected one start of {UNIT}, it was started again {restarts} times")
+    starts = phase_times.told_starts(journal_of(road, WORKER, MESSAGE_ID=STARTING))
+    if len(starts) != 1:
+        raise RuntimeError(f"expected one start of {UNIT}, it was started {len(starts)} times")
+    (began,) = starts
     return Joined(told=phase_times.told_by(journal_of(road, WORKER), since=began), unit_at=began, node_at=seen)
 
 
-def unit_facts(road: Road) -> tuple[float, int]:
-    """Return when the worker's unit began, and how often systemd has started it again."""
-    names = ("InactiveExitTimestampMonotonic", "NRestarts")
-    said = road.inside(WORKER, "systemctl", "show", UNIT, *(f"--property={name}" for name in names))
-    found = dict(line.split("=", 1) for line in said.split())
-    return int(found[names[0]]) / 1e6, int(found[names[1]])
+def journal_of(road: Road, machine: str, **fields: str) -> str:
+    """Return what was told of the bootstrapper in this boot, or what of it has these ``fields``.
 
-
-def journal_of(road: Road, machine: str) -> str:
-    """Return what the bootstrapper has told in this boot."""
-    return road.inside(machine, "journalctl", "--boot", "--unit", UNIT, "--output=json", "--no-pager")
+    Not what systemd shows of the unit: it forgets a unit that is stopped and wanted by none.
+    """
+    matches = [f"{name}={value}" for name, value in fields.items()]
+    argv = ("journalctl", "--boot", "--unit", UNIT, "--output=json", "--no-pager", *matches)
+    return road.inside(machine, *argv)
 
 
 def ours(road: Road) -> Ours:

@@ -213,10 +213,20 @@ def told_steps(journal: str, *, since: float) -> Mapping[str, float]:
     return _steps(list(_heard(journal, since)))
 
 
-def _heard(journal: str, since: float) -> Iterator[tuple[float, dict[str, Any]]]:
+def told_starts(journal: str) -> list[float]:
+    """Read when a unit was started out of systemd's own entries of it, in seconds of the boot."""
+    return [at for at, _entry in _entries(journal)]
+
+
+def _entries(journal: str) -> Iterator[tuple[float, dict[str, Any]]]:
     for line in journal.splitlines():
         entry = json.loads(line)
-        at, said = int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6, _said(entry.get("MESSAGE"))
+        yield int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6, entry
+
+
+def _heard(journal: str, since: float) -> Iterator[tuple[float, dict[str, Any]]]:
+    for at, entry in _entries(journal):
+        said = _said(entry.get("MESSAGE"))
         if at >= since and "event" in said:
             yield at, said
 

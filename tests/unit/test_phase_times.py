@@ -158,6 +158,12 @@ def test_a_journal_is_read_from_a_moment_on() -> None:
     assert phase_times.told_steps(JOURNAL, since=12.0) == steps
 
 
+def test_the_starts_of_a_unit_are_read_from_what_systemd_tells_of_it() -> None:
+    told = [json.dumps({"__MONOTONIC_TIMESTAMP": str(at), "MESSAGE": "Starting"}) for at in (1_500_000, 31_500_000)]
+    assert phase_times.told_starts("\n".join(told)) == [1.5, 31.5]
+    assert phase_times.told_starts("") == []
+
+
 @pytest.mark.parametrize(
     ("since", "lacking"),
     [pytest.param(12.0, "course", id="began earlier"), pytest.param(15.0, "course", id="told nothing")],

@@ -162,13 +162,15 @@ def _environment(private: str) -> dict[str, str]:
     """Return what is set for a run, whatever its caller has set; programs lie beside this interpreter first.
 
     Ansible's own files stay in the ``private`` directory: no home directory is written, where there is one. What a
-    module is called with is no line of the system's journal.
+    module is called with is no line of the system's journal, and comes to it without a file and the programs that make
+    and remove one.
     """
     return {
         "ANSIBLE_HOME": f"{private}/home",
         "ANSIBLE_LOCAL_TEMP": f"{private}/here",
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_NO_TARGET_SYSLOG": "1",
+        "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_REMOTE_TEMP": f"{private}/there",
         "ANSIBLE_RETRY_FILES_ENABLED": "0",
         "ANSIBLE_STDOUT_CALLBACK": "default",

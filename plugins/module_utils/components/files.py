@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `node_files`: the small files of one phase in one go, each whole or not at all, and the units of them."""
+"""Module `node_files`: the small files of one phase in one go, each whole or not at all, and what runs with them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..reasons import Reason
 from ..result import Diff, Result
 from ..system import SystemRunner, write_atomic
 from .units import Units, plan_units
+from .users import Users
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,25 +54,34 @@ def write_files(
 ) -> Result:
     """Make the files of ``params['files']`` what they say, with their directories; owner is who runs this.
 
-    ``params['units']`` are enabled and run afterwards, all of them anew where a file was written.
+    ``params['users']`` are made before, as the units run as them. ``params['units']`` are enabled and run afterwards,
+    all of them anew where a file was written.
     """
+    runner = runner or SystemRunner()
+    users = _make_users(params.get("users") or (), Users(runner), check_mode=check_mode)
     wanted = [_wanted(row) for row in params["files"]]
     found = {file.path: state for file in wanted if (state := _found(root / file.path.lstrip("/"))) is not None}
     stale = plan_files(wanted, found)
     if not check_mode:
         for file in stale:
             _write(root / file.path.lstrip("/"), file)
-    plan = _tend_units(
-        params.get("units") or (), Units(runner or SystemRunner()), written=bool(stale), check_mode=check_mode
-    )
+    plan = _tend_units(params.get("units") or (), Units(runner), written=bool(stale), check_mode=check_mode)
     return Result(
-        changed=bool(stale or plan.names),
-        values={"written": [file.path for file in stale], "units": list(plan.names)},
+        changed=bool(users or stale or plan.names),
+        values={"users": list(users), "written": [file.path for file in stale], "units": list(plan.names)},
         diff=Diff(
             before="".join(_shown(path, found[path]) for path in (file.path for file in stale) if path in found),
             after="".join(_shown(file.path, FoundFile(content=file.content, mode=file.mode)) for file in stale),
         ),
     )
+
+
+def _make_users(names: Sequence[str], users: Users, *, check_mode: bool) -> tuple[str, ...]:
+    """Make those that are missing; return which they were."""
+    absent = users.absent(names)
+    if not check_mode:
+        users.make(absent)
+    return absent
 
 
 def _tend_units(names: Sequence[str], units: Units, *, written: bool, check_mode: bool) -> UnitPlan:

@@ -147,6 +147,9 @@ def cases(bed: Bed) -> dict[str, dict[str, Any]]:
         "no configuration": {"attested.kubernetes.node_status_info": {"node_config": "/no/such/file"}},
         "a program that fails": {"attested.kubernetes.cluster_info": {"kubeconfig": "/no/such/file"}},
         "objects": {"attested.kubernetes.cluster_objects": {"manifests": ["kind: ConfigMap"], "kubeconfig": "/no"}},
+        "no key service": {"attested.kubernetes.policy_record": {"policy": "{}", "socket": "/no/such/socket"}},
+        "a process of its own": {"attested.kubernetes.kubeadm_node": {"node_ip": "w-1", "node_config": str(bed.root)}},
+        "an unknown option of its own": {"attested.kubernetes.kubeadm_cluster": {"node_nam": "cp-1"}},
         "a template": {**files(bed.work / "templated", "{{ inventory_hostname }}\n")},
         "a loop": {**files(bed.work / "{{ item }}"), "loop": ["a", "b"]},
     }
@@ -171,7 +174,13 @@ def test_both_ways_end_alike(bed: Bed) -> None:
     assert (written, around) == (tree(bed.work), bed.surroundings())
     endings = {name: bool(one.get("failed")) for name, one in zip(tasks, here, strict=True)}
     failing = {"no directory", "unknown option", "missing option", "wrong type", "no configuration"}
-    assert {name for name, failed in endings.items() if failed} == failing | {"a program that fails", "objects"}
+    assert {name for name, failed in endings.items() if failed} == failing | {
+        "a program that fails",
+        "objects",
+        "no key service",
+        "a process of its own",
+        "an unknown option of its own",
+    }
     assert written
 
 

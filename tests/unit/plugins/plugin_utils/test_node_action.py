@@ -25,7 +25,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils import node_action
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_action import NodeAction, OnNode, ProcessAction
 from ansible_collections.attested.kubernetes.tests.support.house import OURS, ROOT
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Plain:
 HERE = {"ansible_python_interpreter": sys.executable}
 
 
-def action(arguments: dict[str, Any], kind: type[NodeAction] = Greeting, **more: Any) -> NodeAction:
+def action(arguments: dict[str, Any], kind: type[OnNode] = Greeting, **more: Any) -> OnNode:
     """Return the action of a task with these arguments, on this machine unless ``more`` says something else."""
     given = {"check_mode": False, "diff": False, "async_val": 0, "environment": None, "delegate_to": None}
     task = SimpleNamespace(
@@ -88,7 +89,7 @@ def action(arguments: dict[str, Any], kind: type[NodeAction] = Greeting, **more:
     connection = SimpleNamespace(
         **{"transport": "local", "become": None, "has_native_async": False, "_shell": shell, **more}
     )
-    made: NodeAction = kind(task, connection, SimpleNamespace(), loader=None, templar=Plain(), shared_loader_obj=None)
+    made: OnNode = kind(task, connection, SimpleNamespace(), loader=None, templar=Plain(), shared_loader_obj=None)
     return made
 
 
@@ -213,12 +214,36 @@ def test_whom_a_task_is_delegated_to_says_which_python() -> None:
     assert action({}, delegate_to="here").runs_here(here)
 
 
-def _actions() -> list[Any]:
-    """Return those of our actions that stand in for a module."""
+TELLING = """
+import json, sys
+given = json.load(sys.stdin)["ANSIBLE_MODULE_ARGS"]
+print(json.dumps({"changed": True, "invocation": {}, "given": given, "module": sys.argv[2].rpartition(".")[2]}))
+"""
+
+
+@pytest.mark.parametrize("check", [False, True], ids=["done", "checked"])
+def test_a_process_of_its_own_is_given_its_options_and_no_argument_shows_them(
+    monkeypatch: pytest.MonkeyPatch, check: bool
+) -> None:
+    monkeypatch.setattr(node_action, "_LAUNCH", TELLING)
+    answer = action({"name": "w-1"}, ProcessAction, check_mode=check).run(task_vars=HERE)
+    private = {"_ansible_check_mode": check, "_ansible_diff": False, "_ansible_no_log": True}
+    assert answer == {"changed": True, "given": {"name": "w-1", **private}, "module": "greeting"}
+
+
+def test_a_process_of_its_own_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_action, "_LAUNCH", "import sys; print('half'); sys.exit('on fire')")
+    answer = action({"name": "w-1"}, ProcessAction).run(task_vars=HERE)
+    assert (answer["failed"], answer["rc"], answer["module_stdout"]) == (True, 1, "half\n")
+    assert "on fire" in answer["module_stderr"]
+
+
+def _actions(base: type[OnNode] = NodeAction) -> list[Any]:
+    """Return those of our actions that stand in for a module, in this process or in one of its own."""
     found = []
     for path in sorted((ROOT / "plugins" / "action").glob("*.py")):
         kind = importlib.import_module(f"{OURS}.action.{path.stem}").ActionModule
-        if issubclass(kind, NodeAction):
+        if issubclass(kind, base):
             found.append(pytest.param(path.stem, kind, id=path.stem))
     return found
 
@@ -260,4 +285,5 @@ def test_what_holds_keys_has_a_process_of_its_own() -> None:
         "tpm_authorization",
     }
     assert not keepers & {one.id for one in _actions()}
+    assert {one.id for one in _actions(ProcessAction)} == {"kubeadm_cluster", "kubeadm_node"}
     assert keepers <= {path.stem for path in (ROOT / "plugins" / "modules").glob("*.py")}

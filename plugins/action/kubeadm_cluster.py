@@ -1,0 +1,12 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``kubeadm_cluster``: the module as it is installed, on the node itself; it holds keys."""
+
+from __future__ import annotations
+
+from ..plugin_utils.node_action import ProcessAction
+
+
+class ActionModule(ProcessAction):
+    """See the module."""

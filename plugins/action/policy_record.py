@@ -1,0 +1,15 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``policy_record``: the same call without a process of its own, on the node itself."""
+
+from __future__ import annotations
+
+from ..modules.policy_record import FORM
+from ..plugin_utils.node_action import NodeAction
+
+
+class ActionModule(NodeAction):
+    """See the module."""
+
+    FORM = FORM
