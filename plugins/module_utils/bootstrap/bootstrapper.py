@@ -152,7 +152,7 @@ class Bootstrapper:
 
     async def _become_node(self, course: Course) -> None:
         if course is Course.KUBELET:
-            await asyncio.to_thread(self._parts.machine.kubelet.start)
+            await asyncio.to_thread(self._resume_kubelet)
             return
         if course is Course.REJOIN and self._recovery is not None:
             asking = Asking(ask=lambda: self._join(course), stop=self._stop_joining, resume=self._resume)
@@ -163,6 +163,11 @@ class Bootstrapper:
             return
         async with self._door.opened(self._founder):
             await self._first(course)
+
+    def _resume_kubelet(self) -> None:
+        """Start it with the certificate that it has; a start that was killed after the lock may have left a key."""
+        self._parts.tickets.discard()
+        self._parts.machine.kubelet.start()
 
     def _serve(self) -> None:
         if self._services is not None and self._services.missing():

@@ -273,6 +273,14 @@ async def test_a_member_that_is_locked_only_gets_its_kubelet(bed, programs):
     assert (programs.active, bed.parts.tickets.asked, bed.door.times) == (True, [], 1)
 
 
+async def test_a_member_that_was_killed_after_its_lock_keeps_no_key_of_that_ticket(bed):
+    """The ticket that it had asked for with that key is gone, and the kubelet has its own."""
+    await bed.start()
+    discarded = bed.parts.tickets.discarded
+    await bed.start()
+    assert bed.parts.tickets.discarded == discarded + 1
+
+
 async def test_a_founder_whose_boot_is_locked_only_gets_its_kubelet(bed, machine, programs):
     lock_it(bed)
     initialised(machine)
