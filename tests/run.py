@@ -306,6 +306,11 @@ def source_boot() -> Counts:
     return _pytest("tests/system/source_boot")
 
 
+def vm_bed() -> Counts:
+    """A virtual machine with firmware, TPM and disks alone, and one as a worker of a control plane in a container."""
+    return _pytest("tests/system/vm_bed")
+
+
 def e2e() -> Counts:
     """One cluster in the lab from nothing to its end: admissions, refusals, kills, reboots, secrets, traces."""
     return _pytest("tests/e2e")
@@ -354,6 +359,7 @@ STAGES: dict[str, Callable[[], Counts]] = {
     "source_boot": source_boot,
     "state_disk": state_disk,
     "unit": unit,
+    "vm_bed": vm_bed,
 }
 TEST = (
     "bundle",
@@ -384,10 +390,13 @@ SUITES: dict[str, tuple[str, ...]] = {
         "matrix",
         "source_boot",
         "state_disk",
+        "vm_bed",
     ),
     "test": TEST,
 }
-_MACHINES = frozenset({"check_mode", "control_planes", "e2e", "machines", "matrix", "molecule", "race", "source_boot"})
+_MACHINES = frozenset(
+    {"check_mode", "control_planes", "e2e", "machines", "matrix", "molecule", "race", "source_boot", "vm_bed"}
+)
 _OF_KUBERNETES = _MACHINES | {"api_bed", "attacks", "component", "mutation", "mutation_slice"}
 ORDER = Order(needs=dict.fromkeys(_OF_KUBERNETES, frozenset({"bundle"})), apart=(_MACHINES,))
 

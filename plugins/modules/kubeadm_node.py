@@ -67,6 +67,9 @@ options:
       - The last part of O(state_disk), which lets what another one left on the disk go, as long as this machine has not
         used it. Another name fails with V(STATE_DISK_NAME).
     type: str
+  state_disk_minimum_bytes:
+    description: A disk smaller than this fails with V(STATE_DISK_TOO_SMALL); 16 GiB if absent.
+    type: int
   wait_seconds:
     description: How long to ask again for a ticket that cannot be had yet, for example while the control plane starts.
     type: int
@@ -185,6 +188,7 @@ SPEC = (
                 "api_proxy": {"type": "str"},
                 "state_disk": {"type": "path"},
                 "state_disk_erase": {"type": "str"},
+                "state_disk_minimum_bytes": {"type": "int"},
             },
             required_if=(("state", "joined", ("node_ip",)),),
         )

@@ -31,9 +31,10 @@ VOLATILE = (
 )
 
 
-def obstacles() -> str:
-    """Return why no lab can be made here; empty if one can."""
-    look = [sys.executable, "-B", str(ROLE / "files" / "host" / "check.py")]
+def obstacles(*, virtual_machines: bool = False) -> str:
+    """Return why no lab, or none with virtual machines, can be made here; empty if one can."""
+    more = ["--virtual-machines"] if virtual_machines else []
+    look = [sys.executable, "-B", str(ROLE / "files" / "host" / "check.py"), *more]
     found = json.loads(subprocess.run(look, capture_output=True, check=True).stdout)
     return str(found["message"]) if found["packages"] or found["problems"] else ""
 

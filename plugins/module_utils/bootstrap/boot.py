@@ -38,6 +38,7 @@ from ..tpm import open_tpm
 from .bootstrapper import PERSON_NEEDED, Bootstrapper, tell_step
 from .claim import ClaimFile
 from .client import JoinTickets, MachineLock, make_parts
+from .course import Membership, read_membership
 from .founder import Ground, MachineFounder, TpmKeeping
 from .journal import NodeJournal
 from .node_config import DEFAULT_PATH, load_node_config
@@ -46,7 +47,7 @@ from .race import Race
 from .recovery import ContestedDisk, RecoveredNode, Recovery, RecoveryDoor
 from .service import attester_of, facts_of
 from .services import MemberServices
-from .state_disk import DiskSettings, MachineDisk
+from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -75,8 +76,8 @@ class BootstrapperConfig:
     ``role`` is what the machine asks to be (the key service knows what it is registered as); ``serve_init``: an admin
     may make a cluster on it; ``init_user`` is who asks from the network side; ``inventory`` is what playbooks are run
     with; ``init_secret_hash`` lets in who has no certificate. ``api_proxy``: as in `NodeSpec`.
-    ``state_disk`` and ``state_disk_erase``: as in `DiskSettings.of`. ``recovery_after_seconds``: how long a rebooted
-    worker with a disk asks before an admin may recover it too, through the service of ``recovery_user``.
+    ``state_disk``, ``_erase``, ``_minimum_bytes``: as in `DiskSettings.of`. ``recovery_after_seconds``: how long a
+    rebooted worker with a disk asks before an admin may recover it too, through the service of ``recovery_user``.
     """
 
     node_ip: str
@@ -90,6 +91,7 @@ class BootstrapperConfig:
     init_secret_hash: str | None = None
     state_disk: str = ""
     state_disk_erase: str = ""
+    state_disk_minimum_bytes: int = MINIMUM_BYTES
     recovery_after_seconds: float = 300.0
     recovery_user: str = "attested-recovery"
 
@@ -196,10 +198,14 @@ class Boot:
 
     def bootstrapper(self) -> Bootstrapper:
         """Return the bootstrapper of this machine."""
-        claims = ClaimFile()
-        race = Race(MachineLock(self.node), cluster_id=self.node.cluster_id, claims=claims)
-        disk, contest = disk_of(self.config), Contest()
+        claims, disk, contest = ClaimFile(), disk_of(self.config), Contest()
         parts = self._parts(disk, contest)
+        race = Race(
+            MachineLock(self.node),
+            cluster_id=self.node.cluster_id,
+            claims=claims,
+            initialising=lambda: read_membership(parts.machine, parts.journal) is Membership.INITIALISING,
+        )
         return Bootstrapper(
             parts,
             race=race,
@@ -299,7 +305,9 @@ def disk_of(config: BootstrapperConfig) -> DiskSettings | None:
 
     Only a worker has one, on which no init can be under way while a ticket's disk is being made.
     """
-    disk = DiskSettings.of(config.state_disk, erase=config.state_disk_erase)
+    disk = DiskSettings.of(
+        config.state_disk, erase=config.state_disk_erase, minimum_bytes=config.state_disk_minimum_bytes
+    )
     if disk is not None and (config.serve_init or config.role is not Role.WORKER):
         raise SystemFault("expected a state disk on a worker only", reason=Reason.CONFIG_INVALID)
     return disk

@@ -37,7 +37,7 @@ from .member import MemberKeys
 from .node_config import NodeConfig, load_node_config
 from .order import ControlPlaneTicket, NodeRun, NodeTicket, Parts
 from .retry import Backoff, ask_again
-from .state_disk import DiskSettings, MachineDisk
+from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
 from .wipe import Wipe
 
 if TYPE_CHECKING:
@@ -66,7 +66,11 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
     spec = node_spec({**params, "node_name": config.name})
     require_api_proxy(spec, machine.paths)
     journal = NodeJournal(clock=machine.clock)
-    disk = DiskSettings.of(params.get("state_disk") or "", erase=params.get("state_disk_erase") or "")
+    disk = DiskSettings.of(
+        params.get("state_disk") or "",
+        erase=params.get("state_disk_erase") or "",
+        minimum_bytes=params.get("state_disk_minimum_bytes") or MINIMUM_BYTES,
+    )
     tickets = JoinTickets(
         config,
         spec,

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 DIRECTORIES = (Path("/var/lib/kubelet"),)
 """What lies on a worker's disk. Not containerd's directory: `prepare` fills it, before there is a key."""
 
+MINIMUM_BYTES = 16 << 30
+"""A smaller disk is refused where the site does not say another size."""
+
 KEY_DIRECTORY = Path("/run/attested/disk-key")
 VOLUME_FILE = Path("/var/lib/attested/volume")
 
@@ -46,21 +49,21 @@ _VOLUME = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSettings:
-    """What a site says of a machine's disk: its path by id, and its last part where what is on it may go, else ""."""
+    """What a site says of a machine's disk: its path by id, that name where what is on it may go, its least size."""
 
     device: str
     erase: str = ""
-    minimum_bytes: int = 16 << 30
+    minimum_bytes: int = MINIMUM_BYTES
 
     @classmethod
-    def of(cls, device: str, *, erase: str = "") -> DiskSettings | None:
+    def of(cls, device: str, *, erase: str = "", minimum_bytes: int = MINIMUM_BYTES) -> DiskSettings | None:
         """Return the settings, None where no ``device`` is named; raises STATE_DISK_PATH, STATE_DISK_NAME."""
         if not device:
             return None
         name = require_by_id(device).removeprefix(BY_ID)
         if erase and erase != name:
             raise DiskError(f"expected {name!r} as the disk to erase, got {erase!r}", reason=Reason.STATE_DISK_NAME)
-        return cls(device=device, erase=erase)
+        return cls(device=device, erase=erase, minimum_bytes=minimum_bytes)
 
 
 class HostMounts:

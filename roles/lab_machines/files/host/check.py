@@ -36,13 +36,25 @@ PACKAGES = {
     "zstd": "zstd",
 }
 
+# of virtual machines
+VM_PACKAGES = {
+    "binutils": "objcopy",
+    "dosfstools": "mkfs.vfat",
+    "e2fsprogs": "mke2fs",
+    "fdisk": "sfdisk",
+    "mtools": "mcopy",
+    "ovmf": "/usr/share/OVMF/OVMF_CODE_4M.fd",
+    "qemu-system-x86": "qemu-system-x86_64",
+    "qemu-utils": "qemu-img",
+}
+
 
 def present(sign: str, path: str) -> bool:
     """Tell whether a program of the search path, or a file, is there."""
     return Path(sign).exists() if sign.startswith("/") else shutil.which(sign, path=path) is not None
 
 
-def problems() -> list[str]:
+def problems(*, virtual_machines: bool) -> list[str]:
     """Return what stands in the way and is no missing package."""
     free = shutil.disk_usage(Path.home()).free
     found = {
@@ -54,6 +66,10 @@ def problems() -> list[str]:
         "/dev/kmsg is needed by the kubelet, but is missing": not Path("/dev/kmsg").exists(),
         f"{DISK_BYTES / 1e9:.0f} GB of free disk are needed in {Path.home()}, got {free / 1e9:.1f}": free < DISK_BYTES,
     }
+    if virtual_machines:
+        machine = platform.machine()
+        found[f"virtual machines are made for x86_64 only, got {machine}"] = machine != "x86_64"
+        found["virtual machines need /dev/net/tun, which is missing"] = not Path("/dev/net/tun").exists()
     return [text for text, is_so in found.items() if is_so]
 
 
@@ -61,9 +77,11 @@ def main() -> None:
     """Look and print."""
     parser = ArgumentParser()
     parser.add_argument("--path", default=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
-    path = parser.parse_args().path
-    packages = [package for package, sign in PACKAGES.items() if not present(sign, path)]
-    obstacles = problems()
+    parser.add_argument("--virtual-machines", action="store_true")
+    options = parser.parse_args()
+    wanted = PACKAGES | (VM_PACKAGES if options.virtual_machines else {})
+    packages = sorted(package for package, sign in wanted.items() if not present(sign, options.path))
+    obstacles = problems(virtual_machines=options.virtual_machines)
     lines = ["LAB_PREREQUISITES_MISSING: this host cannot hold a lab yet.", *obstacles]
     if packages:
         lines.append(f"Missing packages: {' '.join(packages)}")

@@ -139,7 +139,7 @@ def up(lab: Lab) -> bool:
 
 def write_tools(lab: Lab) -> bool:
     """Write the lab's directories, the password of its site's vault and two scripts; True if one was missing."""
-    for path in ("bundles", "site/group_vars/nodes"):
+    for path in ("bundles", "site/group_vars/nodes", "site/group_vars/virtual_machines"):
         (lab.root / path).mkdir(parents=True, exist_ok=True)
     names = {"lab": lab.root, "name": lab.name, "namespace": lab.namespace}
     password = lab.root / "vault-password"
@@ -184,8 +184,8 @@ def attempt(step: Callable[[], None]) -> str:
 
 
 def end_processes(lab: Lab) -> None:
-    """End forwarder and TPMs: each by its own pid file, after a look that the process is still ours."""
-    files = [lab.forwarder_pid, *lab.root.glob("machines/*/tpm.pid")]
+    """End forwarder, virtual machines, TPMs: each by its own pid file, after a look that the process is still ours."""
+    files = [lab.forwarder_pid, *lab.root.glob("machines/*/vm.pid"), *lab.root.glob("machines/*/tpm.pid")]
     ours = [pid for pid in (runs(file, lab.root) for file in files) if pid]
     for pid in ours:
         os.kill(pid, signal.SIGTERM)

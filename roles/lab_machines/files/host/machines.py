@@ -80,14 +80,18 @@ Host *
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One machine: its name, addresses, the boot it replays, the CA that certifies its TPM, what is mounted."""
+    """One machine: its name, addresses, the boot it replays, the CA that certifies its TPM, what is mounted.
+
+    A virtual machine (``vms.py``) replays nothing; what it is made of stands under ``hardware``.
+    """
 
     name: str
     address: str
     forward: str
-    boot: str
+    boot: str = ""
     authority: str = "lab"
     mounts: dict[str, str] = field(default_factory=dict)
+    hardware: dict[str, Any] = field(default_factory=dict)
 
 
 def write_authorities(lab: Lab, names: Iterable[str]) -> None:
@@ -146,7 +150,7 @@ def write_machine(lab: Lab, machine: Machine) -> bool:
     changed = write(home / "machine.json", json.dumps(asdict(machine), indent=2) + "\n")
     for name in VOLUMES:
         (home / "volumes" / name).mkdir(parents=True, exist_ok=True)
-    for file in Path(machine.boot).iterdir():
+    for file in Path(machine.boot).iterdir() if machine.boot else ():
         changed |= write(home / "boot" / file.name, file.read_bytes())
     for file in NODE_FILES.iterdir():
         changed |= write(home / "node" / file.name, file.read_bytes(), mode=0o755)

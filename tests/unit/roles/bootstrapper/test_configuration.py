@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jinja2
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import BootstrapperConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import BootstrapperConfig, disk_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.service import RecoveryServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
 
@@ -83,8 +83,18 @@ def test_a_disk_and_what_may_go_reach_the_program(tmp_path):
     assert (config.state_disk, config.state_disk_erase) == (DEVICE, "nvme-eui.0025385b71b0c2d1")
 
 
+def test_a_least_size_reaches_the_program_and_without_one_it_has_its_own(tmp_path):
+    assert read(tmp_path, bootstrapper_state_disk=DEVICE).state_disk_minimum_bytes == 16 << 30
+    config = read(tmp_path, bootstrapper_state_disk=DEVICE, bootstrapper_state_disk_minimum_bytes=256 << 20)
+    found = disk_of(config)
+    assert found is not None
+    assert found.minimum_bytes == 256 << 20
+
+
 def test_both_drivers_take_the_variables_of_the_site():
     for playbook, role in (("prepare", "bootstrapper"), ("node", "worker")):
         written = (ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8")
         assert f"{role}_state_disk: \"{{{{ attested_state_disk | default('') }}}}\"" in written
+        least = f'{role}_state_disk_minimum_bytes: "{{{{ attested_state_disk_minimum_bytes | default(0) }}}}"'
+        assert least in written
         assert f"{role}_state_disk_erase: \"{{{{ attested_state_disk_erase | default('') }}}}\"" in written
