@@ -61,10 +61,14 @@ def second(section: str) -> Callable[[dict[str, Any]], object]:
     return lambda one: one[section].update({"1": one[section]["0"]})
 
 
-def slot_more(one: dict[str, Any]) -> None:
+def slot_more(number: str) -> Callable[[dict[str, Any]], object]:
     """Add a slot in an area of its own, as cryptsetup would."""
-    one["keyslots"]["1"] = metadata(BASE)["keyslots"]["1"]
-    one["digests"]["0"]["keyslots"] = ["0", "1"]
+
+    def edit(one: dict[str, Any]) -> None:
+        one["keyslots"][number] = metadata(BASE)["keyslots"]["1"]
+        one["digests"]["0"]["keyslots"] = ["0", number]
+
+    return edit
 
 
 HOSTILE = [
@@ -78,7 +82,7 @@ HOSTILE = [
         "LUKS_REENCRYPTION",
         id="re-encryption under way",
     ),
-    pytest.param(header(slot_more), "LUKS_KEYSLOTS", id="a slot of the attacker's"),
+    pytest.param(header(slot_more("5")), "LUKS_KEYSLOTS", id="a slot where no exchange of keys puts one"),
     pytest.param(
         header(lambda one: one["keyslots"]["0"]["kdf"].update(iterations=HOUR)), "LUKS_KDF", id="a slot for an hour"
     ),
@@ -122,7 +126,7 @@ class Watched(FakeDevice):
 
     def opens(self, slot: int, key: DiskKey) -> bool:
         self.done.append("opens")
-        return bool(super().opens(slot, key))
+        return slot in self.slots and bool(super().opens(slot, key))
 
     def __getattribute__(self, name: str) -> Any:
         if name in {"erase", "format", "write_token", "add_key", "drop_key", "open", "make_filesystem", "mount"}:
@@ -179,3 +183,10 @@ def test_a_rewritten_header_gets_no_key_and_the_disk_is_not_touched(
     node.device.rewritten = rewritten
     assert code_of(node.run) == code
     assert (node.device.done, node.device.mapped) == ([], False)
+
+
+def test_a_slot_of_the_attackers_where_an_exchange_puts_one_is_refused_and_nothing_is_opened(node: Node) -> None:
+    """A disk between two keys has two slots: ours are tried in both, since a judged slot costs what ours cost."""
+    node.device.rewritten = header(slot_more("1"))
+    assert code_of(node.run) == "LUKS_KEYSLOTS"
+    assert (set(node.device.done), node.device.mapped) == ({"opens"}, False)

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ansible_collections.attested import kubernetes as collection
+
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = Path(next(iter(collection.__path__))).parents[2]
+"""Where ``ansible_collections`` is imported from; the tree itself may be checked out anywhere."""
 UTILS = ROOT / "plugins" / "module_utils"
 COLLECTION = "ansible_collections.attested.kubernetes"
 OURS = f"{COLLECTION}.plugins"

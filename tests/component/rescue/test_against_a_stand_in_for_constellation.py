@@ -34,7 +34,7 @@ from ansible_collections.attested.kubernetes.tests.support.constellation_node im
     ticket,
     verification_service,
 )
-from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+from ansible_collections.attested.kubernetes.tests.support.house import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ class Desk:
         )
 
     def run(self, *words: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "PYTHONPATH": str(ROOT.parents[2])}
+        env = {**os.environ, "PYTHONPATH": str(SOURCES)}
         argv = [*PROGRAM, "rescue", *words]
         done = subprocess.run(argv, input=stdin, capture_output=True, env=env, cwd=self.folder, check=False)
         return subprocess.CompletedProcess(argv, done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -49,6 +49,10 @@ RACES = int(os.environ.get("ATTESTED_RACES", "20"))
 INIT_WITHIN_SECONDS = 4.0
 CLUSTER_WITHIN_SECONDS = 1.0
 """An init needs a third of a second to the lock; a join client that asked in vain asks again within seconds."""
+DOOR_IS_SHUT = {"CONNECTION_CLOSED", "INIT_BROKEN_OFF", "PEER_UNREACHABLE"}
+"""The join client had won, and the init server was gone or going, before the admin was heard: correct, and no race.
+
+What the admin hears then is retryable: the action asks again, and finds nobody."""
 
 TRACES_OF_INIT = ("/var/lib/attested/key-service/*", "/run/attested/key-service/*")
 TRACES_OF_JOIN = (
@@ -75,14 +79,18 @@ def test_races_on_a_real_machine_have_one_winner_each_and_the_loser_leaves_no_tr
     road: Road, counted: Callable[[str], None]
 ) -> None:
     founding = Founding.of(road.site, WORKER, endpoint=f"{road.lab.loopback}.21:9000")
-    spread, winners = random.Random(20), Counter[str]()
-    for _number in range(RACES):
+    spread, winners, late = random.Random(20), Counter[str](), 0
+    while winners.total() < RACES:
+        assert late < RACES, "the admin comes too late each time: the race is none"
         wait_at_the_line(road)
         ended, said = start_together(road, founding, spread)
         winner = winner_of(road, ended, said)
         assert_one_lock_event(road, WORKER)
-        winners[winner] += 1
-    counted(f"{winners.total()} races on a real machine: {dict(winners)}, one lock event each")
+        if ended in DOOR_IS_SHUT:
+            late += 1
+        else:
+            winners[winner] += 1
+    counted(f"{winners.total()} races on a real machine: {dict(winners)}, one lock event each; {late} came too late")
     assert set(winners) == {"init", "join"}, "one of the two never won: the race is none"
 
 
@@ -124,7 +132,7 @@ def winner_of(road: Road, ended: str, said: str) -> str:
         assert state_of(road, WORKER, "kubelet.service") == "inactive"
         assert WORKER not in road.kubectl("get", "nodes", "--output=name")
     else:
-        assert ended == "RACE_LOST", (ended, said)
+        assert ended == "RACE_LOST" or ended in DOOR_IS_SHUT, (ended, said)
         wait_for(lambda: is_joined(road, WORKER))
         assert existing(road, WORKER, *TRACES_OF_INIT) == []
         assert WORKER in road.kubectl("get", "nodes", "--output=name")
