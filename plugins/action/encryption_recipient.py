@@ -20,10 +20,6 @@ from ..module_utils.adapter import (
 from ..module_utils.attestation import Purpose
 from ..module_utils.bootstrap.base64_option import decode
 from ..module_utils.bootstrap.key_share import ShareOrder
-from ..module_utils.errors import Refusal
-from ..module_utils.policy import Role
-from ..module_utils.reasons import Reason
-from ..module_utils.site.policy_files import site_policy
 from ..plugin_utils.site_action import SiteAction
 
 if TYPE_CHECKING:
@@ -49,15 +45,7 @@ class ActionModule(SiteAction):
     def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG002  # it changes nothing
         """Judge the node of this task and seal the order."""
         offer = decode(params["offer"], "offer")
-        policy = site_policy(self.profiles(params), self.nodes())
-        verified, handle = self.verifier(params).verify(
-            self.port(params), purpose=Purpose.SHARE, node=self.node_name, policy=policy
-        )
-        if verified.identity.role is not Role.CONTROL_PLANE:
-            raise Refusal(
-                f"expected a control plane, the identity of {self.node_name} says {verified.identity.role.value}",
-                reason=Reason.ROLE_NOT_REGISTERED,
-            )
+        verified, handle = self.control_plane(params, purpose=Purpose.SHARE)
         machine = verified.machine
         order = ShareOrder(
             names=tuple(params["names"]),

@@ -80,10 +80,11 @@ def _apply(site: Site, plan: SecretsPlan, name: str) -> ClusterFile:
 def _split(site: Site, folder: str, order: ShareOrder, *, check_mode: bool) -> bool:
     """Write shares unless the folder holds such ones; return whether there is, or was, something to do."""
     bundle = secrets.load(site, AnsibleVault())
-    if holds_split(folder, bundle.master, order):
+    master = bundle.ring.require_first()
+    if holds_split(folder, master, order):
         return False
     if not check_mode:
-        texts = split_master(bundle.master, salt=bundle.measurement_salt, order=order, random=SystemRandom())
+        texts = split_master(master, salt=bundle.measurement_salt, order=order, random=SystemRandom())
         write_shares(folder, texts)
     return True
 

@@ -17,7 +17,7 @@ from ..module_utils.adapter import ArgumentSpec, Diff, Result
 from ..module_utils.bootstrap.rescue_disks import WRONG, examine_disks, is_written, mounted_disk, secret_files
 from ..module_utils.bootstrap.rescue_words import values_of, written
 from ..module_utils.errors import DiskError, SystemFault
-from ..module_utils.keys import import_master_secret
+from ..module_utils.keys import import_ring
 from ..module_utils.offline import require_outside
 from ..module_utils.reasons import Reason
 from ..module_utils.rescue import ETCD, MANIFEST, PKI, SUMS, derive_cluster, extract_data
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from ..module_utils.keys import MasterSecret
+    from ..module_utils.keys import MasterRing
 
 _MAX_SECRET_BYTES = 4096
 
@@ -76,11 +76,11 @@ class ActionModule(AttestedAction):
         )
 
 
-def _master(path: str) -> MasterSecret:
-    return import_master_secret(read_bytes(path, limit=_MAX_SECRET_BYTES))
+def _master(path: str) -> MasterRing:
+    return import_ring(read_bytes(path, limit=_MAX_SECRET_BYTES))
 
 
-def _keys(params: Mapping[str, Any], master: MasterSecret, warnings: list[str], *, check_mode: bool) -> Result:
+def _keys(params: Mapping[str, Any], master: MasterRing, warnings: list[str], *, check_mode: bool) -> Result:
     """Derive what follows, try the keys, and write those files that differ; raises DISK_KEY_WRONG for any."""
     insecure = params["insecure_any_header"]
     given = [*params["disks"], *([params["data_of"]] if params["data_of"] and not params["disks"] else [])]
@@ -112,7 +112,7 @@ def _keys(params: Mapping[str, Any], master: MasterSecret, warnings: list[str], 
     return Result(changed=bool(changed), values={**values, "files": [str(folder / name) for name in files]})
 
 
-def _data(params: Mapping[str, Any], master: MasterSecret | None, *, check_mode: bool) -> Result:
+def _data(params: Mapping[str, Any], master: MasterRing | None, *, check_mode: bool) -> Result:
     """Copy the data of one disk into a new folder; raises FILE_UNUSABLE where something lies in it."""
     out = Path(params["data_to"])
     if out.is_dir() and any(out.iterdir()):
@@ -136,7 +136,7 @@ def _data(params: Mapping[str, Any], master: MasterSecret | None, *, check_mode:
     return Result(changed=True, values={"data": data})
 
 
-def _source(params: Mapping[str, Any], master: MasterSecret | None) -> AbstractContextManager[tuple[Path, str]]:
+def _source(params: Mapping[str, Any], master: MasterRing | None) -> AbstractContextManager[tuple[Path, str]]:
     if params["mounted"]:
         return nullcontext((Path(params["mounted"]), ""))
     if master is None or not params["data_of"]:

@@ -1375,11 +1375,35 @@ class Reason(Enum):
         "Repair every line that the message lists, then run again.",
         "ansible-playbook attested.kubernetes.policy",
     )
+    MASTER_SECRETS_DIFFER = _row(
+        Coarse.LOCAL,
+        "A control plane or a disk is under a version of the master secret that the site does not have.",
+        "The site is older than the cluster: bring back the newer site or its newest recovery kit, then run again.",
+        "ansible-playbook attested.kubernetes.secrets -e kit_from=FILE",
+    )
     MASTER_SECRET_MALFORMED = _row(
         Coarse.LOCAL,
         "The master secret does not have 32 bytes of key and 32 bytes of salt.",
         "Restore the file that secrets made, or import Constellation's constellation-mastersecret.json unchanged.",
         "ansible-playbook attested.kubernetes.secrets",
+    )
+    MASTER_SECRET_ROTATED = _row(
+        Coarse.LOCAL,
+        "A rotated master secret does not carry what followed from the first one, which shares and imports need.",
+        "Keep a recovery kit of the cluster, which holds both; shares can be made before a first rotation only.",
+        "ansible-playbook attested.kubernetes.secrets -e attested_recovery_kit=FILE",
+    )
+    MASTER_SECRET_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "There is no version of the master secret of that name.",
+        "Give a name that the playbook shows with --check.",
+        "ansible-playbook attested.kubernetes.rotate_master_secret --check",
+    )
+    MASTER_SECRET_UNREACHED = _row(
+        Coarse.LOCAL,
+        "A rotation of the master secret needs every node of the cluster, and only them.",
+        "Start the machines that are down, and remove those that are gone for good.",
+        "ansible-playbook attested.kubernetes.status",
     )
     MEASUREMENT_SALT_MALFORMED = _row(
         Coarse.LOCAL,
@@ -2149,6 +2173,12 @@ class Reason(Enum):
         "Somebody uses the disk that is to be a node's state disk.",
         "Unmount it, or take it out of what holds it (lsblk shows what); then try again.",
         "lsblk",
+    )
+    STATE_DISK_CLOSED = _row(
+        Coarse.LOCAL,
+        "The key of a state disk is exchanged while the disk is in use, and this one is not.",
+        "Let the node come up first (by a ticket of the cluster, or by recover); then try again.",
+        "ansible-playbook attested.kubernetes.status",
     )
     STATE_DISK_COUNTER_LOST = _row(
         Coarse.LOCAL,

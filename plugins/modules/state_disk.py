@@ -52,8 +52,12 @@ options:
         system
         at the first time, mounts it at O(mount_point), and binds O(directories) to it.
       - V(closed) unmounts and closes the disk.
+      - V(rekeyed) takes a disk that is in use and open from the keys in O(former_key_files) to that in O(key_file),
+        while it is used. The new key is put beside the old one and proven on a fresh copy of the header before the old
+        one's slot is wiped; then the header is recorded under O(key_name). Otherwise it fails with
+        V(STATE_DISK_CLOSED).
     type: str
-    choices: [closed, formatted, opened]
+    choices: [closed, formatted, opened, rekeyed]
     required: true
   key_file:
     description:
@@ -62,6 +66,19 @@ options:
       - Any other file fails with V(STATE_DISK_KEY) or V(NOT_TMPFS), a key that does not open the disk with
         V(DISK_KEY_WRONG).
     type: path
+  key_name:
+    description:
+      - The version of the master secret that the key in O(key_file) follows from, as a ticket names it; the record in
+        the volume says it from then on. Required with O(state=rekeyed).
+      - Anything else fails with V(OPTION_INVALID).
+    type: str
+  former_key_files:
+    description:
+      - Files like O(key_file) with keys that a disk in use may still be under, while the master secret is rotated. Such
+        a disk opens by them as well, and is left under them unless O(state=rekeyed).
+    type: list
+    elements: path
+    default: []
   volume:
     description:
       - The volume that was in use on the disk the last time, RV(volume), for whoever remembers it. Another one, such as
@@ -127,6 +144,15 @@ EXAMPLES = r"""
   check_mode: true
   diff: true
 
+- name: Take a disk in use over to another version of the master secret
+  attested.kubernetes.state_disk:
+    device: /dev/disk/by-id/nvme-eui.0025385b71b0c2d1
+    uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11
+    state: rekeyed
+    key_file: /run/attested/rekey/2-9f2c1d5e9f2c1d5e
+    key_name: 2-9f2c1d5e9f2c1d5e
+    former_key_files: [/run/attested/rekey/1-0a4f5e2a7c11d58f]
+
 - name: Format a disk that held something else before
   attested.kubernetes.state_disk:
     device: /dev/disk/by-id/nvme-eui.0025385b71b0c2d1
@@ -171,8 +197,10 @@ SPEC = ArgumentSpec(
     options={
         "device": {"type": "path", "required": True},
         "uuid": {"type": "str", "required": True},
-        "state": {"type": "str", "choices": ["closed", "formatted", "opened"], "required": True},
+        "state": {"type": "str", "choices": ["closed", "formatted", "opened", "rekeyed"], "required": True},
         "key_file": {"type": "path", "no_log": False},
+        "key_name": {"type": "str", "no_log": False},
+        "former_key_files": {"type": "list", "elements": "path", "default": [], "no_log": False},
         "volume": {"type": "str"},
         "minimum_bytes": {"type": "int", "default": 17179869184},
         "erase": {"type": "str"},
@@ -185,7 +213,7 @@ SPEC = ArgumentSpec(
         "memory": {"type": "path", "default": "/run/attested/state-disk"},
         "journal": {"type": "path", "default": "/var/lib/attested/state-disk.json"},
     },
-    required_if=(("state", "opened", ("key_file",)),),
+    required_if=(("state", "opened", ("key_file",)), ("state", "rekeyed", ("key_file", "key_name"))),
 ).merged(tpm_spec(), tpm_timeout_spec())
 
 

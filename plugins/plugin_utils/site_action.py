@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
 
 from ..module_utils.attestation import Demands, load_ek_store
@@ -13,14 +14,15 @@ from ..module_utils.reasons import Reason
 from ..module_utils.site import Site, cluster_file
 from ..module_utils.site.attest import Verifier
 from ..module_utils.site.identities import read_nodes
-from ..module_utils.site.policy_files import load_profiles
+from ..module_utils.site.policy_files import load_profiles, site_policy
 from ..module_utils.system import SystemClock, SystemRandom, read_bytes
 from .action import AttestedAction
-from .node_port import AnsibleNodePort
+from .node_port import AnsibleNodePort, run_module_there
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..module_utils.attestation import Purpose, VerifiedNode
     from ..module_utils.policy import MeasurementProfile
     from ..module_utils.site.identities import InventoryNode
 
@@ -50,6 +52,26 @@ class SiteAction(AttestedAction):
             module_name=module, module_args=dict(arguments), task_vars=self.task_vars
         )
         return result
+
+    def control_plane(self, params: Mapping[str, Any], *, purpose: Purpose) -> tuple[VerifiedNode, str]:
+        """Return the control plane of this task, judged for ``purpose``, and the handle of its answer, which waits.
+
+        Raises what judging raises, and ROLE_NOT_REGISTERED for a worker.
+        """
+        policy = site_policy(self.profiles(params), self.nodes())
+        verified, handle = self.verifier(params).verify(
+            self.port(params), purpose=purpose, node=self.node_name, policy=policy
+        )
+        verified.require_control_plane()
+        return verified, handle
+
+    def hand_over(
+        self, data: bytes, module: str, params: Mapping[str, Any], *, to: VerifiedNode, handle: str
+    ) -> Mapping[str, Any]:
+        """Seal ``data`` to a judged node; ``module`` opens it there by the answer that waits under ``handle``."""
+        sealed = base64.b64encode(to.machine.seal(data)).decode("ascii")
+        known = {name: params[name] for name in ("node_config", "tpm_timeout_seconds")}
+        return run_module_there(self.execute, module, {"handle": handle, "sealed": sealed, **known})
 
     def nodes(self) -> tuple[InventoryNode, ...]:
         """Return the nodes of the inventory."""

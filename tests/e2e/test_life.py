@@ -26,7 +26,7 @@ NODES = ("cp-1", "w-1", "w-2")
 # Runs on a node. It ends the node's run (the only process of its Python on a worker) and kubeadm as soon as the path is
 # there or a process of that name runs; it prints how many it killed.
 KILLER = """
-import os, pathlib, signal, sys, time
+import contextlib, os, pathlib, signal, sys, time
 def processes():
     for one in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -43,7 +43,8 @@ while time.monotonic() < deadline:
         run = (b"/opt/attested/venv/bin/python", b"kubeadm")
         ended = [pid for pid, program in processes() if program in run]
         for pid in ended:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since it was seen
+                os.kill(pid, signal.SIGKILL)
         if ended:
             print(len(ended))
             break

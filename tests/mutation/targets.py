@@ -34,6 +34,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "keys/kubelet.py": (f"{_UNIT}/keys/test_kubelet.py",),
     "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
     "keys/releaser.py": tuple(f"{_UNIT}/keys/test_releaser{part}.py" for part in ("", "_control_plane", "_order")),
+    "keys/ring.py": (f"{_UNIT}/keys/test_ring.py",),
+    "keys/rotation.py": (f"{_UNIT}/keys/test_rotation.py",),
     "keys/serving_approver.py": (f"{_UNIT}/keys/test_serving_approver.py",),
     "keys/serving_request.py": (f"{_UNIT}/keys/test_serving_request.py",),
     "keys/standing.py": (f"{_UNIT}/keys/test_standing.py",),

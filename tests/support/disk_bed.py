@@ -3,13 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A state disk's life and its cuts, run inside of a kernel with dm-integrity (`uml.py`): /dev/ubdb is the disk.
 
-Usage: python tests/support/disk_bed.py life|flipped|cuts NUMBER ...     (in that kernel; it leaves SCENARIO.json)
+Usage: python tests/support/disk_bed.py life|flipped|cuts|rekeys NUMBER ...  (in that kernel; it leaves SCENARIO.json)
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.luks import read_header
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import (
     Target,
     Wanted,
@@ -57,6 +59,11 @@ BLOCK, BLOCKS, FLIPPED = 4096, 16, 5
 _BLOCK_PLACE, _BLOCK_SIZE = 1, 2  # FIBMAP and FIGETBSZ of <linux/fs.h>
 STEPS = 15
 """How many steps lead from a blank disk to one in use."""
+NEW_KEY = bytes(range(200, 232))
+NEW_KEY_FILE = Path("/run/new.key")
+NAME = "2-9f2c1d5e9f2c1d5e"
+REKEY_STEPS = 7
+"""How many steps lead from one key to another."""
 
 
 class FileCounter:
@@ -190,6 +197,14 @@ def cuts(numbers: list[int]) -> dict[str, Any]:
 
 def _cut(number: int) -> dict[str, Any]:
     _blank()
+    killed = _killed_at(number, lambda hooks: _disk(hooks=hooks))
+    if number % 2:
+        _device().close()
+        shutil.rmtree(PATHS.memory)
+    return {**killed, **_finished()}
+
+
+def _killed_at(number: int, make: Callable[[Hooks], StateDisk]) -> dict[str, Any]:
     begun: list[str] = []
 
     def before(step: Step) -> None:
@@ -198,14 +213,83 @@ def _cut(number: int) -> dict[str, Any]:
         begun.append(step.name)
 
     def die() -> None:
-        disk = _disk(hooks=Hooks(before=before))
+        disk = make(Hooks(before=before))
         disk.apply(disk.plan())
 
     _ended, status = os.waitpid(_forked(die), 0)
-    if number % 2:
-        _device().close()
-        shutil.rmtree(PATHS.memory)
-    return {"signal": os.WTERMSIG(status), **_finished()}
+    return {"signal": os.WTERMSIG(status)}
+
+
+def rekeys(numbers: list[int]) -> dict[str, Any]:
+    """Take a disk in use to another key, killed before the step of each number; return how each ended."""
+    return {str(number): _rekey(number) for number in numbers}
+
+
+def _rekey(number: int) -> dict[str, Any]:
+    _blank()
+    for path in (NEW_KEY_FILE, Path("/run/header.before")):
+        path.unlink(missing_ok=True)
+    NEW_KEY_FILE.touch(mode=0o600)
+    NEW_KEY_FILE.write_bytes(NEW_KEY)
+    _disk().apply(_disk().plan())
+    data = PATHS.directories[1] / "member"
+    data.write_bytes(os.urandom(1 << 20))
+    digest = hashlib.sha256(data.read_bytes()).hexdigest()
+    os.sync()
+    with Path(DISK).open("rb") as disk:
+        Path("/run/header.before").write_bytes(disk.read(16 << 20))
+    with ProcessWatch() as watch:
+        killed = _killed_at(number, lambda hooks: _disk(Target.REKEYED, hooks=hooks))
+        if number % 2:
+            _device().close()
+            shutil.rmtree(PATHS.memory)
+            again = _disk()
+            again.apply(again.plan())
+        rest = _disk(Target.REKEYED)
+        rest.apply(rest.plan())
+    return {
+        **killed,
+        **_rekeyed(),
+        "data": hashlib.sha256(data.read_bytes()).hexdigest() == digest,
+        "leaked": _words(watch),
+    }
+
+
+def _rekeyed() -> dict[str, Any]:
+    """Say of header and record what cryptsetup itself says: which keys open which slots, now and before."""
+    current, before = Path("/run/header.now"), Path("/run/header.before")
+    with Path(DISK).open("rb") as disk:
+        current.write_bytes(disk.read(16 << 20))
+    record = parse_record(PATHS.record.read_bytes())
+    with Path(DISK).open("rb") as disk:
+        digest = read_header(disk.read(32768)).digest.hex()
+    return {
+        "left": [step.name for step in _disk(Target.REKEYED).plan().steps],
+        "now": [_opens(current, KEY), _opens(current, NEW_KEY)],
+        "before": [_opens(before, KEY), _opens(before, NEW_KEY)],
+        "record": [record.generation == FileCounter().read(), record.header == digest, record.key],
+    }
+
+
+def _opens(header: Path, key: bytes) -> bool:
+    """Say whether plain cryptsetup opens any slot of a header with a key."""
+    argv = ["cryptsetup", "open", "--test-passphrase", "--key-file", "-", "--keyfile-size", "32", str(header)]
+    return subprocess.run(argv, input=key, capture_output=True, check=False).returncode == 0
+
+
+def _words(watch: ProcessWatch) -> list[str]:
+    """Return in which arguments or environments a key was seen."""
+    return [name for name, said in watch.seen() for key in (KEY, NEW_KEY) for one in spellings(key) if one in said]
+
+
+def reencryption() -> dict[str, Any]:
+    """Return what cryptsetup answers to whoever wants another volume key for a disk with integrity."""
+    _blank()
+    _disk().apply(_disk().plan())
+    _device().close()
+    argv = ["cryptsetup", "reencrypt", "--batch-mode", "--key-file", str(KEY_FILE), "--pbkdf", "pbkdf2", DISK]
+    done = subprocess.run(argv, capture_output=True, check=False)
+    return {"code": done.returncode, "said": (done.stdout + done.stderr).decode(errors="replace")}
 
 
 def _finished() -> dict[str, Any]:
@@ -238,10 +322,14 @@ def _device() -> LinuxDevice:
     return LinuxDevice(DEVICE, paths=PATHS, runner=runner, follower=runner)
 
 
-def _disk(*, hooks: Hooks | None = None) -> StateDisk:
-    wanted = Wanted(device=DEVICE, uuid=UUID, target=Target.OPENED, minimum_bytes=1 << 20)
+def _disk(target: Target = Target.OPENED, *, hooks: Hooks | None = None) -> StateDisk:
+    """Return the disk under its first key; to be rekeyed, or with the second one's file there, with both."""
+    rotated = target is Target.REKEYED
+    wanted = Wanted(device=DEVICE, uuid=UUID, target=target, minimum_bytes=1 << 20, key_name=NAME if rotated else "")
     key = read_key(KEY_FILE, mounts=PATHS.mounts)
-    return StateDisk(_device(), wanted, paths=PATHS, counter=FileCounter(), key=key, hooks=hooks)
+    other = (read_key(NEW_KEY_FILE, mounts=PATHS.mounts),) if NEW_KEY_FILE.exists() else ()
+    lead, *former = (*other, key) if rotated else (key, *other)
+    return StateDisk(_device(), wanted, paths=PATHS, counter=FileCounter(), key=lead, former=former, hooks=hooks)
 
 
 def _blank() -> None:
@@ -263,7 +351,9 @@ def _module(state: str, *, check_mode: bool = False) -> Any:
         "directories": [str(path) for path in PATHS.directories],
         "erase": None,
         "journal": str(PATHS.journal),
+        "former_key_files": [],
         "key_file": str(KEY_FILE),
+        "key_name": None,
         "memory": str(PATHS.memory),
         "minimum_bytes": 1 << 20,
         "mount_point": str(PATHS.mount_point),
@@ -336,6 +426,8 @@ def main() -> None:
         "cuts": lambda: cuts(numbers),
         "flipped": flipped,
         "life": life,
+        "reencryption": reencryption,
+        "rekeys": lambda: rekeys(numbers),
     }
     found = scenarios[scenario]()
     Path(f"/run/out/{scenario}.json").write_text(json.dumps(found), encoding="utf-8")

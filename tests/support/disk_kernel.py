@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+from ansible_collections.attested.kubernetes.tests.support.house import ROOT, SOURCES
 from ansible_collections.attested.kubernetes.tests.support.uml import missing_packages, run_in_uml
 
 if TYPE_CHECKING:
@@ -29,6 +29,6 @@ def run_disk_bed(scenario: str, *numbers: int, folder: Path) -> dict[str, Any]:
         with disk.open("wb") as stream:
             stream.truncate(MEBIBYTES << 20)
     program = f"{sys.executable} {ROOT}/tests/support/disk_bed.py {scenario} {' '.join(map(str, numbers))}"
-    run_in_uml(f"export PYTHONPATH={ROOT.parents[2]}\n{program}\n", folder=folder, disks=disks)
+    run_in_uml(f"export PYTHONPATH={SOURCES}\n{program}\n", folder=folder, disks=disks)
     found: dict[str, Any] = json.loads((folder / f"{scenario}.json").read_text(encoding="utf-8"))
     return found

@@ -70,6 +70,7 @@ APART = {
     "recover": "needs a locked disk, tests/component/playbooks/test_recover.py",
     "replace": "needs another machine in the place of one",
     "rescue": "needs disks of Constellation, tests/component/playbooks/test_rescue_playbook.py",
+    "rotate_master_secret": "its confirmation is the name of a version, which each site makes for itself",
     "rotate_authorities": "takes two runs an hour apart, tests/component/playbooks/test_rotate_authorities.py",
     "scaffold": "writes a new directory of the admin's, tests/component/playbooks/test_site.py",
 }

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..errors import Refusal
+from ..policy import Role
+from ..reasons import Reason
 from ..sealing import seal
 from .eventlog import boot_facts, describe, read_boot
 
@@ -101,6 +104,14 @@ class VerifiedNode:
     def __post_init__(self) -> None:
         """Refuse to be made by hand."""
         _require_proof(self.proof)
+
+    def require_control_plane(self) -> None:
+        """Raise ROLE_NOT_REGISTERED for a node of another role: what control planes share is not for it."""
+        if self.identity.role is not Role.CONTROL_PLANE:
+            raise Refusal(
+                f"expected a control plane, the identity of {self.identity.node_name} says {self.identity.role.value}",
+                reason=Reason.ROLE_NOT_REGISTERED,
+            )
 
 
 def _require_proof(proof: object) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ..attestation import DEFAULT_REGISTER
 from ..errors import Refusal
 from ..keys import KeyBundle
-from ..keys.derive import policy_record_key
 from ..keys.record import PolicyRecord, RecordFiles, RecordKey, TpmCounter
 from ..keys.wrap import KeyStore, TpmSealer
 from ..nodelock import NodeLock, NodeLockPaths
@@ -80,11 +79,8 @@ class MemberKeys:
         return record.adopt(policy) != before or changed  # 5
 
     def _record(self, bundle: KeyBundle) -> PolicyRecord:
-        key = RecordKey(
-            key=policy_record_key(bundle.master, bundle.cluster_id),
-            cluster_id=bundle.cluster_id,
-            node_name=self._config.name,
-        )
+        first, *former = bundle.record_keys()
+        key = RecordKey(key=first, cluster_id=bundle.cluster_id, node_name=self._config.name, former=tuple(former))
         return PolicyRecord(RecordFiles(self._store.paths.rest), self._counter, key)
 
 

@@ -15,7 +15,7 @@ from ..reasons import Reason
 from ..rescue import copy_header, derive_cluster, disk_id_of, find_disk, mount_disk, unmount_disk
 from ..system import SystemRunner
 from .rescue_data import add_data
-from .rescue_disks import WRONG, examine_disks, secret_files
+from .rescue_disks import WRONG, examine_disks, key_of, secret_files
 from .rescue_nodes import add_nodes
 from .rescue_words import add_secret, master_of, say, values_of, warn, written
 
@@ -99,7 +99,7 @@ def _mount(options: argparse.Namespace) -> int:
         source = Path(options.disk)
         copy = copy_header(source, Path(folder), place=find_disk(source, partition=options.partition))
         uuid = disk_id_of(copy)
-        mounted = mount_disk(runner, copy, derive_cluster(master, disks=(uuid,)).disks[uuid], place=place)
+        mounted = mount_disk(runner, copy, key_of(runner, copy, master), place=place)
     values = {
         "disk": uuid,
         "mounted": f"{mounted.place}, read only",

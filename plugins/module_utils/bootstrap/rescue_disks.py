@@ -17,7 +17,6 @@ from ..keys import DiskId
 from ..reasons import Reason
 from ..rescue import (
     copy_header,
-    derive_cluster,
     disk_id_of,
     find_disk,
     find_disks,
@@ -31,8 +30,9 @@ from ..system import SystemRunner, read_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..keys import DiskKey, MasterSecret
+    from ..keys import DiskKey, MasterRing
     from ..rescue import ClusterSecrets, DiskCopy, Partition
+    from ..system import Runner
 
 WRONG = "wrong"
 OPENS = "opens the disk"
@@ -43,7 +43,7 @@ _SSH = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 Row = dict[str, str]
 
 
-def examine_disks(given: str, master: MasterSecret, *, insecure: bool, warn: Callable[[str], object]) -> list[Row]:
+def examine_disks(given: str, master: MasterRing, *, insecure: bool, warn: Callable[[str], object]) -> list[Row]:
     """Return a row for each disk in what was given: one, unless it is an image of several partitions.
 
     ``insecure`` derives the key of a disk whose header is refused, tells ``warn``, and does not try it.
@@ -57,8 +57,10 @@ def examine_disks(given: str, master: MasterSecret, *, insecure: bool, warn: Cal
 def secret_files(secrets: ClusterSecrets) -> dict[str, bytes]:
     """Return the secrets under the names of the files that they are written to."""
     named = {f"{uuid}.key": key.reveal() for uuid, key in secrets.disks.items()}
+    others = {f"{uuid}.{one.name}.key": one.key.reveal() for uuid, keys in secrets.others.items() for one in keys}
     return {
         **named,
+        **others,
         "measurement-secret": secrets.measurement_secret.reveal(),
         "ssh_ca": secrets.ssh_ca.reveal(),
     }
@@ -84,8 +86,25 @@ def _plain(data: bytes) -> bytes:
     )
 
 
+def key_of(runner: Runner, copy: DiskCopy, master: MasterRing) -> DiskKey:
+    """Return the key of a disk: under a rotated master secret that version's which opens it, as `require_key` says.
+
+    One key is not tried: whoever opens the disk is told.
+    """
+    keys = [one.key for one in master.disk_keys(DiskId(disk_id_of(copy)))]
+    for key in keys[:-1]:
+        try:
+            require_key(runner, copy, key)
+        except AttestedError as error:
+            if error.reason is not Reason.DISK_KEY_WRONG:
+                raise
+        else:
+            return key
+    return keys[-1]
+
+
 @contextmanager
-def mounted_disk(source: Path, master: MasterSecret, *, partition: int | None) -> Iterator[tuple[Path, str]]:
+def mounted_disk(source: Path, master: MasterRing, *, partition: int | None) -> Iterator[tuple[Path, str]]:
     """Yield where the disk is mounted, read only, and its UUID; at the end it is unmounted again."""
     runner = SystemRunner()
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
@@ -93,7 +112,7 @@ def mounted_disk(source: Path, master: MasterSecret, *, partition: int | None) -
         uuid = disk_id_of(copy)
         place = Path(folder) / "mounted"
         place.mkdir()
-        mounted = mount_disk(runner, copy, derive_cluster(master, disks=(uuid,)).disks[uuid], place=place)
+        mounted = mount_disk(runner, copy, key_of(runner, copy, master), place=place)
         try:
             yield place, uuid
         finally:
@@ -101,7 +120,7 @@ def mounted_disk(source: Path, master: MasterSecret, *, partition: int | None) -
 
 
 def _examined(
-    source: Path, place: Partition, master: MasterSecret, *, insecure: bool, warn: Callable[[str], object]
+    source: Path, place: Partition, master: MasterRing, *, insecure: bool, warn: Callable[[str], object]
 ) -> Row:
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
         copy = copy_header(source, Path(folder), place=place)
@@ -114,14 +133,14 @@ def _examined(
                 raise
             warn(f"{error.code}: {error.message}")
             return row | {"header": error.code, "key": "not tried"}
-        key = derive_cluster(master, disks=(header.uuid,)).disks[header.uuid]
         good = "as it must be" + ("" if header.initialised else ", of a disk that never joined")
-        return row | {"header": good, "key": _tried(copy, key)}
+        return row | {"header": good, "key": _tried(copy, master)}
 
 
-def _tried(copy: DiskCopy, key: DiskKey) -> str:
+def _tried(copy: DiskCopy, master: MasterRing) -> str:
+    runner = SystemRunner()
     try:
-        require_key(SystemRunner(), copy, key)
+        require_key(runner, copy, key_of(runner, copy, master))
     except AttestedError as error:
         if error.reason is Reason.DISK_KEY_WRONG:
             return WRONG

@@ -132,7 +132,7 @@ def _recover(options: argparse.Namespace) -> int:
     from ..rescue import client  # noqa: PLC0415 - loads grpc, which no other command needs
 
     demands = _demands(options)
-    master = master_of(options.master_secret)
+    master = master_of(options.master_secret).require_first()
     if options.state:
         derive_cluster(master, values=state_of(options.state))
     if options.insecure_any_attestation_key:

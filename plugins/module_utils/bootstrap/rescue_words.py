@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SystemFault
-from ..keys import import_master_secret
+from ..keys import import_ring
 from ..reasons import Reason
 from ..rescue import ClusterValues, parse_state
 from ..system import read_bytes, write_atomic
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from ..keys import MasterSecret
+    from ..keys import MasterRing
 
 _MAX_SECRET_BYTES = 4096
 _MAX_STATE_BYTES = 65536
@@ -38,10 +38,10 @@ def add_secret(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     )
 
 
-def master_of(name: str) -> MasterSecret:
-    """Return the master secret in a file, or on standard input."""
+def master_of(name: str) -> MasterRing:
+    """Return the master secret in a file, or on standard input, in all versions that the file holds."""
     data = sys.stdin.buffer.read(_MAX_SECRET_BYTES + 1) if name == "-" else read_bytes(name, limit=_MAX_SECRET_BYTES)
-    return import_master_secret(data)
+    return import_ring(data)
 
 
 def state_of(name: str) -> ClusterValues:

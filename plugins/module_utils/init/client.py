@@ -17,7 +17,6 @@ from ..atls.pause import told_pause
 from ..atls.server_check import UnknownServer
 from ..attestation import ChallengeRequest, Purpose
 from ..errors import Refusal, TransportError
-from ..policy import Role
 from ..proto import message_class
 from ..reasons import Reason
 from ..verification import Heard, Testimony
@@ -76,7 +75,7 @@ async def initiate(
     server = UnknownServer()
     async with open_connection(endpoint, check=server, issuer=None, clock=question.clock) as connection:
         verified, challenge_id = await proven(connection, server, question, node=wish.node)
-        _require_control_plane(verified, wish.node)
+        verified.require_control_plane()
         if judged is not None:
             judged(verified)
         sealed = verified.machine.seal(wish.bundle.to_bytes())
@@ -117,14 +116,6 @@ async def proven(
         purpose=calls.purpose,
     )
     return verification.judge(heard, question, node=node), challenge.id
-
-
-def _require_control_plane(verified: VerifiedNode, node: str) -> None:
-    if verified.identity.role is not Role.CONTROL_PLANE:
-        raise Refusal(
-            f"expected a control plane, the identity of {node} says {verified.identity.role.value}",
-            reason=Reason.ROLE_NOT_REGISTERED,
-        )
 
 
 async def _followed(connection: AttestedConnection, request: bytes, proof: bytes) -> AsyncIterator[Progress | Success]:

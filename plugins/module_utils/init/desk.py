@@ -190,6 +190,4 @@ class Desk:
 
 
 def _secrets(bundle: KeyBundle) -> tuple[bytes, ...]:
-    master = bundle.master
-    measurement = bundle.measurement_secret()
-    return (master.key.reveal(), master.salt.reveal(), bundle.join_ca_key.reveal(), measurement.reveal())
+    return (*(one.reveal() for one in bundle.ring.secrets()), bundle.join_ca_key.reveal())

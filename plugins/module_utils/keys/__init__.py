@@ -16,14 +16,19 @@ from .master import (
     generate_measurement_salt,
     import_master_secret,
 )
+from .ring import Carried, MasterRing, MasterVersion, NamedDiskKey, import_ring, require_version_name
 from .secret import DiskKey, MeasurementSecret, SecretBytes
 
 __all__ = [
+    "Carried",
     "DiskId",
     "DiskKey",
     "KeyBundle",
+    "MasterRing",
     "MasterSecret",
+    "MasterVersion",
     "MeasurementSecret",
+    "NamedDiskKey",
     "SecretBytes",
     "cluster_id",
     "disk_key",
@@ -31,6 +36,8 @@ __all__ = [
     "generate_master_secret",
     "generate_measurement_salt",
     "import_master_secret",
+    "import_ring",
     "make_bundle",
     "measurement_secret",
+    "require_version_name",
 ]

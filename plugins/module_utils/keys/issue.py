@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..sealing import seal
-from .derive import disk_key
 from .kubelet import ClusterCa, sign_kubelet_certificate
 from .release import Held
 from .secret import SecretBytes
@@ -101,8 +100,11 @@ def _new_ticket(decision: Decision, *, ca: ClusterCa, now: datetime) -> Held:
 
 
 def _secrets(disk: DiskId, bundle: KeyBundle, control_plane: ControlPlaneMaterial | None) -> TicketSecrets:
+    lead, *others = bundle.ring.disk_keys(disk)
     secrets = TicketSecrets(
-        disk_key=disk_key(bundle.master, disk),
+        disk_key=lead.key,
+        disk_key_name=lead.name,
+        other_disk_keys=tuple(others),
         measurement_secret=bundle.measurement_secret(),
         measurement_salt=bundle.measurement_salt,
     )

@@ -71,10 +71,22 @@ def generate_measurement_salt(random: Random) -> bytes:
     return random.token(MEASUREMENT_SALT_BYTES)
 
 
+def rotated() -> KeyServiceError:
+    """Return the refusal of a rotated master secret, where the first version alone is of use."""
+    return KeyServiceError(
+        "expected a master secret that was never rotated, got another version", reason=Reason.MASTER_SECRET_ROTATED
+    )
+
+
 def import_master_secret(data: bytes) -> MasterSecret:
-    """Return the master secret of Constellation's JSON file; raises MASTER_SECRET_MALFORMED."""
+    """Return the master secret of Constellation's JSON file.
+
+    Raises MASTER_SECRET_MALFORMED, and MASTER_SECRET_ROTATED for the file of a ring that was rotated (`import_ring`).
+    """
     try:
         document = json.loads(data)
+        if isinstance(document, dict) and "number" in document:
+            raise rotated()
         key, salt = (base64.b64decode(document[name], validate=True) for name in ("key", "salt"))
     except (binascii.Error, ValueError, KeyError, TypeError):
         raise KeyServiceError(

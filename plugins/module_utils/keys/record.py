@@ -18,7 +18,7 @@ import hmac
 import json
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -95,11 +95,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordKey:
-    """What makes and checks the MAC; a record of another node or cluster is none."""
+    """What makes and checks the MAC; a record of another node or cluster is none.
+
+    ``former``: keys under which a record is taken as well, while the master secret is rotated (`PolicyRecord.renew`).
+    """
 
     key: SecretBytes
     cluster_id: bytes
     node_name: str
+    former: tuple[SecretBytes, ...] = ()
 
     def render(self, entry: Entry) -> bytes:
         """Return the file of ``entry``."""
@@ -112,14 +116,19 @@ class RecordKey:
             "revoked": sorted(entry.seen.revoked),
             "counter": entry.counter,
         }
-        return json.dumps({**document, "mac": self._mac(document)}, indent=1, sort_keys=True).encode("ascii") + b"\n"
+        mac = self._mac(document, self.key)
+        return json.dumps({**document, "mac": mac}, indent=1, sort_keys=True).encode("ascii") + b"\n"
+
+    def only(self) -> RecordKey:
+        """Return the same without former keys."""
+        return replace(self, former=())
 
     def parse(self, data: bytes) -> Entry | None:
-        """Return the entry of a file, None where it is not one that this key has made."""
+        """Return the entry of a file, None where it is not one that these keys have made."""
         try:
             document = json.loads(data)
-            mac = str(document.pop("mac"))
-            if not hmac.compare_digest(mac.encode(), self._mac(document).encode()):
+            mac = str(document.pop("mac")).encode()
+            if not any(hmac.compare_digest(mac, self._mac(document, key).encode()) for key in (self.key, *self.former)):
                 return None
             if (document["version"], document["algorithm"], document["node"]) != (_VERSION, _ALGORITHM, self.node_name):
                 return None
@@ -132,9 +141,9 @@ class RecordKey:
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def _mac(self, document: dict[str, Any]) -> str:
+    def _mac(self, document: dict[str, Any], key: SecretBytes) -> str:
         text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
-        return hmac.digest(self.key.reveal(), length_prefixed(label(_USE), self.cluster_id, text), "sha256").hex()
+        return hmac.digest(key.reveal(), length_prefixed(label(_USE), self.cluster_id, text), "sha256").hex()
 
 
 class RecordFiles:
@@ -234,6 +243,18 @@ class PolicyRecord:
                 latest = published if found is Recovery.USE else staged
                 self._finish(found, latest)
                 self._entry = latest
+
+    def renew(self) -> bool:
+        """Have the latest record under the first key where a former one made it; return whether it had to be written.
+
+        Nothing is written where there is no record that can be used. It is one more change, with its four steps.
+        """
+        with self._lock:
+            path = self._files.published
+            if self._entry is None or self._key.only().parse(read_bytes(path, limit=_LIMIT)) is not None:
+                return False
+            self._write(self._entry.seen, self._entry.counter)
+            return True
 
     def current(self) -> Entry:
         """Return the latest record; raises POLICY_NOT_ADOPTED, POLICY_ROLLED_BACK."""

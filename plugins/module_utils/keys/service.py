@@ -9,13 +9,9 @@ together of stands in `wiring`, what it answers in `calls`.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import sys
 from typing import TYPE_CHECKING
 
-from ..errors import AttestedError
-from ..serving import Notifier, load_config, open_log, wait_for_stop
+from ..serving import Notifier, open_log, run_service, wait_for_stop
 from ..system import release
 from .config import CONFIG, KeyServiceConfig
 from .wiring import assemble
@@ -48,16 +44,11 @@ async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> No
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
-    parser = argparse.ArgumentParser(
-        prog="attested-key-service", description="Decide about tickets of this cluster, behind a unix socket."
+    return run_service(
+        argv,
+        name="attested-key-service",
+        description="Decide about tickets of this cluster, behind a unix socket.",
+        kind=KeyServiceConfig,
+        path=CONFIG,
+        serve=lambda config, path: serve(config, log=open_log(), path=path),
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
-    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
-    options = parser.parse_args(argv)
-    try:
-        config = load_config(KeyServiceConfig, options.config)
-        asyncio.run(serve(config, log=open_log(), path=options.config))
-    except AttestedError as error:
-        sys.stderr.write(f"attested-key-service: {error}\n")
-        return 1
-    return 0

@@ -20,6 +20,7 @@ from ..errors import Refusal
 from ..policy import Role
 from ..proto import message_class, parse
 from ..reasons import Reason
+from .ring import NamedDiskKey
 from .secret import DiskKey, MeasurementSecret, SecretBytes
 
 if TYPE_CHECKING:
@@ -113,11 +114,12 @@ def parse_ticket(data: bytes) -> tuple[TicketPublic, bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketSecrets:
-    """The part of a ticket that travels sealed only; the last three are empty in the ticket of a worker.
+    """The part of a ticket that travels sealed only; what a control plane gets is empty in the ticket of a worker.
 
     ``control_plane_files``: by name relative to /etc/kubernetes, all of `CONTROL_PLANE_FILES` and maybe
     `ENCRYPTION_FILE`. ``key_service_bundle``: of `KeyBundle.from_bytes`. ``policy``: the signed AttestationPolicy as
-    JSON, which `PolicyClient.adopt` takes once it is parsed.
+    JSON, which `PolicyClient.adopt` takes once it is parsed. ``disk_key_name``: of the version of the master secret
+    that ``disk_key`` follows from; while it is rotated ``other_disk_keys`` hold the key under the other one.
     """
 
     disk_key: DiskKey = field(repr=False)
@@ -126,6 +128,12 @@ class TicketSecrets:
     control_plane_files: Mapping[str, SecretBytes] = field(default_factory=dict, repr=False)
     key_service_bundle: SecretBytes = field(default_factory=lambda: SecretBytes(b""), repr=False)
     policy: SecretBytes = field(default_factory=lambda: SecretBytes(b""), repr=False)
+    disk_key_name: str = ""
+    other_disk_keys: tuple[NamedDiskKey, ...] = field(default=(), repr=False)
+
+    def disk_keys(self) -> tuple[NamedDiskKey, ...]:
+        """Return all keys of the disk: the one that a new disk gets first, then those that it may still be under."""
+        return (NamedDiskKey(name=self.disk_key_name, key=self.disk_key), *self.other_disk_keys)
 
     def to_bytes(self) -> bytes:
         """Return the message that is sealed."""
@@ -135,7 +143,10 @@ class TicketSecrets:
             measurement_salt=self.measurement_salt,
             key_service_bundle=self.key_service_bundle.reveal(),
             policy=self.policy.reveal(),
+            disk_key_name=self.disk_key_name,
         )
+        for one in self.other_disk_keys:
+            message.other_disk_keys.add(name=one.name, key=one.key.reveal())
         for name, data in sorted(self.control_plane_files.items()):
             message.control_plane_files.add(name=name, data=data.reveal())
         return bytes(message.SerializeToString(deterministic=True))
@@ -154,6 +165,8 @@ class TicketSecrets:
             control_plane_files=files,
             key_service_bundle=SecretBytes(message.key_service_bundle),
             policy=SecretBytes(message.policy),
+            disk_key_name=message.disk_key_name,
+            other_disk_keys=tuple(NamedDiskKey(name=one.name, key=DiskKey(one.key)) for one in message.other_disk_keys),
         )
 
     def require_role(self, role: Role) -> None:

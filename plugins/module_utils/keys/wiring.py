@@ -44,7 +44,6 @@ from .calls import KeyService
 from .config import KeyServiceConfig
 from .control_plane import OwnControlPlane
 from .credential import MintedCredential
-from .derive import policy_record_key
 from .figures import key_metrics
 from .issue import ClusterFacts
 from .kubelet import load_cluster_ca
@@ -142,6 +141,8 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
     )
     record = _record(config, bundle)
     record.load()
+    record.renew()
+    KeyStore(_key_paths(config)).note_held(bundle)
     authority = PolicyAuthority(record, public_key=bundle.policy_key, cluster_id=bundle.cluster_id)
     policy = LivePolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
     return _Ground(
@@ -168,8 +169,12 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
     )
 
 
+def _key_paths(config: KeyServiceConfig) -> KeyPaths:
+    return KeyPaths(rest=config.state_directory, opened=config.runtime_directory)
+
+
 def _opened_bundle(config: KeyServiceConfig) -> KeyBundle:
-    paths = KeyPaths(rest=config.state_directory, opened=config.runtime_directory)
+    paths = _key_paths(config)
     bundle = KeyStore(paths).opened()
     if bundle is None:
         raise KeyServiceError(
@@ -180,11 +185,8 @@ def _opened_bundle(config: KeyServiceConfig) -> KeyBundle:
 
 
 def _record(config: KeyServiceConfig, bundle: KeyBundle) -> PolicyRecord:
-    key = RecordKey(
-        key=policy_record_key(bundle.master, bundle.cluster_id),
-        cluster_id=bundle.cluster_id,
-        node_name=config.node_name,
-    )
+    first, *former = bundle.record_keys()
+    key = RecordKey(key=first, cluster_id=bundle.cluster_id, node_name=config.node_name, former=tuple(former))
     counter = TpmCounter(config.tcti, lock_directory=config.tpm_lock_directory)
     return PolicyRecord(RecordFiles(config.state_directory), counter, key)
 

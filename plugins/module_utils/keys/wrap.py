@@ -82,6 +82,11 @@ class KeyPaths:
         """The opened copy, in memory."""
         return self.opened / "keys"
 
+    @property
+    def held_file(self) -> Path:
+        """Which versions of the master secret the key service that runs has taken, by name; no secret."""
+        return self.opened / "held.json"
+
 
 def _in_memory(directory: Path) -> None:
     require_tmpfs(directory)
@@ -122,6 +127,16 @@ class KeyStore:
         if not self._paths.opened_file.exists():
             return None
         return KeyBundle.from_bytes(read_bytes(self._paths.opened_file, limit=_LIMIT))
+
+    def note_held(self, bundle: KeyBundle) -> None:
+        """Say which versions the process that calls this works with: the key service does, at its start."""
+        write_atomic(self._paths.held_file, json.dumps(list(bundle.ring.names)).encode("ascii") + b"\n")
+
+    def held(self) -> tuple[str, ...]:
+        """Return the names that the key service noted at its start in this boot, none where it did not start."""
+        if not self._paths.held_file.exists():
+            return ()
+        return tuple(map(str, json.loads(read_bytes(self._paths.held_file, limit=_LIMIT))))
 
     def unlock(self, sealer: Sealer) -> KeyBundle:
         """Open the copy at rest unless this boot did so already.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 AUTHORITIES = "rotate_authorities"
 ENCRYPTION = "rotate_encryption_key"
+MASTER = "rotate_master_secret"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +86,15 @@ HELD = (
     ),
     Held(
         what="master secret",
+        rotated=MASTER,
         where="its key service, sealed to its TPM",
-        could="derive the disk key and the measurement secret of every node",
+        could="derive the disk key of every node",
+        ends="for each disk when its key is rotated; a header that was copied before opens for ever",
+    ),
+    Held(
+        what="measurement secret and seed of the emergency SSH CA",
+        where="its key service, sealed to its TPM",
+        could="derive the cluster id, and log in wherever that CA is trusted",
         ends="never",
     ),
     Held(

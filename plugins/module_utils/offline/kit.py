@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import ed25519, exceptions, serialization
 from ..errors import KeyServiceError, SiteError
-from ..keys import MasterSecret, MeasurementSecret, SecretBytes, cluster_id
+from ..keys import Carried, MasterRing, MasterSecret, MasterVersion, MeasurementSecret, SecretBytes, cluster_id
 from ..keys.ca import JoinCa, load_signing_key
 from ..reasons import Reason
 from ..system import unique_members
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORMAT = "attested-kit/v1"
+ROTATED_FORMAT = "attested-kit/v2"
+"""Of a cluster whose master secret was rotated: it says which versions there are."""
 MAX_CONTENT_BYTES = 8 << 20
 
 _MAX_FILES = 5000
@@ -40,11 +42,14 @@ _PARTS = {
     "join_ca_key": 0,
     "policy_key": 0,
 }  # bytes of each, 0: any
+_VERSION_PARTS = 64
+_ROTATED_TOP = {"master_version", "other_versions"}
 _TOP = {"format", "written", "cluster_id", "measurement_salt", "join_ca", "policy_generation", "secrets", "files"}
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}"
 _FILE = re.compile(
     rf"cluster\.yml|hosts\.yml|group_vars/nodes/cluster\.yml|host_vars/{_NAME}/identity\.yml|policy/{_NAME}\.yml"
 )
+_NUMBER = re.compile(r"[1-9][0-9]{0,5}")
 _TIME = re.compile(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z")
 _PUBLIC_FILE = "cluster.yml"
 
@@ -54,6 +59,7 @@ class Kit:
     """All that brings a cluster's site back; ``files`` are its public ones, paths relative to the site and texts.
 
     ``written`` is a time in UTC (RFC 3339, seconds), ``join_ca`` the certificate (PEM), the keys are PKCS 8 in PEM.
+    ``master`` is the ``version`` of the master secret that leads, ``others`` are those beside it, while it is rotated.
     """
 
     written: str
@@ -67,14 +73,26 @@ class Kit:
     join_ca_key: SecretBytes = field(repr=False)
     policy_key: SecretBytes = field(repr=False)
     files: tuple[tuple[str, bytes], ...] = ()
+    version: int = 1
+    others: tuple[MasterVersion, ...] = field(default=(), repr=False)
+
+    @property
+    def ring(self) -> MasterRing:
+        """All versions of the master secret, and what is carried along."""
+        return MasterRing(
+            versions=(MasterVersion(number=self.version, secret=self.master), *self.others),
+            carried=Carried(measurement_secret=self.measurement_secret, emergency_ssh_seed=self.emergency_ssh_seed),
+        )
 
     def require_whole(self) -> None:
         """Raise unless the parts are of one cluster, which whoever writes a kit finds before anybody needs it.
 
+        0. The versions of the master secret are some that a rotation leads to (MASTER_SECRET_MALFORMED).
         1. The measurement secret derives the cluster id (CLUSTER_ID_MISMATCH). 2. The join CA's key is that of its
         certificate (JOIN_CA_UNUSABLE). 3. The policy key is one (POLICY_KEY_UNUSABLE). 4. Each file is one that a kit
         holds, the public facts among them (KIT_MALFORMED).
         """
+        _ring = self.ring  # 0
         derived = cluster_id(self.measurement_secret, self.measurement_salt)
         if derived != self.cluster_id:  # 1
             raise KeyServiceError(
@@ -114,7 +132,7 @@ class Kit:
             "policy_key": self.policy_key,
         }
         body = {
-            "format": FORMAT,
+            "format": FORMAT if self.ring.is_first else ROTATED_FORMAT,
             "written": self.written,
             "cluster_id": self.cluster_id.hex(),
             "measurement_salt": self.measurement_salt.hex(),
@@ -123,6 +141,8 @@ class Kit:
             "secrets": {name: b64encode(value.reveal()).decode("ascii") for name, value in secrets.items()},
             "files": {name: text.decode("utf-8") for name, text in self.files},
         }
+        if not self.ring.is_first:
+            body |= {"master_version": self.version, "other_versions": dict(map(_packed, self.others))}
         return json.dumps(body, indent=1, ensure_ascii=False).encode("utf-8") + b"\n"
 
     @classmethod
@@ -133,9 +153,10 @@ class Kit:
         our fields and no others (KIT_MALFORMED). 4. Its parts belong together (`require_whole`).
         """
         body = _document(data)  # 1
-        if body.get("format") != FORMAT:  # 2
+        rotated = body.get("format") == ROTATED_FORMAT
+        if body.get("format") != FORMAT and not rotated:  # 2
             raise wrong_format(body.get("format"))
-        _require_fields(body)  # 3
+        _require_fields(body, _TOP | _ROTATED_TOP if rotated else _TOP)  # 3
         parts = {name: _decoded(name, body["secrets"][name], length) for name, length in _PARTS.items()}
         kit = cls(
             written=body["written"],
@@ -149,6 +170,8 @@ class Kit:
             join_ca_key=SecretBytes(parts["join_ca_key"]),
             policy_key=SecretBytes(parts["policy_key"]),
             files=tuple((name, text.encode("utf-8")) for name, text in body["files"].items()),
+            version=body.get("master_version", 1),
+            others=tuple(_unpacked(*one) for one in body.get("other_versions", {}).items()),
         )
         kit.require_whole()  # 4
         return kit
@@ -184,7 +207,7 @@ def _refuse(text: str) -> None:
     raise ValueError(text)
 
 
-def _require_fields(body: dict[str, Any]) -> None:
+def _require_fields(body: dict[str, Any], names: set[str]) -> None:
     checks: dict[str, Callable[[Any], bool]] = {
         "written": lambda value: isinstance(value, str) and _TIME.fullmatch(value) is not None,
         "cluster_id": _is_id,
@@ -195,8 +218,10 @@ def _require_fields(body: dict[str, Any]) -> None:
         ),
         "secrets": lambda value: _is_texts(value) and set(value) == set(_PARTS),
         "files": lambda value: _is_texts(value) and len(value) <= _MAX_FILES,
+        "master_version": lambda value: isinstance(value, int) and not isinstance(value, bool) and value > 0,
+        "other_versions": lambda value: _is_texts(value) and all(map(_NUMBER.fullmatch, value)),
     }
-    if set(body) != _TOP or not all(check(body[name]) for name, check in checks.items()):
+    if set(body) != names or not all(checks[name](value) for name, value in body.items() if name in checks):
         raise malformed("the fields of a kit and no others")
 
 
@@ -214,6 +239,18 @@ def _is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _packed(version: MasterVersion) -> tuple[str, str]:
+    secret = version.secret.key.reveal() + version.secret.salt.reveal()
+    return str(version.number), b64encode(secret).decode("ascii")
+
+
+def _unpacked(number: str, text: str) -> MasterVersion:
+    value = _decoded("another version", text, _VERSION_PARTS)
+    half = _VERSION_PARTS // 2
+    secret = MasterSecret(key=SecretBytes(value[:half]), salt=SecretBytes(value[half:]))
+    return MasterVersion(number=int(number), secret=secret)
 
 
 def _decoded(name: str, text: str, length: int) -> bytes:

@@ -55,7 +55,7 @@ def write_opened(folder: str | Path, kit: Kit) -> tuple[Path, ...]:
     """
     place = require_free(folder)
     parts = {
-        "secrets/master-secret.json": kit.master.to_json(),
+        "secrets/master-secret.json": kit.ring.to_json(),
         "secrets/join-ca-key.pem": kit.join_ca_key.reveal(),
         "secrets/policy-key.pem": kit.policy_key.reveal(),
         **{f"site/{name}": text for name, text in kit.files},

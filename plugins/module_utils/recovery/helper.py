@@ -44,8 +44,8 @@ def perform(job: Mapping[str, Any], *, shape: DiskShape = STATE_DISK) -> dict[st
     memory = Path(job["memory"])
     memory.mkdir(mode=0o700, parents=True)
     require_tmpfs(memory, mounts=Path(job["mounts"]))
-    _require_right(secrets.disk_key, job, memory=memory, shape=shape)  # 3, 4
-    write_atomic(memory / KEY_FILE, secrets.disk_key.reveal(), mode=0o600)
+    key = _right_key(secrets, job, memory=memory, shape=shape)  # 3, 4
+    write_atomic(memory / KEY_FILE, key.reveal(), mode=0o600)
     return {}
 
 
@@ -84,18 +84,20 @@ def _require_ours(secrets: RecoverySecrets, job: Mapping[str, Any]) -> None:
         )
 
 
-def _require_right(key: DiskKey, job: Mapping[str, Any], *, memory: Path, shape: DiskShape) -> None:
+def _right_key(secrets: RecoverySecrets, job: Mapping[str, Any], *, memory: Path, shape: DiskShape) -> DiskKey:
     runner = SystemRunner()
     paths = StatePaths(memory=memory, directories=())
     device = LinuxDevice(job["device"], paths=paths, runner=runner, follower=runner)
     header = device.copy_header()
     slots = _SLOTS & frozenset(header.metadata.keyslots) or frozenset({0})
     judge_header(header, shape, uuid=job["uuid"], slots=slots)
-    if not any(device.opens(slot, key) for slot in sorted(slots)):
-        raise Refusal(
-            f"expected the key of the disk {job['uuid']}, got one that opens none of its slots",
-            reason=Reason.RECOVERY_KEY_WRONG,
-        )
+    for key in (secrets.disk_key, *secrets.other_disk_keys):
+        if any(device.opens(slot, key) for slot in sorted(slots)):
+            return key
+    raise Refusal(
+        f"expected the key of the disk {job['uuid']}, got one that opens none of its slots",
+        reason=Reason.RECOVERY_KEY_WRONG,
+    )
 
 
 def _bytes(job: Mapping[str, Any], name: str) -> bytes:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import KeyServiceError
-from ..keys import MasterSecret, MeasurementSecret, cluster_id, disk_key, measurement_secret
+from ..keys import cluster_id
 from ..reasons import Reason
 from .messages import RecoverySecrets
 
 if TYPE_CHECKING:
-    from ..keys import DiskId, KeyBundle
+    from ..keys import DiskId, KeyBundle, MasterRing
     from ..offline import Kit
 
 
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 class ClusterKeys:
     """The secrets of a cluster on the admin's side; they stay there. Raises CLUSTER_ID_MISMATCH."""
 
-    master: MasterSecret = field(repr=False)
-    measurement_secret: MeasurementSecret = field(repr=False)
+    ring: MasterRing = field(repr=False)
     measurement_salt: bytes
     cluster_id: bytes
 
     def __post_init__(self) -> None:
         """Refuse parts of two clusters before any node is asked."""
-        derived = cluster_id(self.measurement_secret, self.measurement_salt)
+        derived = cluster_id(self.ring.carried.measurement_secret, self.measurement_salt)
         if derived != self.cluster_id:
             raise KeyServiceError(
                 f"expected the secrets of cluster {self.cluster_id.hex()}, got those of {derived.hex()}",
@@ -40,8 +39,7 @@ class ClusterKeys:
     def of_kit(cls, kit: Kit) -> ClusterKeys:
         """Return those of an opened recovery kit."""
         return cls(
-            master=kit.master,
-            measurement_secret=kit.measurement_secret,
+            ring=kit.ring,
             measurement_salt=kit.measurement_salt,
             cluster_id=kit.cluster_id,
         )
@@ -50,14 +48,17 @@ class ClusterKeys:
     def of_bundle(cls, bundle: KeyBundle) -> ClusterKeys:
         """Return those of a site."""
         return cls(
-            master=bundle.master,
-            measurement_secret=measurement_secret(bundle.master),
+            ring=bundle.ring,
             measurement_salt=bundle.measurement_salt,
             cluster_id=bundle.cluster_id,
         )
 
     def of_node(self, disk: DiskId) -> RecoverySecrets:
         """Return what may leave the admin's side for the node with ``disk``, sealed to it."""
+        lead, *others = self.ring.disk_keys(disk)
         return RecoverySecrets(
-            disk=disk, disk_key=disk_key(self.master, disk), measurement_secret=self.measurement_secret
+            disk=disk,
+            disk_key=lead.key,
+            measurement_secret=self.ring.carried.measurement_secret,
+            other_disk_keys=tuple(one.key for one in others),
         )

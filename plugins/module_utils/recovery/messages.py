@@ -70,11 +70,15 @@ class RecoverOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverySecrets:
-    """What opens one node's disk and shows its cluster: all that is ever sent to a locked node."""
+    """What opens one node's disk and shows its cluster: all that is ever sent to a locked node.
+
+    ``other_disk_keys``: while the master secret is rotated, the same disk's key under the other version.
+    """
 
     disk: DiskId
     disk_key: DiskKey = field(repr=False)
     measurement_secret: MeasurementSecret = field(repr=False)
+    other_disk_keys: tuple[DiskKey, ...] = field(default=(), repr=False)
 
     def to_bytes(self) -> bytes:
         """Return the serialised ``attested.v1.RecoverySecrets``, to be sealed."""
@@ -83,6 +87,7 @@ class RecoverySecrets:
             disk_uuid=self.disk.uuid,
             disk_key=self.disk_key.reveal(),
             measurement_secret=self.measurement_secret.reveal(),
+            other_disk_keys=[one.reveal() for one in self.other_disk_keys],
         )
         return bytes(message.SerializeToString())
 
@@ -91,7 +96,8 @@ class RecoverySecrets:
         """Return what a box held; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, DISK_ID_MALFORMED."""
         message = parse(_SECRETS, data, limit=_MAX_SECRETS_BYTES)
         found = (message.version, len(message.disk_key), len(message.measurement_secret))
-        if found != (_VERSION, _KEY_BYTES, _KEY_BYTES):
+        others = tuple(message.other_disk_keys)
+        if found != (_VERSION, _KEY_BYTES, _KEY_BYTES) or any(len(one) != _KEY_BYTES for one in others):
             raise Refusal(
                 f"expected version {_VERSION} and two keys of {_KEY_BYTES} bytes, got {found}",
                 reason=Reason.MESSAGE_MALFORMED,
@@ -100,6 +106,7 @@ class RecoverySecrets:
             disk=DiskId(message.disk_uuid),
             disk_key=DiskKey(message.disk_key),
             measurement_secret=MeasurementSecret(message.measurement_secret),
+            other_disk_keys=tuple(map(DiskKey, others)),
         )
 
 

@@ -8,18 +8,14 @@ Its own user, no capabilities, no secrets and no TPM: it ends TLS, counts, and a
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import AttestedError
-from ..init.service import AdminFront, Reception, Served
+from ..init.service import AdminFront, Reception, Served, until_stopped
 from ..reasons import Reason
-from ..serving import Health, Notifier, ServerLimits, load_config, open_log, wait_for_stop
-from ..system import SystemClock, TokenBuckets, release
+from ..serving import Health, ServerLimits, open_log, run_service
+from ..system import SystemClock, TokenBuckets
 from .messages import IDENTIFY, MAX_REQUEST_BYTES, RECOVER, TESTIFY
 from .socket import ANSWER_SECONDS, RECOVERY_SOCKET, RecoveryPort
 
@@ -30,8 +26,6 @@ if TYPE_CHECKING:
     from ..system import Clock
 
 CONFIG = "/etc/attested/recovery-service.yml"
-
-_LISTENER = "listener"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,28 +81,17 @@ class RecoveryFront(AdminFront):
 
 async def serve(config: RecoveryServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
-    health = Health(Notifier(), version=release(), parts=(_LISTENER,))
-    port = RecoveryPort(config.recovery_socket)
-    front = RecoveryFront(config, port=port, health=health, log=log, clock=SystemClock())
-    try:
-        await front.start()
-        health.working(_LISTENER)
-        log.event("stopping", signal=await wait_for_stop())
-    finally:
-        await front.stop()
+    port, clock = RecoveryPort(config.recovery_socket), SystemClock()
+    await until_stopped(lambda health: RecoveryFront(config, port=port, health=health, log=log, clock=clock), log=log)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
-    parser = argparse.ArgumentParser(
-        prog="attested-recovery-service", description="Let an admin open the disk of this node."
+    return run_service(
+        argv,
+        name="attested-recovery-service",
+        description="Let an admin open the disk of this node.",
+        kind=RecoveryServiceConfig,
+        path=CONFIG,
+        serve=lambda config, _path: serve(config, log=open_log()),
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
-    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the configuration (default: %(default)s)")
-    options = parser.parse_args(argv)
-    try:
-        asyncio.run(serve(load_config(RecoveryServiceConfig, options.config), log=open_log()))
-    except AttestedError as error:
-        sys.stderr.write(f"attested-recovery-service: {error}\n")
-        return 1
-    return 0

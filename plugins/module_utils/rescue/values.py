@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .._deps.crypto import ed25519, serialization
 from ..errors import KeyServiceError
-from ..keys import DiskId, DiskKey, SecretBytes, cluster_id, disk_key, emergency_ssh_seed, measurement_secret
+from ..keys import DiskId, DiskKey, MasterRing, NamedDiskKey, SecretBytes, cluster_id
 from ..reasons import Reason
 
 if TYPE_CHECKING:
@@ -36,28 +36,34 @@ class PublicValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSecrets:
-    """What must not be shown; ``ssh_ca`` is the private key in OpenSSH's form."""
+    """What must not be shown; ``ssh_ca`` is the private key in OpenSSH's form.
+
+    ``disks`` are keys by UUID; ``others`` those under the other version of a master secret of ours that is rotated.
+    """
 
     public: PublicValues
     measurement_secret: SecretBytes = field(repr=False)
     ssh_ca: SecretBytes = field(repr=False)
     disks: dict[str, DiskKey] = field(repr=False)
+    others: dict[str, tuple[NamedDiskKey, ...]] = field(default_factory=dict, repr=False)
 
 
 def derive_cluster(
-    master: MasterSecret, *, disks: tuple[str, ...] = (), values: ClusterValues | None = None
+    master: MasterSecret | MasterRing, *, disks: tuple[str, ...] = (), values: ClusterValues | None = None
 ) -> ClusterSecrets:
     """Return all that follows from ``master``; raises DISK_ID_MALFORMED.
 
     Where ``values`` know the cluster id, the derived one must be the same (CLUSTER_ID_MISMATCH): otherwise the master
     secret is that of another cluster, and so would be every key.
     """
-    measured = measurement_secret(master)
+    ring = master if isinstance(master, MasterRing) else MasterRing.first(master)
+    measured = ring.carried.measurement_secret
+    keys = {one: ring.disk_keys(DiskId(one)) for one in disks}
     cluster = b"" if values is None else check_cluster(measured, values)
-    private = ed25519.Ed25519PrivateKey.from_private_bytes(emergency_ssh_seed(master).reveal())
+    private = ed25519.Ed25519PrivateKey.from_private_bytes(ring.carried.emergency_ssh_seed.reveal())
     return ClusterSecrets(
         public=PublicValues(
-            fingerprint=master.fingerprint(),
+            fingerprint=ring.lead.secret.fingerprint(),
             ssh_ca=_public_ssh(private),
             cluster_id=cluster.hex(),
             pcr15_sha256=lock_value(cluster, "sha256").hex() if cluster else "",
@@ -65,7 +71,8 @@ def derive_cluster(
         ),
         measurement_secret=measured,
         ssh_ca=SecretBytes(_private_ssh(private)),
-        disks={one: disk_key(master, DiskId(one)) for one in disks},
+        disks={one: named[0].key for one, named in keys.items()},
+        others={one: named[1:] for one, named in keys.items()},
     )
 
 

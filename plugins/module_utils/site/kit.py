@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from .._deps.crypto import hashes, hkdf
 from ..atls import label, length_prefixed
 from ..errors import AttestedError, SiteError
-from ..keys import SecretBytes, emergency_ssh_seed, measurement_secret
+from ..keys import SecretBytes
 from ..offline import Kit, close_kit, read_kit_file, require_replaceable, write_kit_file
 from ..reasons import Reason
 from ..system import read_bytes, write_atomic
@@ -84,8 +84,10 @@ def gather(site: Site, vault: Vault, *, now: datetime, policy_directory: str | P
         join_ca=bundle.join_ca_certificate,
         policy_generation=read_cluster_file(site.cluster_file).policy.generation,
         master=bundle.master,
-        measurement_secret=measurement_secret(bundle.master),
-        emergency_ssh_seed=emergency_ssh_seed(bundle.master),
+        version=bundle.ring.lead.number,
+        others=bundle.ring.versions[1:],
+        measurement_secret=bundle.ring.carried.measurement_secret,
+        emergency_ssh_seed=bundle.ring.carried.emergency_ssh_seed,
         join_ca_key=bundle.join_ca_key,
         policy_key=SecretBytes(vault.decrypt(read_bytes(site.policy_key))),
         files=tuple(_files(site, site.policy_directory(policy_directory))),
@@ -184,7 +186,7 @@ def _place(site: Site, name: str, policy_directory: str | Path | None) -> Path:
 
 def _secrets(kit: Kit) -> dict[str, SecretBytes]:
     return {
-        "master-secret.json": SecretBytes(kit.master.to_json()),
+        "master-secret.json": SecretBytes(kit.ring.to_json()),
         "join-ca-key.pem": kit.join_ca_key,
         "policy-key.pem": kit.policy_key,
     }

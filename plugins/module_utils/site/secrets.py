@@ -19,7 +19,7 @@ from ..keys import (
     SecretBytes,
     generate_master_secret,
     generate_measurement_salt,
-    import_master_secret,
+    import_ring,
     make_bundle,
 )
 from ..keys.ca import make_join_ca
@@ -113,7 +113,7 @@ def load(site: Site, vault: Vault) -> KeyBundle:
         raise SiteError(f"expected secrets in {site.secrets}, found none", reason=Reason.SITE_SECRETS_INCOMPLETE)
     public = read_cluster_file(site.cluster_file)
     bundle = KeyBundle(
-        master=import_master_secret(vault.decrypt(read_bytes(site.master_secret))),
+        ring=import_ring(vault.decrypt(read_bytes(site.master_secret))),
         measurement_salt=public.measurement_salt,
         join_ca_key=SecretBytes(vault.decrypt(read_bytes(site.join_ca_key))),
         join_ca_certificate=public.join_ca,

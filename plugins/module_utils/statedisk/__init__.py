@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .facts import DiskFacts, Signature
-from .form import inspect, run
+from .form import inspect, key_name_of, run
 from .gateway import LinuxDevice
 from .generation import Counter, Record, parse_record, render_record, verify_record
 from .guard import read_key
@@ -31,6 +31,7 @@ __all__ = [
     "ask_key_process",
     "exchange_of",
     "inspect",
+    "key_name_of",
     "parse_record",
     "plan",
     "read_key",

@@ -18,10 +18,10 @@ from ..system import SystemRandom, read_bytes, remove, require_tmpfs, write_atom
 from .commands import KEY_BYTES
 from .generation import MAX_RECORD_BYTES, Record, parse_record, render_record, verify_record
 from .guard import read_key
-from .plan import Observed, Step, judged_header, plan
+from .plan import Observed, Step, Target, judged_header, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ..keys.secret import DiskKey
@@ -55,15 +55,22 @@ class StateDisk:
         paths: StatePaths,
         counter: Counter,
         key: DiskKey | None = None,
+        former: Sequence[DiskKey] = (),
         random: Random | None = None,
         hooks: Hooks | None = None,
     ) -> None:
-        """Keep the collaborators; ``key`` is the permanent key, without which a disk is formatted or closed at most."""
+        """Keep the collaborators; ``key`` is the permanent key, without which a disk is formatted or closed at most.
+
+        ``former``: what a disk in use may still be under, and opens with as well.
+        """
         self._device = device
         self._wanted = wanted
         self._paths = paths
         self._counter = counter
         self._key = key
+        self._former = tuple(former)
+        self._opening: dict[int, DiskKey] = {}
+        self._current = frozenset({0})
         self._random = random or SystemRandom()
         self._hooks = hooks or Hooks()
         self._judged: JudgedHeader | None = None
@@ -73,6 +80,8 @@ class StateDisk:
         self._prepare_memory()
         found = plan(self._observe(), self._wanted)
         self._judged = found.header
+        if found.header is not None and found.header.initialised:
+            self._current = frozenset(found.header.slots)
         return found
 
     def apply(self, todo: Plan) -> None:
@@ -84,7 +93,7 @@ class StateDisk:
 
     def volume(self) -> JudgedHeader:
         """Return the judged header as it is now; raises LUKS_…."""
-        return self._judge(slots=frozenset({0}))
+        return self._judge(slots=self._current)
 
     def _prepare_memory(self) -> None:
         self._paths.memory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -97,13 +106,17 @@ class StateDisk:
         slots = self._slots(disk)
         first, paths = self._first_key(), self._paths
         mounted = disk.mapped and self._device.mounted()
+        permanent, former = self._opened_by(self._key, slots), self._opened_by_former(slots)
+        self._opening = {**former, **dict.fromkeys(permanent, self._key)} if self._key else former
         unbound = [target for target in paths.directories if not self._device.bound(target)]
         point = () if mounted else (paths.mount_point,)
         return Observed(
             disk=disk,
             began=self._began(),
             first=self._opened_by(first, slots),
-            permanent=self._opened_by(self._key, slots),
+            permanent=permanent,
+            former=frozenset(former),
+            named=mounted and self._wanted.target is Target.REKEYED and self._is_named(disk, slots),
             mounted=mounted,
             counted=_content(paths.counted) == self._wanted.uuid.encode(),
             bound=mounted and not unbound,
@@ -127,6 +140,19 @@ class StateDisk:
         if key is None:
             return frozenset()
         return frozenset(slot for slot in slots if self._device.opens(slot, key))
+
+    def _opened_by_former(self, slots: tuple[int, ...]) -> dict[int, DiskKey]:
+        return {slot: key for key in reversed(self._former) for slot in self._opened_by(key, slots)}
+
+    def _is_named(self, disk: DiskFacts, slots: tuple[int, ...]) -> bool:
+        """Say whether the record of the volume names the wanted key for the header as it is now."""
+        record, header = self._record_now(), disk.header() if slots == (0,) else None
+        wanted = self._wanted.key_name
+        return bool(wanted and record and header and (record.key, record.header) == (wanted, header.digest.hex()))
+
+    def _record_now(self) -> Record | None:
+        content = _content(self._paths.record, limit=MAX_RECORD_BYTES + 1)
+        return None if content is None else parse_record(content)
 
     def _first_key(self) -> DiskKey | None:
         if not self._paths.first_key.exists():
@@ -183,7 +209,7 @@ class StateDisk:
         remove(self._paths.journal)
 
     def _add_beside(self) -> None:
-        self._device.add_key(slot=1, known=self._first(), new=self._permanent())
+        self._device.add_key(slot=1, known=self._opening.get(0) or self._first(), new=self._permanent())
 
     def _drop_first(self) -> None:
         self._device.drop_key(slot=0, known=self._permanent())
@@ -196,8 +222,9 @@ class StateDisk:
 
     def _open(self) -> None:
         remove(self._paths.counted)
-        self._judged = self._judge(slots=frozenset({0}))
-        self._device.open(self._permanent())
+        self._judged = self._judge(slots=self._current)
+        slot = self._slot_to_open()
+        self._device.open(self._opening.get(slot) or self._permanent(), slot=slot)
         remove(self._paths.first_key)
 
     def _make_filesystem(self) -> None:
@@ -219,12 +246,7 @@ class StateDisk:
         """Look at the volume before anything on it is used; what was put back is taken away again."""
         try:
             self._device.mount(checked=False)
-            content = _content(self._paths.record, limit=MAX_RECORD_BYTES + 1)
-            verify_record(
-                None if content is None else parse_record(content),
-                counter=self._counter.read(),
-                header=self._header_digest(),
-            )
+            verify_record(self._record_now(), counter=self._counter.read(), header=self._header_digest())
         except AttestedError:
             with suppress(AttestedError):
                 self._device.close()
@@ -232,10 +254,45 @@ class StateDisk:
 
     def _advance(self) -> None:
         """Count this unlock: the record first, then the counter, so that a cut leaves it one ahead and never behind."""
+        header = self._header_digest()
+        self._count(header, key=self._name_of(header))
+
+    def _count(self, header: str, *, key: str) -> None:
         generation = self._counter.define() + 1
-        _write_synced(self._paths.record, render_record(Record(generation=generation, header=self._header_digest())))
+        _write_synced(self._paths.record, render_record(Record(generation=generation, header=header, key=key)))
         self._counter.increment()
         write_atomic(self._paths.counted, self._wanted.uuid.encode())
+
+    def _name_of(self, header: str) -> str:
+        """Return what the disk is under, where the key that opened its only slot has a name or the record says it."""
+        if self._current == {0} and self._wanted.key_name and self._opening.get(0, self._key) is self._key:
+            return self._wanted.key_name
+        before = self._record_now()
+        return before.key if before is not None and before.header == header else ""
+
+    def _slot_to_open(self) -> int:
+        """Return the slot to open by: one of the permanent key where there is one."""
+        ours = [slot for slot, key in self._opening.items() if key is self._key and slot in self._current]
+        return min(ours or self._current)
+
+    def _loosen(self) -> None:
+        """Let the record go without a header until the exchange is over, if it is the record of the header now.
+
+        The generation stays: what was put back to this state later is behind the counter all the same.
+        """
+        record = verify_record(self._record_now(), counter=self._counter.read(), header=self._header_digest())
+        _write_synced(self._paths.record, render_record(Record(generation=record.generation, header="")))
+
+    def _prove(self) -> None:
+        self._judged = self._judge(slots=frozenset({0, 1}))
+        if not self._device.opens(1, self._permanent()):
+            raise DiskError("expected the new key to open the slot that it was put into", reason=Reason.DISK_KEY_WRONG)
+
+    def _record_header(self) -> None:
+        """Record the header of one slot, which the permanent key opens, as a change that is counted."""
+        self._current = frozenset({0})
+        self._judged = self._judge(slots=self._current)
+        self._count(self._judged.sha256.hex(), key=self._wanted.key_name)
 
     def _bind(self) -> None:
         for target in self._paths.directories:
@@ -261,10 +318,13 @@ class StateDisk:
         Step.FORGET: _forget,
         Step.FORMAT: _format,
         Step.INITIALISE: _initialise,
+        Step.LOOSEN: _loosen,
         Step.MAKE_FILESYSTEM: _make_filesystem,
         Step.MOUNT: _mount,
         Step.NOTE: _note,
         Step.OPEN: _open,
+        Step.PROVE: _prove,
+        Step.RECORD: _record_header,
         Step.REMEMBER: _remember,
     }
 

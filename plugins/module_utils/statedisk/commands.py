@@ -69,9 +69,9 @@ def try_key(header: Path, *, slot: int) -> tuple[str, ...]:
     return ("cryptsetup", "open", "--test-passphrase", *words, str(header))
 
 
-def open_disk(node: str, name: str, *, header: Path) -> tuple[str, ...]:
-    """Map the disk by a copy of its header, and by that copy alone; standard input is the key of slot 0."""
-    words = ("--type", "luks2", "--disable-external-tokens", "--key-slot", "0", *_KEY, "--header", str(header))
+def open_disk(node: str, name: str, *, header: Path, slot: int = 0) -> tuple[str, ...]:
+    """Map the disk by a copy of its header, and by that copy alone; standard input is the key of ``slot``."""
+    words = ("--type", "luks2", "--disable-external-tokens", "--key-slot", str(slot), *_KEY, "--header", str(header))
     return ("cryptsetup", "open", *words, node, name)
 
 

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError, DiskError
 from ..keys.derive import DiskId
-from ..luks import STATE_DISK, judge_header
+from ..keys.ring import require_version_name
+from ..luks import STATE_DISK, judge_header, read_header
 from ..reasons import Reason
 from ..result import Diff, Result
 from ..system import SystemRunner, read_bytes
 from . import helper
-from .gateway import LinuxDevice
+from .gateway import LinuxDevice, read_begin
+from .generation import MAX_RECORD_BYTES, parse_record
 from .paths import StatePaths
 from .plan import require_by_id
 from .process import ask_key_process
@@ -69,6 +71,19 @@ def inspect(params: Mapping[str, Any], check_mode: bool) -> Result:
     uuid = params["uuid"] or _NO_UUID
     facts = LinuxDevice(require_by_id(params["device"]), paths=paths, runner=runner, follower=runner).facts(uuid)
     return Result(values={"present": facts is not None, **_shown(facts), "wipe": _progress(paths)})
+
+
+def key_name_of(device: str, paths: StatePaths) -> str:
+    """Return the version of the master secret that an open disk is under, as its record says it of this very header.
+
+    "" where the disk is not open, between two versions, or nobody named it. Raises STATE_DISK_PATH, STATE_DISK_RECORD,
+    LUKS_... and FILE_UNUSABLE.
+    """
+    begin = read_begin(require_by_id(device))
+    if not paths.record.exists():
+        return ""
+    record = parse_record(read_bytes(paths.record, limit=MAX_RECORD_BYTES + 1))
+    return record.key if record.header == read_header(begin).digest.hex() else ""
 
 
 def _shown(facts: DiskFacts | None) -> dict[str, Any]:
@@ -126,5 +141,7 @@ def _job(params: Mapping[str, Any], *, apply: bool) -> dict[str, Any]:
         "volume": volume,
         "erase": params["erase"] or "",
         "key_file": params["key_file"] or "",
+        "key_name": require_version_name(params["key_name"]) if params.get("key_name") else "",
+        "former_key_files": list(params.get("former_key_files") or ()),
         "apply": apply,
     }

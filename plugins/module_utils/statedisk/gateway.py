@@ -67,7 +67,7 @@ class Device(Protocol):
     def copy_header(self) -> Header:
         """Copy the header and the key slots into memory, and return the copy's header, read strictly."""
 
-    def open(self, key: DiskKey) -> None:
+    def open(self, key: DiskKey, *, slot: int = 0) -> None:
         """Map the volume by the header that was copied last."""
 
     def close(self) -> None:
@@ -182,9 +182,9 @@ class LinuxDevice:
             raise _unusable(self._node, error) from error
         return read_header(copied[:AREA_BYTES])
 
-    def open(self, key: DiskKey) -> None:
+    def open(self, key: DiskKey, *, slot: int = 0) -> None:
         """Map the volume by the header that was copied last."""
-        argv = commands.open_disk(self._node, NAME, header=self._paths.header)
+        argv = commands.open_disk(self._node, NAME, header=self._paths.header, slot=slot)
         self._runner.run(argv, stdin=key.reveal(), timeout_seconds=_OPEN_SECONDS)
 
     def close(self) -> None:
@@ -265,6 +265,15 @@ class LinuxDevice:
                 raise _unusable(self._node, error) from error
             return holders or ("a mount, swap or another program of this machine",)
         return holders
+
+
+def read_begin(device: str) -> bytes:
+    """Return the area of the headers of a disk as it is now; raises FILE_UNUSABLE."""
+    try:
+        with Path(device).open("rb") as disk:
+            return disk.read(AREA_BYTES)
+    except OSError as error:
+        raise _unusable(device, error) from error
 
 
 def _names(folder: Path) -> list[str]:

@@ -21,8 +21,12 @@ from ..reasons import Reason
 from ..system import unique_members
 
 RECORD_VERSION = 1
+NAMED_VERSION = 2
+"""Of a record that says under which version of the master secret the header is."""
 MAX_RECORD_BYTES = 1024
+_NAME = re.compile(r"[0-9]{1,6}-[0-9a-f]{16}")
 _SHA256 = re.compile(r"(?:[0-9a-f]{64})?")
+_VERSIONS = (RECORD_VERSION, NAMED_VERSION)
 _NUMBERS = range(1, 1 << 63)
 
 
@@ -43,16 +47,21 @@ class Counter(Protocol):
 class Record:
     """What lies inside the volume: the number of its last unlock, and SHA-256 (hex) of the header that it had then.
 
-    ``header`` is "" from the first mount up to the first counted unlock, which follows at once.
+    ``header`` is "" from the first mount up to the first counted unlock, which follows at once, and while the key of
+    the disk is exchanged: then the counter has to agree exactly. ``key`` names the version of the master secret that
+    this header's one slot follows from, "" where nobody said.
     """
 
     generation: int
     header: str
+    key: str = ""
 
 
 def render_record(record: Record) -> bytes:
     """Return the file's bytes."""
     members = {"version": RECORD_VERSION, "generation": record.generation, "header": record.header}
+    if record.key:
+        members |= {"version": NAMED_VERSION, "key": record.key}
     return json.dumps(members, indent=2).encode("ascii") + b"\n"
 
 
@@ -64,14 +73,17 @@ def parse_record(data: bytes) -> Record:
         raise _malformed(f"not JSON ({error})") from error
     if len(data) > MAX_RECORD_BYTES or not isinstance(members, dict):
         raise _malformed("something else")
-    if set(members) != {"version", "generation", "header"} or members["version"] != RECORD_VERSION:
+    named = {"key"} if members.get("version") == NAMED_VERSION else set()
+    if set(members) != {"version", "generation", "header"} | named or members["version"] not in _VERSIONS:
         raise _malformed("other members or another version")
-    generation, header = members["generation"], members["header"]
+    generation, header, key = members["generation"], members["header"], members.get("key", "")
     if not isinstance(generation, int) or isinstance(generation, bool) or generation not in _NUMBERS:
         raise _malformed(f"the generation {str(generation)[:40]}")
     if not isinstance(header, str) or not _SHA256.fullmatch(header):
         raise _malformed("a header that is no SHA-256")
-    return Record(generation=generation, header=header)
+    if named and not (isinstance(key, str) and _NAME.fullmatch(key)):
+        raise _malformed("a key without the name of a version")
+    return Record(generation=generation, header=header, key=key)
 
 
 def verify_record(record: Record | None, *, counter: int | None, header: str) -> Record:

@@ -11,6 +11,7 @@ standard input.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,17 +61,27 @@ class TpmCounter:
             yield NvCounter(tpm, NV_DISK_COUNTER)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobKeys:
+    """The key that a disk is to be under, None for none, its name, and what the disk may still be under."""
+
+    key: DiskKey | None
+    name: str
+    former: tuple[DiskKey, ...]
+
+
 def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[str, Any]:
     """Plan, and with ``apply`` do it; return the steps and what the disk is then. Raises `AttestedError`."""
-    paths, wanted = _paths(job), _wanted(job)
-    runner = SystemRunner()
-    key = key_of(job, mounts=paths.mounts)
+    paths, runner = _paths(job), SystemRunner()
+    keys = keys_of(job, mounts=paths.mounts)
+    wanted = _wanted(job, key_name=keys.name)
     disk = StateDisk(
         LinuxDevice(wanted.device, paths=paths, runner=runner, follower=runner),
         wanted,
         paths=paths,
         counter=counter or TpmCounter(job["tcti"], timeout_seconds=job["tpm_timeout_seconds"]),
-        key=key,
+        key=keys.key,
+        former=keys.former,
     )
     try:
         todo = disk.plan()
@@ -87,11 +98,19 @@ def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[s
     }
 
 
-def key_of(job: Mapping[str, Any], *, mounts: Path) -> DiskKey | None:
-    """Return the key that a job brings or names, None for none; raises what its opening or reading raises."""
+def keys_of(job: Mapping[str, Any], *, mounts: Path) -> JobKeys:
+    """Return the keys that a job brings or names; raises what their opening or reading raises.
+
+    While the master secret is rotated a ticket brings the disk's key under both versions.
+    """
     if "sealed" in job:
-        return SealedSecrets.from_job(job["sealed"]).opened().disk_key
-    return read_key(Path(job["key_file"]), mounts=mounts) if job["key_file"] else None
+        lead, *others = SealedSecrets.from_job(job["sealed"]).opened().disk_keys()
+        return JobKeys(key=lead.key, name=lead.name, former=tuple(one.key for one in others))
+    return JobKeys(
+        key=read_key(Path(job["key_file"]), mounts=mounts) if job["key_file"] else None,
+        name=job["key_name"],
+        former=tuple(read_key(Path(name), mounts=mounts) for name in job["former_key_files"]),
+    )
 
 
 def main() -> int:
@@ -99,7 +118,7 @@ def main() -> int:
     return serve_key_job(perform)
 
 
-def _wanted(job: Mapping[str, Any]) -> Wanted:
+def _wanted(job: Mapping[str, Any], *, key_name: str) -> Wanted:
     return Wanted(
         device=job["device"],
         uuid=job["uuid"],
@@ -107,6 +126,7 @@ def _wanted(job: Mapping[str, Any]) -> Wanted:
         minimum_bytes=job["minimum_bytes"],
         erase=job["erase"],
         volume=bytes.fromhex(job["volume"]) if job["volume"] else None,
+        key_name=key_name,
     )
 
 

@@ -4,6 +4,7 @@
 """Which steps bring a disk from what was found to what is wanted, or why none may be taken. Pure.
 
     blank ── format ──> formatted ── exchange of keys, file system, record ──> initialised ── open ──> in use
+    in use, under one version of the master secret ── the same exchange of keys, record ──> in use, under another one
 
 Only a disk that is blank, or that an interrupted format of ours left behind, or that its admin named, is formatted.
 What says "initialised" is our token: up to it nothing of the node was ever written, so that everything before it may be
@@ -35,6 +36,7 @@ class Target(Enum):
     CLOSED = "closed"
     FORMATTED = "formatted"
     OPENED = "opened"
+    REKEYED = "rekeyed"
 
 
 class Step(Enum):
@@ -58,6 +60,9 @@ class Step(Enum):
     CHECK = "hold its record against the counter"
     ADVANCE = "count this unlock"
     BIND = "put it in the place of the directories"
+    LOOSEN = "let its record go without a header"
+    PROVE = "open the header by the new key"
+    RECORD = "record the new header and what it is under"
 
 
 _FORMAT = (Step.REMEMBER, Step.FORMAT, Step.NOTE, Step.FORGET)
@@ -70,7 +75,8 @@ class Wanted:
     """What an admin and a ticket say of a disk.
 
     ``uuid`` is the assigned id. ``erase`` is the last part of the device's by-id path where its admin allows what is on
-    it to go, else "". ``volume`` (32 bytes) is that which was in use the last time, None where none was.
+    it to go, else "". ``volume`` (32 bytes) is that which was in use the last time, None where none was. ``key_name``
+    names the version of the master secret that the permanent key follows from, "" where nobody said.
     """
 
     device: str
@@ -79,6 +85,7 @@ class Wanted:
     minimum_bytes: int
     erase: str = ""
     volume: bytes | None = None
+    key_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +93,9 @@ class Observed:
     """What was found: the disk, and beside it.
 
     ``began``: the journal outside the disk says that a format of this device with this id began and did not end.
-    ``first`` and ``permanent`` are the slots that the random first key of this boot, and the permanent key, open.
+    ``first`` and ``permanent`` are the slots that the random first key of this boot, and the permanent key, open;
+    ``former`` those that keys of other versions of the master secret open. ``named``: the record says that this very
+    header is under the permanent key.
     ``mounted``, ``counted`` (this boot's unlock) and ``bound`` are about the volume. ``hidden`` are directories that
     hold something and would be covered by it.
     """
@@ -95,6 +104,8 @@ class Observed:
     began: bool = False
     first: frozenset[int] = frozenset()
     permanent: frozenset[int] = frozenset()
+    former: frozenset[int] = frozenset()
+    named: bool = False
     mounted: bool = False
     counted: bool = False
     bound: bool = False
@@ -138,7 +149,8 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
     2. To be closed it only has to be open.
     3. It is large enough (STATE_DISK_TOO_SMALL), and nothing would be covered by it (STATE_DISK_HIDES_DATA).
     4. It is ours, or may be ours: `standing_of` (STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED, LUKS_…).
-    5. A disk in use opens with the permanent key (DISK_KEY_WRONG).
+    5. A disk in use opens with the permanent key or a former one (DISK_KEY_WRONG), and every slot of it does
+       (LUKS_KEYSLOTS). To get another key it has to be open (STATE_DISK_CLOSED).
     """
     disk = _required(observed, wanted)  # 1
     if wanted.target is Target.CLOSED:  # 2
@@ -154,11 +166,13 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
             reason=Reason.STATE_DISK_HIDES_DATA,
         )
     standing, header = standing_of(disk, wanted, began=observed.began)  # 4
+    if wanted.target is Target.REKEYED:
+        return Plan(steps=_rekeyed(observed, disk, header), header=header)  # 5
     if header is None:
         erase = standing is Standing.ERASABLE
         return Plan(steps=_anew(wanted.target, mapped=disk.mapped, erase=erase))
     if standing is Standing.KEPT:
-        return Plan(steps=_kept(observed, disk, wanted), header=header)  # 5
+        return Plan(steps=_kept(observed, disk, header, wanted), header=header)  # 5
     return Plan(steps=_fresh(observed, disk, header=header, target=wanted.target), header=header)
 
 
@@ -222,16 +236,13 @@ def _is_ours_unfinished(disk: DiskFacts, header: Header | None, uuid: str) -> bo
 def judged_header(header: Header, wanted: Wanted) -> JudgedHeader:
     """Return a header that is ours in every field, in use or in an exchange of its keys; raises LUKS_…."""
     slots = frozenset(header.metadata.keyslots)
-    judged = judge_header(
+    return judge_header(
         header,
         STATE_DISK,
         uuid=wanted.uuid,
         volume=wanted.volume,
         slots=slots if slots in _EXCHANGES else _EXCHANGES[0],
     )
-    if judged.initialised and judged.slots != (0,):
-        raise DiskError(f"expected key slot 0 alone, got {judged.slots}", reason=Reason.LUKS_KEYSLOTS)
-    return judged
 
 
 def _require_never_used(wanted: Wanted, found: str) -> None:
@@ -292,12 +303,39 @@ def exchange_of(slots: frozenset[int], *, first: frozenset[int], permanent: froz
     return _EXCHANGE[3:] if 0 in permanent else _EXCHANGE[1:]
 
 
-def _kept(observed: Observed, disk: DiskFacts, wanted: Wanted) -> tuple[Step, ...]:
+def _kept(observed: Observed, disk: DiskFacts, header: JudgedHeader, wanted: Wanted) -> tuple[Step, ...]:
     if wanted.target is Target.FORMATTED:
         return ()
-    if 0 not in observed.permanent:
-        raise DiskError(f"expected the key to open {disk.device} ({wanted.uuid})", reason=Reason.DISK_KEY_WRONG)
+    _require_own_slots(observed, disk, header)
     steps: tuple[Step, ...] = () if disk.mapped else (Step.OPEN,)
     if not (disk.mapped and observed.mounted and observed.counted):
         steps += (Step.CHECK, Step.MOUNT, Step.ADVANCE)
     return steps if observed.bound and not steps else (*steps, Step.BIND)
+
+
+def _rekeyed(observed: Observed, disk: DiskFacts, header: JudgedHeader | None) -> tuple[Step, ...]:
+    """Return what is left of an exchange of keys of a disk in use; at every moment a ticket's keys open it.
+
+    The header changes with each step, so the record goes without one until the last; a cut in between leaves a disk
+    that opens, and whose exchange the next run goes on with. The former key's slot goes only after a fresh copy of the
+    header was opened by the new one.
+    """
+    if header is None or not header.initialised or not (disk.mapped and observed.mounted and observed.counted):
+        raise DiskError(f"expected {disk.device} in use and open", reason=Reason.STATE_DISK_CLOSED)
+    _require_own_slots(observed, disk, header)
+    exchange = exchange_of(frozenset(header.slots), first=observed.former, permanent=observed.permanent)
+    if exchange is None:
+        raise DiskError(f"expected a slot that can be exchanged, got {header.slots}", reason=Reason.LUKS_KEYSLOTS)
+    if not exchange:
+        return () if observed.named else (Step.RECORD,)
+    proven = [step for one in exchange for step in ((Step.PROVE, one) if one is Step.DROP_FIRST else (one,))]
+    return (Step.LOOSEN, *proven, Step.RECORD)
+
+
+def _require_own_slots(observed: Observed, disk: DiskFacts, header: JudgedHeader) -> None:
+    """Raise unless we open the disk, and each of its slots: one that nobody of ours opens is somebody else's."""
+    ours = observed.permanent | observed.former
+    if not ours:
+        raise DiskError(f"expected the key to open {disk.device} ({header.uuid})", reason=Reason.DISK_KEY_WRONG)
+    if not set(header.slots) <= ours:
+        raise DiskError(f"expected to open every slot of {header.slots}, got {ours}", reason=Reason.LUKS_KEYSLOTS)

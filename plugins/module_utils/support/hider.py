@@ -90,8 +90,7 @@ def _opened(root: Path) -> Iterator[bytes]:
     with contextlib.suppress(AttestedError):
         bundle = store.opened()
         if bundle is not None:
-            yield bundle.master.key.reveal()
-            yield bundle.measurement_secret().reveal()
+            yield from (one.reveal() for one in bundle.ring.secrets())
             for body in _KEY.findall(bundle.join_ca_key.reveal()):
                 yield _decoded(b"".join(body.split()))[-_MIDDLE:]
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.attested.kubernetes.tests.support.house import ROOT, SOURCES
 
-ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 NAMES = ("cluster", "etcd", "front-proxy", "service-accounts")
 OLD, NEW = "0123456789abcdef", "fedcba9876543210"
@@ -142,7 +142,7 @@ class Site:
             "PATH": f"{self.root / 'bin'}:{BIN}:{os.environ['PATH']}",
             "HOME": str(self.root),
             "ANSIBLE_COLLECTIONS_PATH": str(self.root),
-            "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT.parents[2])),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", str(SOURCES)),
         }
         done = subprocess.run(argv, cwd=self.root, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == ends, done.stdout + done.stderr

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.preflight import run_preflight
 from ansible_collections.attested.kubernetes.tests.support.boots import BOOTS
+from ansible_collections.attested.kubernetes.tests.support.house import SOURCES
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 BOOT = BOOTS / "deb13-base"
-ROOT = Path(__file__).parents[3]
 WITHOUT_LIBRARIES = """
 import json, sys
 class Absent:
@@ -96,7 +96,7 @@ def test_a_machine_that_booted_as_its_log_says_lacks_nothing_of_its_tpm(booted: 
 def test_nothing_but_python_itself_is_needed(booted: Swtpm):
     given = json.dumps(options(booted.tcti))
     argv = [sys.executable, "-c", WITHOUT_LIBRARIES]
-    done = subprocess.run(argv, input=given, cwd=ROOT.parents[2], capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, input=given, cwd=SOURCES, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert findings(json.loads(done.stdout), checks=TPM_CHECKS) == []
 

@@ -19,7 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_ch
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.init.client import ask, proven
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle, MasterRing
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import (
@@ -118,13 +118,18 @@ async def test_a_disk_is_opened_by_its_admin(real: RecoveryBed) -> None:
 
 
 async def test_a_wrong_key_is_told_before_anything_else_happens(real: RecoveryBed) -> None:
-    wrong = replace(real.cluster, master=make_keys()[1].master)
+    wrong = replace(real.cluster, ring=with_another_secret(real.cluster.ring))
     async with running(real) as node:
         error = await error_of(node.endpoint, real, keys=wrong)
         assert error.code == "RECOVERY_KEY_WRONG"
         assert nothing_happened(real)
         await recover(real.node(node.endpoint), real.rescuer())
     assert real.records.outcomes == ["RECOVERY_KEY_WRONG", "given"]
+
+
+def with_another_secret(ring: MasterRing) -> MasterRing:
+    """Return a ring of the same cluster with another cluster's master secret: what it derives opens no disk here."""
+    return replace(ring, versions=make_keys()[1].ring.versions)
 
 
 # ---- machines that are not the one that is meant
@@ -240,7 +245,7 @@ async def test_a_request_that_was_heard_counts_nowhere_again(
         return await ask(connection, method, request, **known)
 
     monkeypatch.setattr(recovery_client, "ask", listening)
-    wrong = replace(soft.cluster, master=make_keys()[1].master)
+    wrong = replace(soft.cluster, ring=with_another_secret(soft.cluster.ring))
     async with running(soft) as node:
         assert (await error_of(node.endpoint, soft, keys=wrong)).code == "RECOVERY_KEY_WRONG"
         ((request, metadata),) = heard

@@ -15,13 +15,13 @@ from ansible_collections.attested.kubernetes.tests.component.rescue.test_rescue 
     DERIVE,
     FORMAT,
     PROGRAM,
-    SOURCES,
     TOKEN,
     UUID,
     rescue,
     secret,
 )
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries, free_port
+from ansible_collections.attested.kubernetes.tests.support.house import SOURCES
 from ansible_collections.attested.kubernetes.tests.support.uml import missing_packages, run_in_uml
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.rescue.test_partitions import mbr_sector
 
@@ -126,7 +126,9 @@ def test_a_disk_in_a_partition_is_opened_and_copied_in_one_command(secret: Path,
         stream.write(mbr_sector((0x83, START // 512, SIZE // 512)))
         stream.truncate(START + SIZE)
     script = (
-        EXTRACT.replace("@PROGRAM@", " ".join(PROGRAM)).replace("@SOURCES@", SOURCES).replace("@SECRET@", str(secret))
+        EXTRACT.replace("@PROGRAM@", " ".join(PROGRAM))
+        .replace("@SOURCES@", str(SOURCES))
+        .replace("@SECRET@", str(secret))
     )
     shown = run_in_uml(script, folder=tmp_path, disks=[disk])
     assert f"disk              {UUID}" in shown

@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+from ansible_collections.attested.kubernetes.tests.support.house import ROOT, SOURCES
 from ansible_collections.attested.kubernetes.tests.support.uml import missing_packages, run_in_uml
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ FORMAT = f"""cryptsetup luksFormat -q --type luks2 --cipher aes-xts-plain64 --ke
   --pbkdf argon2id --pbkdf-force-iterations 4 --pbkdf-memory 1024 --pbkdf-parallel 1 --uuid {UUID}"""
 NAME = "attested.kubernetes.plugins.module_utils.bootstrap.cli"
 PROGRAM = (sys.executable, "-m", f"ansible_collections.{NAME}")
-SOURCES = str(ROOT.parents[2])
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def secret(tmp_path: Path) -> Path:
 
 
 def rescue(*words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": SOURCES}
+    env = {**os.environ, "PYTHONPATH": str(SOURCES)}
     return subprocess.run([*PROGRAM, "rescue", *words], capture_output=True, text=True, check=False, env=env)
 
 
@@ -141,7 +140,9 @@ def test_a_disk_with_integrity_is_mounted_in_one_command(secret: Path, tmp_path:
     with disk.open("wb") as stream:
         stream.truncate(26 << 20)
     script = (
-        MOUNT.replace("@PROGRAM@", " ".join(PROGRAM)).replace("@SOURCES@", SOURCES).replace("@SECRET@", str(secret))
+        MOUNT.replace("@PROGRAM@", " ".join(PROGRAM))
+        .replace("@SOURCES@", str(SOURCES))
+        .replace("@SECRET@", str(secret))
     )
     shown = run_in_uml(script, folder=tmp_path, disks=[disk])
     assert f"attested rescue unmount --uuid {UUID} --at /run/mnt" in shown

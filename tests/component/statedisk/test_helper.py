@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import run
-from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+from ansible_collections.attested.kubernetes.tests.support.house import SOURCES
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
 GUARDED = """
@@ -34,7 +34,7 @@ def _no_swap() -> None:
 
 
 def test_its_memory_is_locked_and_nothing_can_be_dumped() -> None:
-    env = {**os.environ, "PYTHONPATH": str(ROOT.parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(SOURCES)}
     done = subprocess.run([sys.executable, "-c", GUARDED], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True (0, 0) 0"
 

@@ -110,8 +110,8 @@ class FakeDevice:
     def copy_header(self):
         return read_header(self.begin())
 
-    def open(self, key):
-        assert self.slots[0] == key.reveal()
+    def open(self, key, *, slot=0):
+        assert self.slots[slot] == key.reveal()
         self.mapped = True
 
     def close(self):

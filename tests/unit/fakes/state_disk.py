@@ -26,7 +26,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk impo
     Wanted,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import StateDisk
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.helper import key_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.helper import keys_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, FakeCounter, FakeDevice
 
@@ -37,9 +37,15 @@ SECRET, BINDING = b"s" * 32, b"b" * 32
 TCTI = "device:/dev/tpmrm0"
 
 
-def sealed_key(key=KEY, **changes):
-    """Return the secrets of a worker's ticket with the key of its disk, as they come."""
-    secrets = TicketSecrets(disk_key=key, measurement_secret=MEASUREMENT_SECRET, measurement_salt=SALT)
+def sealed_key(key=KEY, *, name="", others=(), **changes):
+    """Return the secrets of a worker's ticket with the key of its disk, as they come; ``others``: during a rotation."""
+    secrets = TicketSecrets(
+        disk_key=key,
+        measurement_secret=MEASUREMENT_SECRET,
+        measurement_salt=SALT,
+        disk_key_name=name,
+        other_disk_keys=tuple(others),
+    )
     one_time_key = OneTimeKey.generate()
     known = {
         "box": seal(secrets.to_bytes(), secret=SECRET, binding=BINDING, recipient=one_time_key.public),
@@ -92,6 +98,7 @@ class FakeProcess:
         return CommandResult(argv=tuple(argv), returncode=0, stdout=json.dumps(answer).encode(), stderr=b"")
 
     def _perform(self, job):
+        keys = keys_of(job, mounts=self.paths.mounts)
         wanted = Wanted(
             device=job["device"],
             uuid=job["uuid"],
@@ -99,9 +106,10 @@ class FakeProcess:
             minimum_bytes=job["minimum_bytes"],
             erase=job["erase"],
             volume=bytes.fromhex(job["volume"]) if job["volume"] else None,
+            key_name=keys.name,
         )
-        key = key_of(job, mounts=self.paths.mounts)
-        disk = StateDisk(self.device, wanted, paths=self.paths, counter=self.counter, key=key)
+        held = {"key": keys.key, "former": keys.former}
+        disk = StateDisk(self.device, wanted, paths=self.paths, counter=self.counter, **held)
         todo = disk.plan()
         disk.apply(todo)
         volume = disk.volume()

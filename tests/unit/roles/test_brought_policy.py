@@ -13,7 +13,7 @@ from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 KEY_SERVICE = "Key service"
 POLICY = "Policy that came with the init"
 JOIN_SERVICE = "Join service"
-EVIDENCE = "First evidence of the control plane"
+NODE_FILES = "attested.kubernetes.node_files"
 
 
 def load(*path: str) -> Any:
@@ -28,13 +28,20 @@ def tasks() -> dict[str, Any]:
 
 def test_nobody_can_join_before_the_policy_is_in_force() -> None:
     names = list(tasks())
-    order = [names.index(one) for one in (KEY_SERVICE, POLICY, JOIN_SERVICE, EVIDENCE)]
+    order = [names.index(one) for one in (KEY_SERVICE, POLICY, JOIN_SERVICE)]
     assert order == sorted(order)
 
 
 def test_without_a_policy_the_playbook_does_what_it_did_before() -> None:
-    for name in (POLICY, EVIDENCE):
-        assert tasks()[name]["when"] == "attested_brought_policy is defined"
+    assert tasks()[POLICY]["when"] == "attested_brought_policy is defined"
+
+
+def test_the_control_planes_own_evidence_is_pushed_by_what_the_key_service_starts() -> None:
+    """No task of its own: a unit that the key service's role runs wants the push."""
+    (files,) = [one for one in load("roles", "key_service", "tasks", "main.yml") if NODE_FILES in one]
+    assert "attested-unlock.service" in files[NODE_FILES]["units"]
+    unit = ROOT.joinpath("roles", "key_service", "templates", "attested-unlock.service.j2").read_text(encoding="utf-8")
+    assert "Wants=attested-reattest.service" in unit.splitlines()
 
 
 def test_the_key_service_hears_of_it_before_the_api_does() -> None:

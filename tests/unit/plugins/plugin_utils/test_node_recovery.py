@@ -140,7 +140,7 @@ def test_the_kit_alone_is_enough(site: RecoverySite, nodes: Nodes, monkeypatch: 
     answer = site.act(kit=str(site.kit), passphrase_file=str(site.passphrase))
     assert not answer.get("failed"), answer
     assert len(nodes.asked) == 3
-    assert nodes.rescuers[0].keys.master == site.init.bundle.master
+    assert nodes.rescuers[0].keys.ring == site.init.bundle.ring
 
 
 @pytest.mark.parametrize(

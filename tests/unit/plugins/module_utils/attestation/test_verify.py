@@ -34,6 +34,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     Admission,
     MeasurementMismatch,
     Posture,
+    Role,
     SitePolicy,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey, open_sealed
@@ -614,6 +615,21 @@ def test_a_policy_that_cannot_answer_lets_nobody_in(exchange: Exchange) -> None:
     policy = Broken(profiles=[], identities=[identity_of(exchange.tpm.ek)])
     with pytest.raises(OSError, match="no connection"):
         exchange.run(policy=policy)
+
+
+# Control planes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", Role)
+def test_what_control_planes_share_is_for_them_alone(exchange: Exchange, role: Role) -> None:
+    identity = identity_of(exchange.tpm.ek, role=role)
+    verified = exchange.run(policy=SitePolicy(profiles=exchange.policy.profiles(), identities=[identity]))
+    if role is Role.CONTROL_PLANE:
+        verified.require_control_plane()
+        return
+    with pytest.raises(Refusal, match="expected a control plane, the identity of w-1 says worker") as caught:
+        verified.require_control_plane()
+    assert caught.value.code == "ROLE_NOT_REGISTERED"
 
 
 # Over ssh --------------------------------------------------------------------------------------------------

@@ -26,11 +26,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.stat
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import DiskError, SystemFault, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketStore
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey, NamedDiskKey
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.sealed import SealedSecrets
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.generation import parse_record
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, UUID
@@ -40,6 +41,7 @@ from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.joi
 
 NAME = DEVICE.rpartition("/")[2]
 OTHER_KEY = DiskKey(b"o" * 32)
+OLD_NAME, NEW_NAME = "1-" + "ab" * 8, "2-" + "cd" * 8
 
 
 @pytest.fixture
@@ -152,6 +154,27 @@ def test_a_ticket_without_the_disks_key_opens_nothing(worker, ticket, bed):
     worker.tickets.ticket = ticket
     assert code_of(lambda: run(worker)) == "INTERNAL"
     assert (bed.process.jobs, worker.lock.taken) == ([], 0)
+
+
+def test_while_the_master_secret_is_rotated_a_reboot_opens_by_whichever_key_the_disk_is_under(
+    worker, ticket, bed, programs, api
+):
+    """The ticket brings both; the boot opens the disk and leaves the exchange to the rotation."""
+    run(worker)
+    for lead, other in ((OTHER_KEY, KEY), (KEY, OTHER_KEY)):
+        reboot(worker, programs, api, bed)
+        sealed = sealed_key(lead, name=NEW_NAME, others=[NamedDiskKey(name=OLD_NAME, key=other)])
+        worker.tickets.ticket = dataclasses.replace(ticket, disk_id=UUID, disk_key=sealed)
+        assert names(run(worker))[:3] == ["ticket", "disk", "lock"]
+        assert (bed.device.mapped, bed.device.slots, bed.device.wipes) == (True, {0: KEY.reveal()}, 1)
+
+
+def test_a_fresh_workers_disk_is_under_the_key_that_leads_and_its_record_names_it(worker, ticket, bed):
+    sealed = sealed_key(name=NEW_NAME, others=[NamedDiskKey(name=OLD_NAME, key=OTHER_KEY)])
+    worker.tickets.ticket = dataclasses.replace(ticket, disk_id=UUID, disk_key=sealed)
+    run(worker)
+    assert bed.device.slots == {0: KEY.reveal()}
+    assert parse_record(bed.paths.record.read_bytes()).key == NEW_NAME
 
 
 def test_without_a_disk_nothing_of_it_is_planned(parts):

@@ -9,11 +9,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest, answer
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.init import (
     Progress,
     Success,
+    exchanges,
     hash_init_secret,
     make_admin_key,
     prove_admin,
@@ -72,6 +73,21 @@ def test_a_good_request_makes_the_cluster(bed):
     order, bundle, digest, judged = bed.founding.founded[0]
     assert (order.cluster_name, bundle, len(digest)) == ("prod", bed.bundle, 64)
     assert judged[0] == bed.boot.pcrs[0]
+
+
+def test_a_machine_that_is_locked_between_its_logs_and_the_quote_answers_once_more(bed, monkeypatch):
+    """Logs of before and a quote of after explain nothing, and the admin would read of a foreign lock."""
+    good, answered = bed.logs, []
+
+    def locked_meanwhile(*given, **known):
+        answered.append(known["logs"])
+        bed.logs = good
+        return answer(*given, **known)
+
+    bed.logs = replace(good, userspace=b"")
+    monkeypatch.setattr(exchanges, "answer", locked_meanwhile)
+    bed.judged()
+    assert [logs == good for logs in answered] == [False, True]
 
 
 # ---- who asks

@@ -13,7 +13,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import MasterSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.derive import policy_record_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.policy_watch import PolicyDesk, PolicyWatch
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.record import Entry, Recovery, recover
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.record import (
+    Entry,
+    PolicyRecord,
+    RecordFiles,
+    RecordKey,
+    Recovery,
+    recover,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES, POLICIES, LivePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Seen
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, parse
@@ -30,8 +37,6 @@ from ansible_collections.attested.kubernetes.tests.support.policy_site import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.record import PolicyRecord
 
 CLUSTER = b"c" * 32
 EK, OTHER = "a" * 64, "b" * 64
@@ -304,3 +309,41 @@ def test_the_watch_settles_at_each_revocation(bed: Bed) -> None:
     watch = PolicyWatch(gateway, live, node_name="cp-1", clock=SystemClock())
     assert code(watch.run_once) == "API_UNAVAILABLE"
     assert record.remembered() == {EK}
+
+
+def keyed(bed: Bed, key: bytes, *former: bytes) -> PolicyRecord:
+    first, *rest = (SecretBytes(one) for one in (key, *former))
+    made = RecordKey(key=first, cluster_id=CLUSTER, node_name="cp-1", former=tuple(rest))
+    record = PolicyRecord(RecordFiles(bed.directory), bed.counter, made)
+    record.load()
+    return record
+
+
+OLD_KEY, NEW_KEY = b"o" * 32, b"n" * 32
+
+
+def test_a_record_goes_over_to_the_key_of_a_rotated_master_secret(bed: Bed) -> None:
+    seen = keyed(bed, OLD_KEY).adopt(bed.policies[1])
+    both = keyed(bed, NEW_KEY, OLD_KEY)
+    assert both.state() == seen
+    counted = bed.counter.read()
+    assert [both.renew(), both.renew()] == [True, False]
+    assert bed.counter.read() == (counted or 0) + 1
+    assert keyed(bed, NEW_KEY).state() == seen
+    assert keyed(bed, OLD_KEY).state() is None
+
+
+def test_a_renewal_that_was_cut_is_finished_under_either_key(bed: Bed) -> None:
+    seen = keyed(bed, OLD_KEY).adopt(bed.policies[1])
+    both = keyed(bed, NEW_KEY, OLD_KEY)
+    both._files.publish = lambda: None  # type: ignore[method-assign]  # killed before the rename
+    both.renew()
+    assert bed.staged.exists()
+    again = keyed(bed, NEW_KEY, OLD_KEY)
+    assert (again.state(), again.renew()) == (seen, False)
+
+
+def test_a_record_of_a_key_that_nobody_has_is_none_and_is_not_renewed(bed: Bed) -> None:
+    keyed(bed, OLD_KEY).adopt(bed.policies[1])
+    strange = keyed(bed, NEW_KEY, b"x" * 32)
+    assert (strange.state(), strange.renew()) == (None, False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import MasterSecret, SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import MasterSecret, MasterVersion, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.offline import (
     Cost,
     Kit,
@@ -184,7 +184,7 @@ def test_a_kit_that_is_too_large_is_refused_before_anything_else() -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        pytest.param({"format": "attested-kit/v2"}, "KIT_VERSION", id="a newer version inside"),
+        pytest.param({"format": "attested-kit/v3"}, "KIT_VERSION", id="a newer version inside"),
         pytest.param({"format": 1}, "KIT_MALFORMED", id="no format"),
         pytest.param({"extra": 1}, "KIT_MALFORMED", id="a field of nobody's"),
         pytest.param({"policy_generation": True}, "KIT_MALFORMED", id="a truth value as number"),
@@ -328,7 +328,7 @@ def test_each_recipient_opens_and_a_stranger_does_not() -> None:
         pytest.param(lambda data: data.replace(b"org/v1", b"org/v2", 1), "KIT_VERSION", id="a newer version of age"),
         pytest.param(lambda data: data[:60], "KIT_TRUNCATED", id="cut off in its header"),
         pytest.param(lambda data: data[:-1], "KIT_DAMAGED", id="cut off at its end"),
-        pytest.param(lambda data: data[:-9] + b"x" + data[-8:], "KIT_DAMAGED", id="altered"),
+        pytest.param(lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:], "KIT_DAMAGED", id="altered"),
         pytest.param(lambda data: data + b"x", "KIT_DAMAGED", id="something follows"),
         pytest.param(lambda data: data + bytes(12 << 20), "KIT_MALFORMED", id="too large"),
     ],
@@ -363,3 +363,42 @@ def test_what_is_no_identity_is_refused_and_not_quoted(data: bytes) -> None:
         parse_identities(data)
     assert caught.value.code == "KIT_KEY_UNUSABLE"
     assert "QQQQ" not in str(caught.value)
+
+
+SECOND = MasterVersion(number=2, secret=MasterSecret(key=SecretBytes(b"K" * 32), salt=SecretBytes(b"S" * 32)))
+FIRST = MasterVersion(number=1, secret=KIT.master)
+
+
+@pytest.mark.parametrize(
+    "kit",
+    [
+        pytest.param(replace(KIT, others=(SECOND,)), id="the old version leads"),
+        pytest.param(replace(KIT, master=SECOND.secret, version=2, others=(FIRST,)), id="the new version leads"),
+        pytest.param(replace(KIT, master=SECOND.secret, version=2), id="the new version alone"),
+    ],
+)
+def test_a_kit_holds_the_versions_of_a_rotated_master_secret_and_what_stays(kit: Kit) -> None:
+    read = Kit.from_bytes(kit.to_bytes())
+    assert read == kit
+    assert read.ring.carried == KIT.ring.carried
+    assert json.loads(kit.to_bytes())["format"] == "attested-kit/v2"
+    assert json.loads(KIT.to_bytes())["format"] == "attested-kit/v1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        pytest.param({"master_version": 0}, "KIT_MALFORMED", id="number zero"),
+        pytest.param({"master_version": True}, "KIT_MALFORMED", id="a truth value"),
+        pytest.param({"other_versions": []}, "KIT_MALFORMED", id="a list"),
+        pytest.param({"other_versions": {"one": ""}}, "KIT_MALFORMED", id="a number in words"),
+        pytest.param({"other_versions": {"2": "AAAA"}}, "KIT_MALFORMED", id="a short secret"),
+        pytest.param({"master_version": 2}, "MASTER_SECRET_MALFORMED", id="a number twice"),
+        pytest.param({"format": "attested-kit/v1"}, "KIT_MALFORMED", id="the form of before"),
+    ],
+)
+def test_versions_that_no_rotation_leads_to_are_refused(changes: dict[str, Any], code: str) -> None:
+    body = json.loads(replace(KIT, others=(SECOND,)).to_bytes())
+    with pytest.raises(AttestedError) as caught:
+        Kit.from_bytes(json.dumps({**body, **changes}).encode())
+    assert caught.value.code == code

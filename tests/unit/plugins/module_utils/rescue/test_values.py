@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import MasterSecret, SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import MasterRing, MasterSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import (
     ClusterValues,
     derive_cluster,
@@ -107,3 +107,18 @@ def test_secrets_do_not_show_themselves() -> None:
     for secret in (secrets.disks[UUID], secrets.measurement_secret):
         assert secret.reveal().hex() not in shown
     assert "PRIVATE" not in shown
+
+
+def test_a_rotated_secret_gives_each_disk_a_key_a_version_and_the_cluster_stays() -> None:
+    both = MasterRing.first(master()).with_successor(master(0x41))
+    first, rotated = derive_cluster(master(), disks=(UUID,)), derive_cluster(both, disks=(UUID,))
+    assert rotated.disks == first.disks
+    assert [(one.name, one.key) for one in rotated.others[UUID]] == [
+        (both.newest.name, derive_cluster(master(0x41), disks=(UUID,)).disks[UUID])
+    ]
+    alone = derive_cluster(
+        both.ordered((both.newest.name,)), disks=(UUID,), values=ClusterValues(measurement_salt=SALT)
+    )
+    assert alone.disks[UUID] == rotated.others[UUID][0].key
+    assert alone.measurement_secret == first.measurement_secret
+    assert (alone.public.cluster_id, alone.public.ssh_ca) == (CLUSTER, first.public.ssh_ca)

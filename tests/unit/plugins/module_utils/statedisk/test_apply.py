@@ -40,11 +40,12 @@ class Bed:
         )
         self.device, self.counter = FakeDevice(self.paths, folder), FakeCounter()
 
-    def disk(self, target=Target.OPENED, *, key=PERMANENT, hooks=None):
-        wanted = Wanted(device=DEVICE, uuid=UUID, target=target, minimum_bytes=1)
-        return StateDisk(self.device, wanted, paths=self.paths, counter=self.counter, key=key, hooks=hooks)
+    def disk(self, target=Target.OPENED, *, key=PERMANENT, former=(), name="", hooks=None):
+        wanted = Wanted(device=DEVICE, uuid=UUID, target=target, minimum_bytes=1, key_name=name)
+        parts = {"paths": self.paths, "counter": self.counter, "hooks": hooks}
+        return StateDisk(self.device, wanted, key=key, former=former, **parts)
 
-    def run(self, target=Target.OPENED, *, cut_at=None, key=PERMANENT):
+    def run(self, target=Target.OPENED, *, cut_at=None, **keys):
         """Do all that is to be done, or only the first ``cut_at`` steps; return the steps that were begun."""
         begun = []
 
@@ -53,7 +54,7 @@ class Bed:
                 raise Cut
             begun.append(step)
 
-        disk = self.disk(target, key=key, hooks=Hooks(before=before))
+        disk = self.disk(target, hooks=Hooks(before=before), **keys)
         disk.apply(disk.plan())
         return begun
 

@@ -56,6 +56,13 @@ def test_a_record_is_read_as_it_was_written() -> None:
     assert parse_record(render_record(record(header=""))) == record(header="")
 
 
+def test_a_record_names_what_its_header_is_under() -> None:
+    named = Record(generation=7, header=HEADER, key="2-" + "ab" * 8)
+    assert parse_record(render_record(named)) == named
+    assert json.loads(render_record(named))["version"] == 2
+    assert json.loads(render_record(record()))["version"] == 1
+
+
 def _with(**changes: object) -> bytes:
     return json.dumps({"version": 1, "generation": 7, "header": HEADER, **changes}).encode()
 
@@ -66,8 +73,12 @@ def _with(**changes: object) -> bytes:
         pytest.param(b"", id="nothing"),
         pytest.param(b"[]", id="a list"),
         pytest.param(b"\xff", id="no text"),
-        pytest.param(_with(version=2), id="another version"),
+        pytest.param(_with(version=2), id="a version without its member"),
         pytest.param(_with(more=1), id="another member"),
+        pytest.param(_with(key="2-" + "ab" * 8), id="a name in the form of before"),
+        pytest.param(_with(version=2, key=""), id="a name that is none"),
+        pytest.param(_with(version=2, key=2), id="a number as name"),
+        pytest.param(_with(version=[2]), id="a list as version"),
         pytest.param(_with(generation=True), id="a truth value"),
         pytest.param(_with(generation=0), id="a generation that never was"),
         pytest.param(_with(generation="7"), id="a text"),

@@ -1,0 +1,60 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A playbook whose command is killed in the middle, with every process that it had started."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.tests.support.road import Road
+
+
+def cut_run(road: Road, playbook: str, *words: str, after: str, changes: int = 1) -> str:
+    """Kill a playbook when a task whose name ends with ``after`` has changed so many hosts; return what it said.
+
+    Tasks of that name count together. Fails where the run ends before.
+    """
+    process = road.start(playbook, *words)
+    said, left, is_it = "", changes, False
+    assert process.stdout is not None
+    for line in process.stdout:
+        said += line
+        if line.startswith("TASK ["):
+            is_it = line.partition("]")[0].endswith(after)
+        left -= is_it and line.startswith("changed: [")
+        if not left:
+            _kill(process)
+            return said
+    raise AssertionError(f"{playbook} ended before {changes} changes of {after!r}:\n{said[-6000:]}")
+
+
+def phases_left(road: Road, playbook: str, *words: str) -> list[str]:
+    """Return the phases of a rotation that its playbook says are left; nothing is changed."""
+    said = road.play(playbook, *words, "--check").output
+    return re.findall(r"^\s+\"  ([a-z]+): ", said, re.MULTILINE)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to the command and to its descendants; nothing of it says goodbye."""
+    process.send_signal(signal.SIGSTOP)  # it starts nothing meanwhile
+    for pid in (*_descendants(process.pid), process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate()
+
+
+def _descendants(pid: int) -> list[int]:
+    listed = subprocess.run(("ps", "-eo", "pid=,ppid="), capture_output=True, text=True, check=True).stdout
+    parents = {int(child): int(parent) for child, parent in map(str.split, listed.splitlines())}
+    found, known = [], {pid}
+    while more := {child for child, parent in parents.items() if parent in known} - known:
+        found += sorted(more)
+        known |= more
+    return found
