@@ -101,10 +101,8 @@ class Operation:
             return ()
         self.require_lock()
         self.prepare()
-        steps = [self._perform(phase) for phase in todo.up_to(until)]
-        if todo.start_kubelet:
-            steps.append(self._timed("kubelet", "Start the kubelet", self._machine.kubelet.start))
-        return tuple(steps)
+        steps = [self._start_kubelet()] if todo.start_kubelet else []
+        return (*steps, *(self._perform(phase) for phase in todo.up_to(until)))
 
     def prepare(self) -> None:
         """Write the configuration and enable the kubelet (kubeadm only starts it)."""
@@ -112,6 +110,9 @@ class Operation:
         make_directory(state, mode=0o700)
         write_atomic(self._config_path(), self._config)
         self._machine.kubelet.enable()
+
+    def _start_kubelet(self) -> Step:
+        return self._timed("kubelet", "Start the kubelet", self._machine.kubelet.start)
 
     def _perform(self, phase: Phase) -> Step:
         step = self._timed(phase.name, phase.title, lambda: self._do(phase))

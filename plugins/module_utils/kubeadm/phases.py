@@ -159,5 +159,8 @@ MEMBER_PHASES = (
 )
 """Of a further control plane, in kubeadm's order; download-certs never runs: no key of the cluster lies in a Secret."""
 
+STARTS_KUBELET = "kubelet-start"
+"""In each table; what comes behind it needs the kubelet, which no boot of a machine that is half done starts."""
+
 SKIPPED_ON_REPEAT = ("preflight",)
 """A check of an empty machine says nothing of one that is half done."""

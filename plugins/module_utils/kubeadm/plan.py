@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .phases import SKIPPED_ON_REPEAT, Phase
+from .phases import SKIPPED_ON_REPEAT, STARTS_KUBELET, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do of ``table``: ``phases`` in order, then ``start_kubelet`` where all is in place but it does not run.
+    """What to do of ``table``: ``start_kubelet`` where it has been started once and does not run, ``phases`` in order.
 
     ``drifted``: all is done, but with another configuration than the one wanted now (nothing is done about it here;
     kubeadm changes a running cluster by its upgrade only).
@@ -66,7 +66,8 @@ def plan(table: Sequence[Phase], observed: Observed, *, config_sha256: str) -> P
     first = _first_undone(table, done) if same else 0
     begun = bool(done)
     left = tuple(phase for phase in table[first:] if not (begun and phase.name in SKIPPED_ON_REPEAT))
-    return Plan(table=tuple(table), phases=left)
+    once = STARTS_KUBELET in done and all(phase.name != STARTS_KUBELET for phase in left)
+    return Plan(table=tuple(table), phases=left, start_kubelet=once and not observed.kubelet_active)
 
 
 def witnesses(table: Sequence[Phase]) -> tuple[PurePosixPath, ...]:

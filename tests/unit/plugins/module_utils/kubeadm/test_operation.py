@@ -145,6 +145,16 @@ def test_an_api_server_that_never_gets_ready_is_told(control_plane, health):
     assert caught.value.code == "API_UNREACHABLE"
 
 
+def test_a_boot_in_the_middle_starts_the_kubelet_before_the_rest(control_plane, programs):
+    control_plane.apply(control_plane.plan(), until="upload-config")
+    programs.active = False
+    programs.calls.clear()
+    steps = control_plane.apply(control_plane.plan()).steps
+    assert [step.name for step in steps][:2] == ["kubelet", "mark-control-plane"]
+    start = programs.calls.index(("systemctl", "start", "kubelet.service"))
+    assert all(call[0] != "kubeadm" for call in programs.calls[:start])
+
+
 def test_a_stopped_kubelet_is_started_and_nothing_else(control_plane, programs):
     control_plane.apply(control_plane.plan())
     programs.active = False

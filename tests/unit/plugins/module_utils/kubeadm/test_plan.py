@@ -9,7 +9,12 @@ from pathlib import PurePosixPath as Posix
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.journal import Progress
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES, JOIN_PHASES
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import (
+    INIT_PHASES,
+    JOIN_PHASES,
+    MEMBER_PHASES,
+    STARTS_KUBELET,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plan import Observed, plan
 
 ALL = tuple(phase.name for phase in INIT_PHASES)
@@ -44,6 +49,23 @@ def test_phases_to_do(machine, expected):
 def test_a_finished_machine_only_starts_its_kubelet():
     found = plan(INIT_PHASES, observed(done=ALL, active=False), config_sha256="a")
     assert (found.phases, found.start_kubelet, bool(found)) == ((), True, True)
+
+
+@pytest.mark.parametrize("table", [INIT_PHASES, JOIN_PHASES, MEMBER_PHASES], ids=["init", "join", "member"])
+@pytest.mark.parametrize("active", [True, False])
+def test_what_comes_behind_the_start_of_the_kubelet_finds_it_running(table, active):
+    names = [phase.name for phase in table]
+    at = names.index(STARTS_KUBELET)
+    files = frozenset(path for phase in table for path in phase.witnesses)
+    for number in range(1, len(names) + 1):
+        found = plan(table, observed(done=names[:number], files=files, active=active), config_sha256="a")
+        assert found.start_kubelet == (not active and number > at)
+        assert [phase.name for phase in found.phases] == names[number:]
+
+
+def test_a_start_of_the_kubelet_that_is_repeated_is_not_brought_forward():
+    found = plan(INIT_PHASES, observed(done=ALL, files=FILES - {CA}, active=False), config_sha256="a")
+    assert (found.phases[0].name, found.start_kubelet) == ("certs", False)
 
 
 def test_another_configuration_of_a_finished_cluster_is_told_and_not_applied():
