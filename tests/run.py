@@ -28,6 +28,7 @@ from xml.etree import ElementTree as ET
 
 from ansible_collections.attested.kubernetes.tests.support import importer
 from ansible_collections.attested.kubernetes.tests.support import lanes as imported
+from ansible_collections.attested.kubernetes.tests.support.broken import broken
 from ansible_collections.attested.kubernetes.tests.support.lanes import Order, run_in_lanes, run_named, say
 from ansible_collections.attested.kubernetes.tests.support.threats import untried
 
@@ -56,15 +57,21 @@ GET_PIP = "get_pip_24_2.py"  # the name that ansible-test of core 2.19 to 2.22 l
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many tests of a stage passed, failed and were skipped."""
+    """How many tests of a stage passed, failed and were skipped; where a report says it, which ones failed."""
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    broken: tuple[str, ...] = ()
 
     def __add__(self, other: Counts) -> Counts:
         """Add up two stages."""
-        return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+        return Counts(
+            passed=self.passed + other.passed,
+            failed=self.failed + other.failed,
+            skipped=self.skipped + other.skipped,
+            broken=(*self.broken, *other.broken),
+        )
 
     def __str__(self) -> str:
         """Return the closing line."""
@@ -179,10 +186,11 @@ def _pytest(*arguments: str, missing: Callable[[ET.Element], list[str]] | None =
         return Counts(failed=1)
     total, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
     failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-    counts = Counts(passed=total - failed - skipped, failed=failed or int(not good), skipped=skipped)
+    passed = total - failed - skipped
+    counts = Counts(passed=passed, failed=failed or int(not good), skipped=skipped, broken=broken(suite))
     lacking = missing(suite) if missing else []
     print("".join(f"{line}\n" for line in lacking), end="", flush=True)
-    return counts + Counts(failed=len(lacking))
+    return counts + Counts(failed=len(lacking), broken=tuple(lacking))
 
 
 def unit() -> Counts:
@@ -413,6 +421,10 @@ class Ended:
         """Return the line of the closing table."""
         return f"{self.name:<14} {self.seconds:7.1f} s   {self.counts}"
 
+    def told(self) -> str:
+        """Return a line for each test that failed, behind the name of the stage."""
+        return "".join(f"{self.name:<14} {line}\n" for line in self.counts.broken)
+
 
 def here(name: str) -> Ended:
     """Run a stage in this process."""
@@ -429,8 +441,13 @@ def in_own_process(name: str) -> Ended:
     with tempfile.TemporaryDirectory() as scratch:
         report, began = Path(scratch) / "counts.json", time.monotonic()
         run_named(name, (sys.executable, str(Path(__file__).resolve()), name, "--report", str(report)))
-        counts = Counts(**json.loads(report.read_text())) if report.exists() else Counts(failed=1)
+        counts = _read(report) if report.exists() else Counts(failed=1)
     return Ended(name=name, seconds=time.monotonic() - began, counts=counts)
+
+
+def _read(report: Path) -> Counts:
+    said = json.loads(report.read_text())
+    return Counts(**{**said, "broken": tuple(said["broken"])})
 
 
 def other_tree(module: str | None = imported.__file__) -> str:
@@ -472,6 +489,7 @@ def main() -> int:
         arguments.report.write_text(json.dumps(asdict(total)))
     else:
         print("\n" + "\n".join(map(str, ended.values())))
+        print("".join(one.told() for one in ended.values()), end="")
         print(total, flush=True)
     return int(total.failed > 0)
 

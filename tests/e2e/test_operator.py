@@ -139,7 +139,7 @@ def update_the_fleet(road: Road) -> None:
     road.play("lab_machine", "-e", "machine=cp-1", "-e", FIRMWARE, "-e", "restart=false")
     before = road.boot_id("cp-1")
     road.lab.ssh("cp-1", "sudo systemctl reboot")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while road.lab.ssh("cp-1", "cat /proc/sys/kernel/random/boot_id").stdout.strip() in {"", before}:
         assert time.monotonic() < deadline, "expected cp-1 to boot"
         time.sleep(0.3)
@@ -191,7 +191,7 @@ def live(road: Road, node: str) -> dict[str, Any]:
 
 def refusal(road: Road, code: str, *, machine: str = "") -> str:
     """Return what the cluster says of a refusal with this code; it is written a moment after the answer."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for seen in (one["status"] for one in objects(road, "joinattempts")):
             if seen["reason"] == code and machine in {"", seen["machine"]}:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def wait_for(done: Callable[[], bool], *, seconds: float = 120) -> None:
+def wait_for(done: Callable[[], bool], *, seconds: float = 300) -> None:
     """Ask until the answer is yes; fails after ``seconds``, which is far more than it takes."""
     deadline = time.monotonic() + seconds
     while not done():

@@ -1,0 +1,32 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The tests that failed, a line each: what stands beside the closing summary, where the end of a long log is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree as ET
+
+LONGEST = 400
+
+
+def broken(suite: ET.Element) -> tuple[str, ...]:
+    """Return the name of each failed test of a JUnit report and how its message begins, in `LONGEST` characters."""
+    return tuple(
+        f"{case.get('classname', '')}::{case.get('name', '')}: {_first_words(case)}"[:LONGEST]
+        for case in suite.iter("testcase")
+        if _failure(case) is not None
+    )
+
+
+def _failure(case: ET.Element) -> ET.Element | None:
+    return next((one for one in case if one.tag in {"failure", "error"}), None)
+
+
+def _first_words(case: ET.Element) -> str:
+    found = _failure(case)
+    said = (found.get("message") if found is not None else None) or "no message"
+    return " ".join(said.split())
