@@ -54,6 +54,8 @@ PATHS = StatePaths(
     mount_point=Path("/run/point"),
     directories=(Path("/run/kubelet"), Path("/run/etcd")),
 )
+HEADER_BEFORE = Path("/run/header.before")
+DATA = PATHS.directories[1] / "member"
 TPM = Path("/run/tpm")
 BLOCK, BLOCKS, FLIPPED = 4096, 16, 5
 _BLOCK_PLACE, _BLOCK_SIZE = 1, 2  # FIBMAP and FIGETBSZ of <linux/fs.h>
@@ -197,11 +199,11 @@ def cuts(numbers: list[int]) -> dict[str, Any]:
 
 def _cut(number: int) -> dict[str, Any]:
     _blank()
-    killed = _killed_at(number, lambda hooks: _disk(hooks=hooks))
+    killed = _killed_at(number, lambda hooks: state_disk(hooks=hooks))
     if number % 2:
-        _device().close()
+        linux_device().close()
         shutil.rmtree(PATHS.memory)
-    return {**killed, **_finished()}
+    return {**killed, **finished()}
 
 
 def _killed_at(number: int, make: Callable[[Hooks], StateDisk]) -> dict[str, Any]:
@@ -227,46 +229,64 @@ def rekeys(numbers: list[int]) -> dict[str, Any]:
 
 def _rekey(number: int) -> dict[str, Any]:
     _blank()
-    for path in (NEW_KEY_FILE, Path("/run/header.before")):
+    for path in (NEW_KEY_FILE, HEADER_BEFORE):
         path.unlink(missing_ok=True)
-    NEW_KEY_FILE.touch(mode=0o600)
-    NEW_KEY_FILE.write_bytes(NEW_KEY)
-    _disk().apply(_disk().plan())
-    data = PATHS.directories[1] / "member"
-    data.write_bytes(os.urandom(1 << 20))
-    digest = hashlib.sha256(data.read_bytes()).hexdigest()
-    os.sync()
-    with Path(DISK).open("rb") as disk:
-        Path("/run/header.before").write_bytes(disk.read(16 << 20))
+    give_second_key()
+    state_disk().apply(state_disk().plan())
+    digest = write_data()
+    copy_header(HEADER_BEFORE)
     with ProcessWatch() as watch:
-        killed = _killed_at(number, lambda hooks: _disk(Target.REKEYED, hooks=hooks))
+        killed = _killed_at(number, lambda hooks: state_disk(Target.REKEYED, hooks=hooks))
         if number % 2:
-            _device().close()
+            linux_device().close()
             shutil.rmtree(PATHS.memory)
-            again = _disk()
+            again = state_disk()
             again.apply(again.plan())
-        rest = _disk(Target.REKEYED)
+        rest = state_disk(Target.REKEYED)
         rest.apply(rest.plan())
     return {
         **killed,
-        **_rekeyed(),
-        "data": hashlib.sha256(data.read_bytes()).hexdigest() == digest,
+        **rekeyed(),
+        "data": data_digest() == digest,
         "leaked": _words(watch),
     }
 
 
-def _rekeyed() -> dict[str, Any]:
-    """Say of header and record what cryptsetup itself says: which keys open which slots, now and before."""
-    current, before = Path("/run/header.now"), Path("/run/header.before")
+def give_second_key() -> None:
+    """Put the key of the other version beside the first one."""
+    NEW_KEY_FILE.touch(mode=0o600)
+    NEW_KEY_FILE.write_bytes(NEW_KEY)
+
+
+def write_data() -> str:
+    """Write a file onto the volume, to the disk itself, and return its digest."""
+    DATA.write_bytes(os.urandom(1 << 20))
+    os.sync()
+    return data_digest()
+
+
+def data_digest() -> str:
+    """Return the digest of that file."""
+    return hashlib.sha256(DATA.read_bytes()).hexdigest()
+
+
+def copy_header(target: Path) -> None:
+    """Copy the header of the disk, with all its key slots."""
     with Path(DISK).open("rb") as disk:
-        current.write_bytes(disk.read(16 << 20))
+        target.write_bytes(disk.read(16 << 20))
+
+
+def rekeyed() -> dict[str, Any]:
+    """Say of header and record what cryptsetup itself says: which keys open which slots, now and before."""
+    current = Path("/run/header.now")
+    copy_header(current)
     record = parse_record(PATHS.record.read_bytes())
     with Path(DISK).open("rb") as disk:
         digest = read_header(disk.read(32768)).digest.hex()
     return {
-        "left": [step.name for step in _disk(Target.REKEYED).plan().steps],
+        "left": [step.name for step in state_disk(Target.REKEYED).plan().steps],
         "now": [_opens(current, KEY), _opens(current, NEW_KEY)],
-        "before": [_opens(before, KEY), _opens(before, NEW_KEY)],
+        "before": [_opens(HEADER_BEFORE, KEY), _opens(HEADER_BEFORE, NEW_KEY)],
         "record": [record.generation == FileCounter().read(), record.header == digest, record.key],
     }
 
@@ -285,20 +305,21 @@ def _words(watch: ProcessWatch) -> list[str]:
 def reencryption() -> dict[str, Any]:
     """Return what cryptsetup answers to whoever wants another volume key for a disk with integrity."""
     _blank()
-    _disk().apply(_disk().plan())
-    _device().close()
+    state_disk().apply(state_disk().plan())
+    linux_device().close()
     argv = ["cryptsetup", "reencrypt", "--batch-mode", "--key-file", str(KEY_FILE), "--pbkdf", "pbkdf2", DISK]
     done = subprocess.run(argv, capture_output=True, check=False)
     return {"code": done.returncode, "said": (done.stdout + done.stderr).decode(errors="replace")}
 
 
-def _finished() -> dict[str, Any]:
-    disk = _disk()
+def finished() -> dict[str, Any]:
+    """Bring the disk into use and say what is there then, and whether its record, counter and header agree."""
+    disk = state_disk()
     disk.apply(disk.plan())
     record = _record()
-    header = _disk().volume()
+    header = state_disk().volume()
     return {
-        "left": [step.name for step in _disk().plan().steps],
+        "left": [step.name for step in state_disk().plan().steps],
         "agrees": [record["generation"] == FileCounter().read(), record["header"] == header.sha256.hex()],
         "slots": list(header.slots),
         "initialised": header.initialised,
@@ -317,23 +338,24 @@ def _forked(work: Callable[[], None]) -> int:
     return child
 
 
-def _device() -> LinuxDevice:
+def linux_device() -> LinuxDevice:
+    """Return the disk as the module sees it."""
     runner = SystemRunner()
     return LinuxDevice(DEVICE, paths=PATHS, runner=runner, follower=runner)
 
 
-def _disk(target: Target = Target.OPENED, *, hooks: Hooks | None = None) -> StateDisk:
+def state_disk(target: Target = Target.OPENED, *, hooks: Hooks | None = None) -> StateDisk:
     """Return the disk under its first key; to be rekeyed, or with the second one's file there, with both."""
     rotated = target is Target.REKEYED
     wanted = Wanted(device=DEVICE, uuid=UUID, target=target, minimum_bytes=1 << 20, key_name=NAME if rotated else "")
     key = read_key(KEY_FILE, mounts=PATHS.mounts)
     other = (read_key(NEW_KEY_FILE, mounts=PATHS.mounts),) if NEW_KEY_FILE.exists() else ()
     lead, *former = (*other, key) if rotated else (key, *other)
-    return StateDisk(_device(), wanted, paths=PATHS, counter=FileCounter(), key=lead, former=former, hooks=hooks)
+    return StateDisk(linux_device(), wanted, paths=PATHS, counter=FileCounter(), key=lead, former=former, hooks=hooks)
 
 
 def _blank() -> None:
-    _device().close()
+    linux_device().close()
     shutil.rmtree(PATHS.memory, ignore_errors=True)
     for path in (PATHS.journal, FileCounter.path):
         path.unlink(missing_ok=True)
@@ -415,12 +437,17 @@ class SoftTpm:
         self._process.wait()
 
 
-def main() -> None:
-    """Run one scenario."""
+def set_up() -> None:
+    """Name the disk by its id, and give the permanent key."""
     Path("/dev/disk/by-id").mkdir(parents=True, exist_ok=True)
     Path(DEVICE).symlink_to("../../ubdb")
     KEY_FILE.touch(mode=0o600)
     KEY_FILE.write_bytes(KEY)
+
+
+def main() -> None:
+    """Run one scenario."""
+    set_up()
     scenario, numbers = sys.argv[1], [int(word) for word in sys.argv[2:]]
     scenarios: dict[str, Callable[[], dict[str, Any]]] = {
         "cuts": lambda: cuts(numbers),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The record of a matrix (docs/records/README.md), written after each case: a run that is cut short leaves what it has.
+"""The records of long runs (docs/records/README.md), written after each case: a run cut short leaves what it has.
 
 Runs of one commit on one day fill the same file, also beside each other.
 """
@@ -13,6 +13,7 @@ import json
 import os
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,31 +26,43 @@ if TYPE_CHECKING:
 RECORDS = Path(os.environ.get("ATTESTED_RECORDS", ROOT / "docs" / "records"))
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The name of a record, and what a case of it is called that ended as it should."""
+
+    name: str
+    good: str
+
+
+MATRIX = Kind("matrix", "joined")
+POWER_CUTS = Kind("power-cuts", "continued")
+
+
 @contextmanager
-def recorded(point: str, fault: str, *, directory: Path = RECORDS) -> Iterator[None]:
-    """Keep what becomes of one case: ``joined`` where its end is reached, ``failed`` for anything else."""
+def recorded(point: str, fault: str, *, kind: Kind = MATRIX, directory: Path = RECORDS) -> Iterator[None]:
+    """Keep what becomes of one case: what is good where its end is reached, ``failed`` for anything else."""
     outcome, began = "failed", time.monotonic()
     try:
         yield
-        outcome = "joined"
+        outcome = kind.good
     finally:
         case = {"point": point, "fault": fault, "outcome": outcome, "seconds": round(time.monotonic() - began, 1)}
-        keep_case(directory, case, commit=commit(), now=datetime.now(UTC))
+        keep_case(directory, case, kind=kind, commit=commit(), now=datetime.now(UTC))
 
 
-def keep_case(directory: Path, case: dict[str, Any], *, commit: str, now: datetime) -> Path:
+def keep_case(directory: Path, case: dict[str, Any], *, kind: Kind = MATRIX, commit: str, now: datetime) -> Path:
     """Put one case into the record of its commit, in place of an earlier try of it; return the file."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{now:%Y-%m-%d}-matrix.json"
+    path = directory / f"{now:%Y-%m-%d}-{kind.name}.json"
     with (directory / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         cases = [one for one in _cases_of(path, commit) if not _is_same(one, case)] + [case]
         body = {
             "version": 1,
-            "record": "matrix",
+            "record": kind.name,
             "date": now.isoformat(timespec="seconds"),
             "commit": commit,
-            "joined": sum(one["outcome"] == "joined" for one in cases),
+            kind.good: sum(one["outcome"] == kind.good for one in cases),
             "of": len(cases),
             "cases": cases,
         }

@@ -9,8 +9,11 @@ virtualisation and no privileges, boots in seconds, and is a real kernel (Debian
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,12 +51,41 @@ def run_in_uml(script: str, *, folder: Path, disks: Sequence[Path] = (), timeout
     ``disks`` are /dev/ubda, /dev/ubdb and so on; ``folder`` is the working directory. Raises `RuntimeError` with the
     whole output unless the script ended with 0.
     """
+    argv = _prepared(script, folder=folder, disks=disks)
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_seconds, check=False)
+    output = done.stdout.decode(errors="replace").replace("\r\n", "\n")
+    printed, ended, rest = output.partition(DONE)
+    if not ended or rest.split()[0] != "0":
+        raise RuntimeError(f"expected the script to end with 0:\n{output}\n{done.stderr.decode(errors='replace')}")
+    return printed
+
+
+def cut_in_uml(script: str, *, folder: Path, disks: Sequence[Path], sign: Path, timeout_seconds: float = 900) -> None:
+    """Run a script in such a kernel until the file ``sign`` is there, and then end the kernel as a power cut does.
+
+    What the kernel had not written to its disks yet is lost with it. Raises `RuntimeError` where ``sign`` never comes.
+    """
+    argv = _prepared(script, folder=folder, disks=disks)
+    output = (folder / "cut.log").open("wb")
+    with output, subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, start_new_session=True) as kernel:
+        deadline = time.monotonic() + timeout_seconds
+        while not sign.exists() and kernel.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if kernel.poll() is None:
+            os.killpg(kernel.pid, signal.SIGKILL)
+    if not sign.exists():
+        said = (folder / "cut.log").read_text(errors="replace")
+        raise RuntimeError(f"expected {sign.name} to come before the kernel's end:\n{said}")
+
+
+def _prepared(script: str, *, folder: Path, disks: Sequence[Path]) -> list[str]:
+    """Write the scripts, and return the words that start the kernel with them."""
     folder = folder.resolve()
     begin, inner = folder / "begin.sh", folder / "script.sh"
     inner.write_text(script, encoding="utf-8")
     begin.write_text(_BEGIN.replace("@FOLDER@", str(folder)), encoding="utf-8")
     begin.chmod(0o700)
-    argv = [
+    return [
         "linux.uml",
         "mem=512M",
         "rootfstype=hostfs",
@@ -67,9 +99,3 @@ def run_in_uml(script: str, *, folder: Path, disks: Sequence[Path] = (), timeout
         "con0=null,fd:1",
         *(f"ubd{number}={Path(disk).resolve()}" for number, disk in enumerate(disks)),
     ]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_seconds, check=False)
-    output = done.stdout.decode(errors="replace").replace("\r\n", "\n")
-    printed, ended, rest = output.partition(DONE)
-    if not ended or rest.split()[0] != "0":
-        raise RuntimeError(f"expected the script to end with 0:\n{output}\n{done.stderr.decode(errors='replace')}")
-    return printed

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.tests.support.records import keep_case, recorded
+from ansible_collections.attested.kubernetes.tests.support.records import POWER_CUTS, keep_case, recorded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,3 +57,14 @@ def test_only_what_came_to_its_end_has_joined(tmp_path: Path, error: Exception |
     body = json.loads(path.read_text())
     assert (body["joined"], body["of"]) == (int(error is None), 1)
     assert {**body["cases"][0], "seconds": 0.0} == {**case("join:LOCK", outcome), "seconds": 0.0}
+
+
+def test_the_power_cuts_have_a_record_of_their_own(tmp_path: Path) -> None:
+    with recorded("format:OPEN", "power cut", kind=POWER_CUTS, directory=tmp_path):
+        pass
+    with contextlib.suppress(TimeoutError), recorded("rekey:END", "power cut", kind=POWER_CUTS, directory=tmp_path):
+        raise TimeoutError
+    (path,) = tmp_path.glob("*-power-cuts.json")
+    body = json.loads(path.read_text())
+    assert (body["record"], body["continued"], body["of"]) == ("power-cuts", 1, 2)
+    assert [one["outcome"] for one in body["cases"]] == ["continued", "failed"]

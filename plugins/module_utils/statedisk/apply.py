@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,7 +21,7 @@ from .guard import read_key
 from .plan import Observed, Step, Target, judged_header, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ..keys.secret import DiskKey
@@ -78,7 +78,8 @@ class StateDisk:
     def plan(self) -> Plan:
         """Return what is to be done, changing nothing but files in memory; raises what `plan` refuses."""
         self._prepare_memory()
-        found = plan(self._observe(), self._wanted)
+        with self._without_copy():
+            found = plan(self._observe(), self._wanted)
         self._judged = found.header
         if found.header is not None and found.header.initialised:
             self._current = frozenset(found.header.slots)
@@ -86,14 +87,23 @@ class StateDisk:
 
     def apply(self, todo: Plan) -> None:
         """Do the steps of a plan that `plan` of this object made."""
-        for step in todo.steps:
-            self._hooks.before(step)
-            self._ACTIONS[step](self)
-        remove(self._paths.header)
+        with self._without_copy():
+            for step in todo.steps:
+                self._hooks.before(step)
+                self._ACTIONS[step](self)
 
     def volume(self) -> JudgedHeader:
         """Return the judged header as it is now; raises LUKS_…."""
-        return self._judge(slots=self._current)
+        with self._without_copy():
+            return self._judge(slots=self._current)
+
+    @contextmanager
+    def _without_copy(self) -> Iterator[None]:
+        """Leave no copy of the header behind, whatever comes of it: whoever needs one copies it anew."""
+        try:
+            yield
+        finally:
+            remove(self._paths.header)
 
     def _prepare_memory(self) -> None:
         self._paths.memory.mkdir(mode=0o700, parents=True, exist_ok=True)

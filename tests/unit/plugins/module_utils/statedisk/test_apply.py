@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.secret import DiskKey
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Step, Target, Wanted, parse_record
@@ -77,6 +77,16 @@ def require_in_use(bed):
     assert not bed.paths.journal.exists()
     assert [path.name for path in bed.paths.memory.iterdir()] == ["counted"]
     assert not bed.disk().plan()
+
+
+def test_a_look_and_a_refusal_leave_no_copy_of_the_header(bed):
+    bed.run()
+    bed.device.reboot()
+    bed.disk().plan()
+    assert not bed.paths.header.exists()
+    with pytest.raises(AttestedError):
+        bed.disk(key=DiskKey(b"w" * 32)).plan()
+    assert not bed.paths.header.exists()
 
 
 def test_a_blank_disk_is_taken_into_use(bed):

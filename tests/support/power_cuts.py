@@ -1,0 +1,69 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Power cuts of a machine with a state disk: its kernel is killed just before a step, another one boots with the disk.
+
+What that kernel had not written yet is lost, as with the power of a machine; the host's own caches stay.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.disk_bed import NAME
+from ansible_collections.attested.kubernetes.tests.support.disk_kernel import MEBIBYTES
+from ansible_collections.attested.kubernetes.tests.support.house import ROOT, SOURCES
+from ansible_collections.attested.kubernetes.tests.support.power_bed import END
+from ansible_collections.attested.kubernetes.tests.support.uml import cut_in_uml, missing_packages, run_in_uml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_EXCHANGE = ("ADD_BESIDE", "DROP_FIRST", "ADD_PERMANENT", "DROP_BESIDE")
+STEPS = {
+    "format": (
+        *("REMEMBER", "FORMAT", "NOTE", "FORGET"),
+        *_EXCHANGE,
+        *("OPEN", "MAKE_FILESYSTEM", "MOUNT", "BEGIN_RECORD", "INITIALISE", "ADVANCE", "BIND", END),
+    ),
+    "unlock": ("OPEN", "MOUNT", "CHECK", "ADVANCE", "BIND", END),
+    "rekey": ("LOOSEN", *_EXCHANGE, "PROVE", "RECORD", END),
+}
+"""Of each course, in its order; behind the last one as well."""
+
+CUTS = [(course, step) for course, steps in STEPS.items() for step in steps]
+
+_IN_USE = {
+    "left": [],
+    "agrees": [True, True],
+    "slots": [0],
+    "initialised": True,
+    "memory": ["counted"],
+    "journal": False,
+}
+_REKEYED = {"left": [], "now": [False, True], "before": [True, False], "record": [True, True, NAME]}
+WANTED: dict[str, dict[str, Any]] = {
+    "format": _IN_USE,
+    "unlock": {**_IN_USE, "data": True},
+    "rekey": {**_REKEYED, "data": True},
+}
+"""What each course ends with, whenever the power went: nothing is lost that had been written."""
+
+
+def pull_the_plug(course: str, step: str, folder: Path) -> dict[str, Any]:
+    """Cut the power just before a step; return what the next boot made of it. Skips where there is no such kernel."""
+    if missing := missing_packages():
+        pytest.skip(f"no kernel with dm-integrity here: {', '.join(missing)} not installed")
+    # the kernel calls its root after the first disk, which would make that one look mounted
+    disks = [folder / "none.img", folder / "disk.img"]
+    for disk in disks:
+        with disk.open("wb") as stream:
+            stream.truncate(MEBIBYTES << 20)
+    program = f"export PYTHONPATH={SOURCES}\n{sys.executable} {ROOT}/tests/support/power_bed.py {course}"
+    cut_in_uml(f"{program} {step}\n", folder=folder, disks=disks, sign=folder / "cut")
+    run_in_uml(f"{program} after\n", folder=folder, disks=disks)
+    found: dict[str, Any] = json.loads((folder / "after.json").read_text(encoding="utf-8"))
+    return found
