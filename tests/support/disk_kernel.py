@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MEBIBYTES = 28
 
 
-def run_disk_bed(scenario: str, *numbers: int, folder: Path) -> dict[str, Any]:
-    """Return the scenario's JSON; skips, with the reason, where the kernel's packages are not installed."""
+def blank_disks(folder: Path) -> list[Path]:
+    """Make the disks of such a kernel; skips, with the reason, where its packages are not installed."""
     if missing := missing_packages():
         pytest.skip(f"no kernel with dm-integrity here: {', '.join(missing)} not installed")
     # the kernel calls its root after the first disk, which would make that one look mounted
@@ -28,6 +28,12 @@ def run_disk_bed(scenario: str, *numbers: int, folder: Path) -> dict[str, Any]:
     for disk in disks:
         with disk.open("wb") as stream:
             stream.truncate(MEBIBYTES << 20)
+    return disks
+
+
+def run_disk_bed(scenario: str, *numbers: int, folder: Path) -> dict[str, Any]:
+    """Return the scenario's JSON; skips as `blank_disks` does."""
+    disks = blank_disks(folder)
     program = f"{sys.executable} {ROOT}/tests/support/disk_bed.py {scenario} {' '.join(map(str, numbers))}"
     run_in_uml(f"export PYTHONPATH={SOURCES}\n{program}\n", folder=folder, disks=disks)
     found: dict[str, Any] = json.loads((folder / f"{scenario}.json").read_text(encoding="utf-8"))

@@ -12,12 +12,11 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from ansible_collections.attested.kubernetes.tests.support.disk_bed import NAME
-from ansible_collections.attested.kubernetes.tests.support.disk_kernel import MEBIBYTES
+from ansible_collections.attested.kubernetes.tests.support.disk_kernel import blank_disks
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT, SOURCES
 from ansible_collections.attested.kubernetes.tests.support.power_bed import END
-from ansible_collections.attested.kubernetes.tests.support.uml import cut_in_uml, missing_packages, run_in_uml
+from ansible_collections.attested.kubernetes.tests.support.uml import cut_in_uml, run_in_uml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,14 +53,8 @@ WANTED: dict[str, dict[str, Any]] = {
 
 
 def pull_the_plug(course: str, step: str, folder: Path) -> dict[str, Any]:
-    """Cut the power just before a step; return what the next boot made of it. Skips where there is no such kernel."""
-    if missing := missing_packages():
-        pytest.skip(f"no kernel with dm-integrity here: {', '.join(missing)} not installed")
-    # the kernel calls its root after the first disk, which would make that one look mounted
-    disks = [folder / "none.img", folder / "disk.img"]
-    for disk in disks:
-        with disk.open("wb") as stream:
-            stream.truncate(MEBIBYTES << 20)
+    """Cut the power just before a step; return what the next boot made of it. Skips as `blank_disks` does."""
+    disks = blank_disks(folder)
     program = f"export PYTHONPATH={SOURCES}\n{sys.executable} {ROOT}/tests/support/power_bed.py {course}"
     cut_in_uml(f"{program} {step}\n", folder=folder, disks=disks, sign=folder / "cut")
     run_in_uml(f"{program} after\n", folder=folder, disks=disks)
