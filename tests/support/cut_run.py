@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 def cut_run(road: Road, playbook: str, *words: str, after: str, changes: int = 1) -> str:
     """Kill a playbook when a task whose name ends with ``after`` has changed so many hosts; return what it said.
 
-    Tasks of that name count together. Fails where the run ends before.
+    Tasks of that name count together, and hosts take their turns: those behind the last one counted have not begun, or
+    have only just. Fails where the run ends before.
     """
-    process = road.start(playbook, *words)
+    process = road.start(playbook, "--forks=1", *words)
     said, left, is_it = "", changes, False
     assert process.stdout is not None
     for line in process.stdout:
