@@ -56,7 +56,8 @@ def plan(table: Sequence[Phase], observed: Observed, *, config_sha256: str) -> P
 
     A phase is done when the journal says so and its witnesses say the same. From the first one that is not done,
     all later ones are repeated: each of kubeadm's phases may run twice, and a later one may build on an earlier.
-    A changed configuration repeats everything as long as the operation never came to its end.
+    A changed configuration repeats everything as long as the operation never came to its end. A kubelet that has been
+    started once, and whose start is not among what is left, is to run for the rest.
     """
     done = _done(table, observed)
     complete = len(done) == len(table)

@@ -9,8 +9,9 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.tests.support.disk_bed import NAME, REKEY_STEPS
+from ansible_collections.attested.kubernetes.tests.support.disk_bed import REKEY_STEPS
 from ansible_collections.attested.kubernetes.tests.support.disk_kernel import run_disk_bed
+from ansible_collections.attested.kubernetes.tests.support.power_cuts import WANTED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,14 +28,7 @@ def test_a_kill_before_each_step_is_gone_on_with(begin: int, tmp_path: Path) -> 
     assert sorted(ends, key=int) == [str(number) for number in numbers]
     for end in ends.values():
         assert end.pop("signal") == signal.SIGKILL
-        assert end == {
-            "left": [],
-            "now": [False, True],
-            "before": [True, False],
-            "record": [True, True, NAME],
-            "data": True,
-            "leaked": [],
-        }
+        assert end == {**WANTED["rekey"], "leaked": []}
 
 
 def test_cryptsetup_gives_a_disk_with_integrity_no_other_volume_key(tmp_path: Path) -> None:
