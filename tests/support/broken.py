@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from xml.etree import ElementTree as ET
 
-LONGEST = 400
+LONGEST = 500
 
 
 def broken(suite: ET.Element) -> tuple[str, ...]:
-    """Return the name of each failed test of a JUnit report and how its message begins, in `LONGEST` characters."""
-    return tuple(
-        f"{case.get('classname', '')}::{case.get('name', '')}: {_first_words(case)}"[:LONGEST]
-        for case in suite.iter("testcase")
-        if _failure(case) is not None
-    )
+    """Return the name of each failed test of a JUnit report and how its message begins, in `LONGEST` characters.
+
+    A fixture that fails, fails every test that asks for it with the same words: they are told once.
+    """
+    told: dict[str, str] = {}
+    for case in suite.iter("testcase"):
+        if _failure(case) is not None:
+            name, words = f"{case.get('classname', '')}::{case.get('name', '')}", _first_words(case)
+            told[name] = "as " + next(one for one in told if told[one] == words) if words in told.values() else words
+    return tuple(f"{name}: {words}"[:LONGEST] for name, words in told.items())
 
 
 def _failure(case: ET.Element) -> ET.Element | None:

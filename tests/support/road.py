@@ -36,6 +36,15 @@ class Run:
     returncode: int
     output: str
 
+    def complaint(self) -> str:
+        """Return the last task that failed, and how: what a reader of one line wants to know first."""
+        before, found, after = self.output.rpartition("\nfatal: ")
+        if not found:
+            return self.output[-400:].strip()
+        told = [line.partition('"msg":')[2] or line.partition('"stderr":')[2] for line in after.splitlines()]
+        task = before.rpartition("\nTASK [")[2].partition("]")[0]
+        return f"{task}: {' '.join(filter(None, told)) or after[:400]}"
+
     def changes(self) -> dict[str, int]:
         """Return how much each host changed, out of the recap."""
         recap = self.output.rpartition("PLAY RECAP")[2].splitlines()
@@ -78,7 +87,7 @@ class Road:
     def play(self, playbook: str, *words: str, where: Path | None = None) -> Run:
         """Run a playbook that has to succeed."""
         run = self.finish(playbook, self.start(playbook, *words, where=where))
-        assert run.returncode == 0, run.output[-8000:]
+        assert run.returncode == 0, f"{playbook}: {run.complaint()}\n{run.output[-8000:]}"
         return run
 
     def inside(self, machine: str, *argv: str, given: bytes = b"", check: bool = True) -> str:

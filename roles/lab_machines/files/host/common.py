@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-IMAGE_RUN = Path("/run/attested-node-images")
-
 CONTAINERS_CONF = """\
 [containers]
 log_size_max = 10485760
@@ -73,6 +71,11 @@ class Lab:
     def run(self) -> Path:
         """What the container store keeps until the host reboots."""
         return Path("/run") / self.name
+
+    @property
+    def image_run(self) -> Path:
+        """What podman keeps while this lab looks into the store of node images; each lab takes away its own."""
+        return self.run / "images"
 
     @property
     def images(self) -> Path:
@@ -210,7 +213,7 @@ def machine_store(lab: Lab) -> Podman:
 
 def image_store(lab: Lab) -> Podman:
     """Return podman for the node images."""
-    return store(lab.images, run_directory=IMAGE_RUN)
+    return store(lab.images, run_directory=lab.image_run)
 
 
 def mount_points() -> list[Path]:

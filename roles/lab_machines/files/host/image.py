@@ -17,7 +17,7 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from common import IMAGE_RUN, Lab, LabError, Podman, image_store, program, unmount_below
+from common import Lab, LabError, Podman, image_store, program, unmount_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +115,7 @@ def _ensure(lab: Lab) -> bool:
     finally:
         unmount_below(lab.images)
         # podman's database fixes the paths of the store; without it the cache may be moved
-        for path in (lab.images / "libpod", IMAGE_RUN):
+        for path in (lab.images / "libpod", lab.image_run):
             shutil.rmtree(path, ignore_errors=True)
 
 
