@@ -29,7 +29,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRunner
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, binaries, why_not
-from ansible_collections.attested.kubernetes.tests.support.endpoint_bed import NAME, Program, free_port
+from ansible_collections.attested.kubernetes.tests.support.endpoint_bed import NAME, Program
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 from cryptography.x509.oid import NameOID
 

@@ -13,7 +13,6 @@ import contextlib
 import datetime as dt
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 import threading
@@ -56,6 +55,7 @@ from ansible_collections.attested.kubernetes.tests.support.kubeadm import (
     make_control_plane,
     why_no_kubeadm,
 )
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
@@ -381,12 +381,6 @@ def etcd_on(paths: KubernetesPaths) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until_healthy(members: EtcdMembers) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -25,6 +24,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -326,7 +326,7 @@ def _wait_ready(bed: ApiBed, server: str = "") -> None:
     while time.monotonic() < deadline:
         for name, process in bed.processes.items():
             if process.poll() is not None:
-                raise RuntimeError(f"{name} ended: {(bed.directory / f'{name}.log').read_text()[-2000:]}")
+                raise RuntimeError(f"{name} ended: {last_words(bed.directory / f'{name}.log')}")
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
             urllib.request.urlopen(f"{server or bed.server}/readyz", context=context, timeout=5).close()
             return
@@ -334,8 +334,6 @@ def _wait_ready(bed: ApiBed, server: str = "") -> None:
     raise RuntimeError(f"the API was not ready within {_READY_SECONDS} s, see {bed.directory}")
 
 
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def last_words(log: Path) -> str:
+    """Return the end of a log, its newest line first, since reports of a failed test keep the beginning."""
+    return "\n".join(reversed(log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]))

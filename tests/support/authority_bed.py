@@ -45,8 +45,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import render_kubeconfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
-from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries, free_port
+from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries, last_words
 from ansible_collections.attested.kubernetes.tests.support.kubeadm import RootedKubeadm, make_control_plane
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -152,7 +153,7 @@ class AuthorityBed:
 
     def log(self, plane: BedPlane, component: str) -> str:
         """Return the end of what a component wrote."""
-        return (self.directory / f"{plane.name}-{component}.log").read_text(errors="replace")[-3000:]
+        return last_words(self.directory / f"{plane.name}-{component}.log")
 
     def stop(self) -> None:
         """End every process that was started here."""

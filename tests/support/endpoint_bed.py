@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from cryptography.x509.oid import NameOID
 
 from .api_bed import Authority
@@ -164,10 +165,3 @@ async def program(directory: Path, control_planes: Sequence[str], **config: Any)
         yield made
     finally:
         assert made.stop() == 0, made.log.read_text(encoding="utf-8")
-
-
-def free_port() -> int:
-    """Return a port that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -21,8 +21,8 @@ from ansible_collections.attested.kubernetes.tests.support.api_bed import (
     Authority,
     binaries,
     certificate_builder,
-    free_port,
 )
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes

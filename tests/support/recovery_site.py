@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -124,10 +123,3 @@ class RecoverySite:
             close_kit(content, Lock(passphrase=SecretBytes(PASSPHRASE.encode())), random=SystemRandom())
         )
         self.kit.chmod(0o600)
-
-
-def free_port() -> int:
-    """Return a port at which nobody listens at any address of this host."""
-    with socket.socket() as held:
-        held.bind(("", 0))
-        return int(held.getsockname()[1])

@@ -66,6 +66,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.system import 
 from ansible_collections.attested.kubernetes.tests.support import boots, run_service
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY, PolicySite
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 from ansible_collections.attested.kubernetes.tests.support.swtpm import SwtpmFactory
 
@@ -103,7 +104,7 @@ class ServiceBed:
         self.bundle = bundle or bundle_of()
         self.directory = Path(tempfile.mkdtemp(prefix="attested-bed-"))
         self.directory.chmod(0o711)
-        self.port, self.metrics_port = _free_port(), _free_port()
+        self.port, self.metrics_port = free_port(), free_port()
         self.join_user = "nobody" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._tpms = SwtpmFactory(self.directory / "tpms")
@@ -473,9 +474,3 @@ class Machine:
         """Return its identity as the API has it now."""
         name = identity_of(self.tpm.ek).name
         return self.bed.api.get("nodeidentities.attested-kubernetes.dev", name)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +89,7 @@ class Swtpm:
     def __init__(self, folder: Path, state: Path, *, flags: str = "not-need-init,startup-clear", tcp: bool = False):
         self.socket = folder / "tpm"
         self.state = state
-        self.port = _free_port() if tcp else 0
+        self.port = free_port() if tcp else 0
         control = f"type=tcp,port={self.port + 1}" if tcp else f"type=unixio,path={self.socket}.ctrl"
         server = f"type=tcp,port={self.port}" if tcp else f"type=unixio,path={self.socket}"
         command = ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}"]
@@ -150,18 +151,6 @@ class Swtpm:
                 time.sleep(0.01)
             else:
                 return
-
-
-def _free_port() -> int:
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
 
 
 class SwtpmFactory:

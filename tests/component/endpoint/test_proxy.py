@@ -29,10 +29,10 @@ from ansible_collections.attested.kubernetes.tests.support.endpoint_bed import (
     Credentials,
     black_hole,
     echo,
-    free_port,
     program,
     says,
 )
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:

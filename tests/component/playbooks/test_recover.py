@@ -18,12 +18,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
 )
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.recovery_bed import running
 from ansible_collections.attested.kubernetes.tests.support.recovery_site import (
     ADDRESSES,
     NAMES,
     RecoverySite,
-    free_port,
 )
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
 

@@ -20,8 +20,9 @@ from ansible_collections.attested.kubernetes.tests.component.rescue.test_rescue 
     rescue,
     secret,
 )
-from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries, free_port
+from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries
 from ansible_collections.attested.kubernetes.tests.support.house import SOURCES
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.uml import missing_packages, run_in_uml
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.rescue.test_partitions import mbr_sector
 

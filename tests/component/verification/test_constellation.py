@@ -31,6 +31,7 @@ from ansible_collections.attested.kubernetes.tests.support import constellation_
 from ansible_collections.attested.kubernetes.tests.support.boots import BOOTS
 from ansible_collections.attested.kubernetes.tests.support.constellation_client import NONCE, ask
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID, NOW
+from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.verification import SoftNode, running_node
 
 if TYPE_CHECKING:
@@ -109,12 +110,6 @@ def node_config(tcti: str) -> dict[str, Any]:
         "endpoints": ["192.0.2.11:9090"], "join_ca": make_join_ca("prod", now=NOW).certificate.decode("ascii"),
         "logs": {"firmware": str(recorded / "eventlog.bin"), "userspace": str(recorded / "userspace.json")},
     }  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def listens(port: int) -> bool:
