@@ -17,7 +17,7 @@ from ..attestation import DEFAULT_REGISTER
 from ..errors import KeyServiceError
 from ..join import TicketStore
 from ..keys import KeyBundle
-from ..keys.wrap import KeyStore, TpmSealer
+from ..keys.wrap import KeyStore, RestSealer
 from ..nodelock import NodeLock
 from ..reasons import Reason
 from ..result import Result
@@ -70,7 +70,8 @@ def run_take(params: Mapping[str, Any], check_mode: bool) -> Result:
         return Result(changed=store.opened() != bundle or store.held() != bundle.ring.names)
     with open_tpm(config.tcti, timeout_seconds=params["tpm_timeout_seconds"]) as tpm:
         before = NodeLock(tpm, paths=lock_paths(config)).value_before_lock()
-        written = store.write(bundle, TpmSealer(tpm), pcrs={**kept.pcrs, DEFAULT_REGISTER: before})
+        sealer = RestSealer(tpm, on_disk=store.is_on_disk())
+        written = store.write(bundle, sealer, pcrs={**kept.pcrs, DEFAULT_REGISTER: before})
     started = start_with(store, bundle.ring.names, runner=runner, clock=SystemClock())
     return Result(changed=written or started, values={"names": list(bundle.ring.names)})
 

@@ -8,7 +8,8 @@ The unit runs before the kubelet and both services. States of one boot::
     closed ──unseal──▶ opened ──compare cluster id──▶ opened ──nodelock──▶ locked (marker written)
 
 Killed anywhere, the next run goes on: the opened copy outlives the process, and the lock is taken once a boot. A boot
-that the TPM does not know stays closed and says STATE_CHANGED.
+that the TPM does not know stays closed and says STATE_CHANGED. Keys on a state disk are there once a ticket or an admin
+has opened the disk: until then systemd passes this program over, and whoever opened the disk starts it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..nodelock import Acquisition, NodeLock, NodeLockPaths
 from ..reasons import Reason
 from ..system import release
 from ..tpm import open_tpm
-from .wrap import KeyPaths, KeyStore, TpmSealer
+from .wrap import KeyPaths, KeyStore, RestSealer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open_tpm(options.tcti) as tpm:
             done = unlock(
                 store,
-                sealer=TpmSealer(tpm),
+                sealer=RestSealer(tpm),
                 lock=NodeLock(tpm, paths=_lock_paths(options)),
                 cluster_id=options.cluster_id,
             )

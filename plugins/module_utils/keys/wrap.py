@@ -1,11 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The key service's secrets on a control plane before a state disk exists (design 9.1).
+"""The key service's secrets on a control plane (design 9.1).
 
-At rest they are AES-256-GCM-encrypted under a wrapping key that the TPM seals to the judged registers and the
-unlocked nodelock value: only this machine, booted as it was judged and not yet locked, can open them. The opened copy
-lives on root-only tmpfs: it survives the death of a process, and ends with the boot.
+At rest they are AES-256-GCM-encrypted under a wrapping key. Without a state disk the TPM seals that key to the judged
+registers and the unlocked nodelock value: only this machine, booted as it was judged and not yet locked, can open them.
+On a state disk, which opens in no other case, the wrapping key lies beside them (docs/adr/0048). The opened copy lives
+on root-only tmpfs: it survives the death of a process, and ends with the boot.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _KEY_BYTES = 32
 _NONCE_BYTES = 12
 _USE = "key-service/rest"
 _LIMIT = 1 << 20
+_ON_DISK = "state-disk:"
 
 
 class Sealer(Protocol):
@@ -63,6 +65,39 @@ class TpmSealer:
     def unseal(self, sealed: str) -> bytes:
         """Return the secret, which crosses the wire encrypted."""
         return unseal(self._tpm, SealedObject.from_json(sealed))
+
+
+class DiskSealer:
+    """Where the copy at rest lies on the node's open state disk: whoever reads it has opened that."""
+
+    def seal(self, secret: bytes, pcrs: Mapping[int, bytes]) -> str:
+        """Return ``secret`` as text; the disk is what keeps it, whatever the registers say."""
+        del pcrs
+        return _ON_DISK + base64.b64encode(secret).decode("ascii")
+
+    def unseal(self, sealed: str) -> bytes:
+        """Return the secret; raises KEYS_DAMAGED."""
+        try:
+            return base64.b64decode(sealed.removeprefix(_ON_DISK), validate=True)
+        except binascii.Error as error:
+            raise _damaged("a wrapping key in base64") from error
+
+
+class RestSealer:
+    """Opens either copy at rest by what it says of itself, and seals as ``on_disk`` says."""
+
+    def __init__(self, tpm: Tpm, *, on_disk: bool = False) -> None:
+        """Use ``tpm`` as long as its connection is open; ``on_disk``: a new copy lies on the open state disk."""
+        self._by_tpm, self._by_disk = TpmSealer(tpm), DiskSealer()
+        self._on_disk = on_disk
+
+    def seal(self, secret: bytes, pcrs: Mapping[int, bytes]) -> str:
+        """Return ``secret`` sealed."""
+        return (self._by_disk if self._on_disk else self._by_tpm).seal(secret, pcrs)
+
+    def unseal(self, sealed: str) -> bytes:
+        """Return the secret; raises as the two sealers do."""
+        return (self._by_disk if sealed.startswith(_ON_DISK) else self._by_tpm).unseal(sealed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +172,12 @@ class KeyStore:
         if not self._paths.held_file.exists():
             return ()
         return tuple(map(str, json.loads(read_bytes(self._paths.held_file, limit=_LIMIT))))
+
+    def is_on_disk(self) -> bool:
+        """Say whether the copy at rest is one of a state disk; not so where there is none. Raises KEYS_DAMAGED."""
+        if not self._paths.rest_file.exists():
+            return False
+        return _parse(read_bytes(self._paths.rest_file, limit=_LIMIT)).wrapping_key.startswith(_ON_DISK)
 
     def unlock(self, sealer: Sealer) -> KeyBundle:
         """Open the copy at rest unless this boot did so already.

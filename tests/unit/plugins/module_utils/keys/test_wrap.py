@@ -22,7 +22,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
     SecretBytes,
     make_bundle,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.wrap import KeyPaths, KeyStore
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.wrap import (
+    DiskSealer,
+    KeyPaths,
+    KeyStore,
+    RestSealer,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 
@@ -209,3 +214,45 @@ def test_nothing_is_opened_outside_memory(tmp_path: Path, sealer: FakeSealer) ->
         store.write(_bundle(), sealer, pcrs=PCRS)
     assert not store.paths.opened_file.exists()
     assert not store.paths.rest_file.exists()
+
+
+# ---- on a state disk
+
+
+def test_on_an_open_state_disk_keys_open_whatever_was_booted_and_after_the_lock(store: KeyStore) -> None:
+    store.write(_bundle(), DiskSealer(), pcrs=PCRS)
+    _reboot(store)
+    assert store.is_on_disk()
+    assert store.unlock(DiskSealer()) == _bundle()
+
+
+def test_without_a_state_disk_they_are_the_tpms(store: KeyStore, sealer: FakeSealer) -> None:
+    assert not store.is_on_disk()
+    store.write(_bundle(), sealer, pcrs=PCRS)
+    assert not store.is_on_disk()
+
+
+class FakeTpm:
+    """No part of it is asked for."""
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_what_lies_at_rest_says_who_opens_it(monkeypatch: pytest.MonkeyPatch, on_disk: bool) -> None:
+    by_tpm = FakeSealer(PCRS)
+    either = RestSealer(FakeTpm(), on_disk=on_disk)  # type: ignore[arg-type]
+    monkeypatch.setattr(either, "_by_tpm", by_tpm)
+    sealed = either.seal(CANARY, PCRS)
+    assert sealed.startswith("{") is not on_disk
+    assert either.unseal(sealed) == CANARY
+    assert either.unseal(by_tpm.seal(CANARY, PCRS)) == CANARY
+    assert either.unseal(DiskSealer().seal(CANARY, PCRS)) == CANARY
+
+
+def test_a_wrapping_key_on_the_disk_that_is_none_is_refused(store: KeyStore) -> None:
+    store.write(_bundle(), DiskSealer(), pcrs=PCRS)
+    document = json.loads(store.paths.rest_file.read_bytes())
+    store.paths.rest_file.write_text(json.dumps({**document, "wrapping_key": "state-disk:no base64"}))
+    _reboot(store)
+    with pytest.raises(AttestedError) as caught:
+        store.unlock(DiskSealer())
+    assert caught.value.code == "KEYS_DAMAGED"
