@@ -37,10 +37,12 @@ from ..system import SystemClock, SystemRandom, SystemRunner, release
 from ..tpm import open_tpm
 from .bootstrapper import PERSON_NEEDED, Bootstrapper, tell_step
 from .claim import ClaimFile
-from .client import JoinTickets, MachineLock, make_parts
+from .client import JoinTickets, MachineLock, lock_paths, make_parts
 from .course import Membership, read_membership
 from .founder import Ground, MachineFounder, TpmKeeping
+from .founding_disk import FoundingDisk, settle_founder
 from .journal import NodeJournal
+from .member import MemberKeys
 from .node_config import DEFAULT_PATH, load_node_config
 from .playbook import RunnerPlaybooks
 from .race import Race
@@ -77,7 +79,7 @@ class BootstrapperConfig:
     may make a cluster on it; ``init_user`` is who asks from the network side; ``inventory`` is what playbooks are run
     with; ``init_secret_hash`` lets in who has no certificate. ``api_proxy``: as in `NodeSpec`.
     ``state_disk``, ``_erase``, ``_minimum_bytes``: as in `DiskSettings.of`. ``recovery_after_seconds``: how long a
-    rebooted worker with a disk asks before an admin may recover it too, through the service of ``recovery_user``.
+    rebooted node with a disk asks before an admin may recover it too, through the service of ``recovery_user``.
     """
 
     node_ip: str
@@ -197,9 +199,10 @@ class Boot:
     stopping: threading.Event
 
     def bootstrapper(self) -> Bootstrapper:
-        """Return the bootstrapper of this machine."""
+        """Return the bootstrapper of this machine; its journal says from now on what an init has left to say."""
         claims, disk, contest = ClaimFile(), disk_of(self.config), Contest()
         parts = self._parts(disk, contest)
+        settle_founder(parts.machine, parts.journal)
         race = Race(
             MachineLock(self.node),
             cluster_id=self.node.cluster_id,
@@ -210,7 +213,7 @@ class Boot:
             parts,
             race=race,
             claims=claims,
-            founder=partial(self._founder, race),
+            founder=partial(self._founder, race, parts, disk),
             door=SocketDoor(self.node, self.config, node_config=self.node_config, log=self.log),
             serve_init=self.config.serve_init,
             story=self.log,
@@ -253,10 +256,11 @@ class Boot:
         cluster_id = self.node.cluster_id
         trial = HelperTrial(Locked(device=disk.device, disk=DiskId(disk_id), cluster_id=cluster_id))
         opener = RecoveredNode(
-            disk=MachineDisk(disk, tcti=self.node.tcti),
+            disk=self._machine_disk(disk),
             disk_id=disk_id,
             lock=MachineLock(self.node),
             cluster_id=cluster_id,
+            keys=self._keys() if self.config.role is Role.CONTROL_PLANE else None,
         )
         place = AuditPlace(directory=RECOVERY_AUDIT)
         record = AuditLog(place, node=self.node.name, clock=SystemClock(), random=SystemRandom())
@@ -273,6 +277,12 @@ class Boot:
             clock=SystemClock(),
         )
 
+    def _machine_disk(self, disk: DiskSettings) -> MachineDisk:
+        return MachineDisk(disk, tcti=self.node.tcti, role=self.config.role)
+
+    def _keys(self) -> MemberKeys:
+        return MemberKeys(self.node, lock_paths=lock_paths(self.node), on_disk=True)
+
     def _ground(self, playbook: str) -> Ground:
         return Ground(playbook=PLAYBOOKS / playbook, inventory=self.config.inventory, node_name=self.node.name)
 
@@ -288,29 +298,28 @@ class Boot:
             listener=TaskLog(self.log),
         )
 
-    def _founder(self, race: Race, stop_others: Callable[[], None]) -> Founder:
+    def _founder(self, race: Race, parts: Parts, disk: DiskSettings | None, stop_others: Callable[[], None]) -> Founder:
+        open_machine = partial(open_tpm, self.node.tcti, timeout_seconds=_TPM_SECONDS)
+        founding = None
+        if disk is not None:
+            founding = FoundingDisk(
+                self._machine_disk(disk), machine=parts.machine, journal=parts.journal, random=SystemRandom()
+            )
         return MachineFounder(
             self._ground("machine_init.yml"),
             race=race,
-            keeping=TpmKeeping(
-                KeyStore(), open_machine=partial(open_tpm, self.node.tcti, timeout_seconds=_TPM_SECONDS)
-            ),
+            keeping=TpmKeeping(KeyStore(), open_machine=open_machine, on_disk=disk is not None),
             playbooks=self._playbooks(),
             stop_others=stop_others,
+            disk=founding,
         )
 
 
 def disk_of(config: BootstrapperConfig) -> DiskSettings | None:
-    """Return the state disk of this machine, None for none; raises STATE_DISK_PATH, STATE_DISK_NAME, CONFIG_INVALID.
-
-    Only a worker has one, on which no init can be under way while a ticket's disk is being made.
-    """
-    disk = DiskSettings.of(
+    """Return the state disk of this machine, None for none; raises STATE_DISK_PATH, STATE_DISK_NAME."""
+    return DiskSettings.of(
         config.state_disk, erase=config.state_disk_erase, minimum_bytes=config.state_disk_minimum_bytes
     )
-    if disk is not None and (config.serve_init or config.role is not Role.WORKER):
-        raise SystemFault("expected a state disk on a worker only", reason=Reason.CONFIG_INVALID)
-    return disk
 
 
 async def run(boot: Boot) -> None:

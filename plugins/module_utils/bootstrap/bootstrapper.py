@@ -137,6 +137,7 @@ class Bootstrapper:
             cluster_id=parts.config.cluster_id,
             membership=read_membership(parts.machine, parts.journal),
             claim=self._claims.load(),
+            has_disk=parts.disk is not None,
         )
 
     def stop_asking(self) -> None:
@@ -165,12 +166,23 @@ class Bootstrapper:
             await self._first(course)
 
     def _resume_kubelet(self) -> None:
-        """Start it with the certificate that it has; a start that was killed after the lock may have left a key."""
-        self._parts.tickets.discard()
-        self._parts.machine.kubelet.start()
+        """Start it with the certificate that it has; a start that was killed after the lock may have left a key.
+
+        What kept this boot from going on is over, and forgotten.
+        """
+        parts = self._parts
+        parts.tickets.discard()
+        parts.machine.kubelet.start()
+        state = parts.journal.load()
+        if state.reason is not None:
+            parts.journal.enter(state.phase)
 
     def _serve(self) -> None:
-        if self._services is not None and self._services.missing():
+        if self._services is None:
+            return
+        if self._parts.disk is not None:
+            self._services.resume()
+        if self._services.missing():
             self._services.install()
             self._story.event("serves", text="This control plane admits machines")
 
@@ -205,7 +217,13 @@ class Bootstrapper:
         self._settled.stop()
 
     def _resume(self) -> None:
-        """Go on as a node whose disk is open and which is locked, with a contender that nobody has stopped."""
+        """Go on as a node whose disk is open and which is locked, with a contender that nobody has stopped.
+
+        A control plane needs its own kubelet before anybody can give it another certificate: it has that renewed later.
+        """
+        if self._services is not None and self.look() is Course.KUBELET:
+            self._resume_kubelet()
+            return
         self._settled = JoinContender(self._parts, None)
         self._join(Course.JOIN)
 

@@ -23,6 +23,7 @@ from ..kubeadm import (
     Machine,
     NodeSpec,
     Reset,
+    ReturningFounder,
     Worker,
     node_spec,
 )
@@ -32,6 +33,7 @@ from ..reasons import Reason
 from ..result import Diff, Result
 from ..system import SystemClock, SystemRandom, SystemRunner, read_bytes
 from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
+from .founding_disk import is_founded
 from .journal import NodeJournal, NodePhase
 from .member import MemberKeys
 from .node_config import NodeConfig, load_node_config
@@ -66,17 +68,24 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
     spec = node_spec({**params, "node_name": config.name})
     require_api_proxy(spec, machine.paths)
     journal = NodeJournal(clock=machine.clock)
+    role = Role(params["role"])
     disk = DiskSettings.of(
         params.get("state_disk") or "",
         erase=params.get("state_disk_erase") or "",
         minimum_bytes=params.get("state_disk_minimum_bytes") or MINIMUM_BYTES,
     )
+    if disk is not None and role is Role.CONTROL_PLANE:
+        raise DiskError(
+            "expected a state disk of a control plane with attested-bootstrapper alone, which brings it back after a "
+            "reboot",
+            reason=Reason.STATE_DISK_OPTION,
+        )
     tickets = JoinTickets(
         config,
         spec,
         store=TicketStore(),
         handle=params["ticket"],
-        role=Role(params["role"]),
+        role=role,
         keeps_closed=disk is not None,
     )
     run = NodeRun(make_parts(config, spec, machine, tickets=tickets, journal=journal, disk=disk))
@@ -117,12 +126,10 @@ def make_parts(
     journal: NodeJournal,
     disk: DiskSettings | None = None,
 ) -> Parts:
-    """Return the real collaborators of a node in the role that ``tickets`` asks for; raises STATE_DISK_OPTION."""
+    """Return the real collaborators of a node in the role that ``tickets`` asks for."""
     if tickets.role is Role.CONTROL_PLANE:
-        if disk is not None:
-            raise DiskError("expected a state disk on a worker only", reason=Reason.STATE_DISK_OPTION)
-        joiner: Joiner = ControlPlaneMember(spec, machine)
-        keys = MemberKeys(config, lock_paths=lock_paths(config))
+        joiner: Joiner = (ReturningFounder if is_founded(machine) else ControlPlaneMember)(spec, machine)
+        keys = MemberKeys(config, lock_paths=lock_paths(config), on_disk=disk is not None)
     else:
         joiner, keys = Worker(spec, machine), None
     return Parts(
@@ -133,7 +140,7 @@ def make_parts(
         tickets=tickets,
         journal=journal,
         keys=keys,
-        disk=None if disk is None else MachineDisk(disk, tcti=config.tcti),
+        disk=None if disk is None else MachineDisk(disk, tcti=config.tcti, role=tickets.role),
     )
 
 
@@ -216,7 +223,8 @@ class JoinTickets:
         """Keep the configuration, and as what to ask; ``handle`` is a ticket of this boot that is used first.
 
         ``itself``: a control plane asks its own join service too, last. ``keeps_closed``: the secrets of a worker's
-        ticket are not opened in this process; the one that uses the disk's key opens them, if anybody does.
+        ticket are not opened in this process; the one that uses the disk's key opens them, if anybody does. That of a
+        control plane is opened here as well, since this process keeps its keys.
 
         ``opened`` opens the TPM of the machine (None: the one that the configuration names).
         """
@@ -234,9 +242,10 @@ class JoinTickets:
 
     def fetch(self, *, disk_id: str | None) -> NodeTicket:
         """Return a ticket of this exchange; that of a machine with a state disk with the disk's key."""
-        if self._keeps_closed and self._handle is None and self.role is Role.WORKER:
+        if self._keeps_closed and self._handle is None:
             closed = fetch_closed_ticket(*self._question(disk_id), itself=self._itself)
-            return _node_ticket(closed, disk_key=closed.sealed)
+            plane = _of_control_plane(closed.opened()) if self.role is Role.CONTROL_PLANE else None
+            return _node_ticket(closed, control_plane=plane, disk_key=closed.sealed)
         material = self.material(disk_id=disk_id)
         return _node_ticket(
             material,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import Refusal
@@ -15,11 +16,14 @@ from .claim import Claim, Contender
 from .order import NodeRun
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
+    from ..keys import DiskKey, NamedDiskKey
+    from ..keys.sealed import SealedSecrets
     from ..nodelock import Acquisition, LockReading
     from ..system import Clock
-    from .order import ControlPlaneTicket, KeyTaker, Lock, Outcome, Parts
+    from .order import ControlPlaneTicket, KeyTaker, Lock, Outcome, Parts, StateDisk
     from .race import Race
 
 UNTIL_STOPPED_SECONDS = 10.0 * 365 * 24 * 3600
@@ -73,14 +77,36 @@ class TurnKeys:
             self._keys.take(self._brought)
 
 
+class TurnDisk:
+    """Holds the key of the node's disk until it is this contender's turn: an init would make the same disk."""
+
+    def __init__(self, disk: StateDisk) -> None:
+        """Let ``disk`` be opened in the turn."""
+        self._disk = disk
+        self._open: Callable[[], None] | None = None
+
+    def is_open(self) -> bool:
+        """Return whether the volume of this boot is in its places."""
+        return self._disk.is_open()
+
+    def open(self, *, disk_id: str, key: DiskKey | NamedDiskKey | SealedSecrets, member: bool) -> None:
+        """Hold what opens it in memory."""
+        self._open = partial(self._disk.open, disk_id=disk_id, key=key, member=member)
+
+    def keep(self) -> None:
+        """Open it; raises as `StateDisk.open`."""
+        if self._open is not None:
+            self._open()
+
+
 class RacingLock:
     """The node's lock, reached through the race."""
 
-    def __init__(self, lock: Lock, race: Race, *, keys: TurnKeys | None = None) -> None:
-        """Read ``lock`` and take it by ``race``; ``keys`` are kept in the turn, before the event."""
+    def __init__(self, lock: Lock, race: Race, *, disk: TurnDisk | None = None, keys: TurnKeys | None = None) -> None:
+        """Read ``lock`` and take it by ``race``; in the turn ``disk`` is opened, then ``keys`` are kept, on it."""
         self._lock = lock
         self._race = race
-        self._keys = keys
+        self._prepared = [one for one in (disk, keys) if one is not None]
 
     def read(self) -> LockReading:
         """Return the reading now."""
@@ -89,8 +115,9 @@ class RacingLock:
     def acquire(self, _cluster_id: bytes) -> Acquisition:
         """Take the lock for the join; the race knows the cluster. Raises RACE_LOST."""
         with self._race.turn(_JOIN) as turn:
-            if self._keys is not None and not turn.again:
-                self._keys.keep()
+            if not turn.again:
+                for one in self._prepared:
+                    one.keep()
             return turn.take()
 
 
@@ -130,6 +157,8 @@ class JoinContender:
 
 
 def _racing(parts: Parts, race: Race) -> Parts:
-    """Return the parts of a node that keeps its keys, if it gets any, and takes its lock in a turn of ``race``."""
-    keys = None if parts.keys is None else TurnKeys(parts.keys)
-    return replace(parts, keys=keys, lock=RacingLock(parts.lock, race, keys=keys))
+    """Return the parts of a node that takes its lock in a turn of ``race``, and there alone touches what init would."""
+    if parts.keys is None:
+        return replace(parts, lock=RacingLock(parts.lock, race))
+    keys, disk = TurnKeys(parts.keys), None if parts.disk is None else TurnDisk(parts.disk)
+    return replace(parts, keys=keys, disk=disk, lock=RacingLock(parts.lock, race, disk=disk, keys=keys))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ..attestation.eventlog import LockState
 from ..errors import NodeLockError
-from ..kubeadm import INIT_PHASES
 from ..nodelock import require_open_to
 from ..reasons import Reason
 from .claim import Contender
+from .founding_disk import is_founded
 from .journal import NodePhase
 
 if TYPE_CHECKING:
@@ -60,14 +60,19 @@ _LOCKED = {
 _CLAIMED = {Contender.INIT: Course.INIT, Contender.JOIN: Course.JOIN}
 
 
-def choose_course(reading: LockReading, *, cluster_id: bytes, membership: Membership, claim: Claim | None) -> Course:
+def choose_course(
+    reading: LockReading, *, cluster_id: bytes, membership: Membership, claim: Claim | None, has_disk: bool = False
+) -> Course:
     """Return the way on of a machine as found; the register comes first, then the disk, then the claim.
 
-    A member is never initialised or joined anew: after a reset it asks for its ticket, a founder for its keys. Raises
-    NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER, and NODELOCK_UNCLAIMED for a lock that neither disk nor claim explains.
+    A member is never initialised or joined anew: after a reset it asks for its ticket, a founder for its keys. Those
+    of a founder with a state disk lie on it, so it comes back as all others with one do. Raises NODELOCK_FOREIGN,
+    NODELOCK_OTHER_CLUSTER, and NODELOCK_UNCLAIMED for a lock that neither disk nor claim explains.
     """
     require_open_to(reading, cluster_id)
     if reading.state is LockState.UNLOCKED:
+        if has_disk and membership is Membership.INITIALISED:
+            return Course.REJOIN
         return _UNLOCKED[membership]
     if membership is not Membership.NONE:
         return _LOCKED[membership]
@@ -83,8 +88,7 @@ def read_membership(machine: Machine, journal: NodeJournal) -> Membership:
     """Return what the two journals of this machine say; raises NODE_JOURNAL_MALFORMED."""
     progress = machine.journal.load()
     if progress is not None and progress.operation == "init":
-        complete = set(progress.done) >= {phase.name for phase in INIT_PHASES}
-        return Membership.INITIALISED if complete else Membership.INITIALISING
+        return Membership.INITIALISED if is_founded(machine) else Membership.INITIALISING
     phase = journal.load().phase
     if phase is NodePhase.JOINED:
         return Membership.JOINED

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The init of this machine, in its order: a turn in the race → keys under the TPM → lock → playbook (design 9.2)."""
+"""The init of this machine, in its order: a turn in the race → disk → keys → lock → playbook (design 9.2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..attestation.eventlog import DEFAULT_REGISTER
 from ..errors import AttestedError, KeyServiceError, SystemFault
 from ..init import BroughtPolicy, Success
-from ..keys.wrap import TpmSealer
+from ..keys.wrap import RestSealer
 from ..reasons import Reason
 from ..system import make_directory, remove, write_atomic
 from .claim import Claim, Contender
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..keys import KeyBundle
     from ..keys.wrap import KeyStore
     from ..tpm import Tpm
+    from .founding_disk import FoundersDisk
     from .playbook import Playbooks
     from .race import Race, Turn
 
@@ -65,14 +66,25 @@ class MachineFounder:
     """
 
     def __init__(
-        self, ground: Ground, *, race: Race, keeping: Keeping, playbooks: Playbooks, stop_others: Callable[[], None]
+        self,
+        ground: Ground,
+        *,
+        race: Race,
+        keeping: Keeping,
+        playbooks: Playbooks,
+        stop_others: Callable[[], None],
+        disk: FoundersDisk | None = None,
     ) -> None:
-        """Keep the collaborators; ``stop_others`` ends the join client once the lock is taken."""
+        """Keep the collaborators; ``stop_others`` ends the join client once the lock is taken.
+
+        ``disk``: of a machine whose site names one; what is kept lies on it.
+        """
         self._ground = ground
         self._race = race
         self._keeping = keeping
         self._playbooks = playbooks
         self._stop_others = stop_others
+        self._disk = disk
 
     def found(
         self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
@@ -80,8 +92,8 @@ class MachineFounder:
         """Verify the policy that came with the order, take the lock, then make the cluster.
 
         Raises what `BroughtPolicy.verified` raises, before anything is kept, RACE_LOST, INIT_REQUEST_DIFFERS,
-        STATE_CHANGED (the lock is this request's, the keys were lost), what the keeping raises, and what the playbook
-        raises.
+        STATE_CHANGED (the lock is this request's, the keys were lost), what disk, keeping and playbook raise. A disk
+        that was made stays as it is when the rest fails, under the id that the next request finds.
         """
         brought = _brought(order, bundle)
         mine = Claim(Contender.INIT, digest)
@@ -95,6 +107,8 @@ class MachineFounder:
         self._stop_others()
         with self._laid_out(brought) as variables:
             result = self._playbooks.run(self._playbook(order, variables), teller)
+        if self._disk is not None:
+            self._disk.settle()
         kubeconfig = result.get("kubeconfig")
         if not isinstance(kubeconfig, str):
             raise SystemFault("expected a kubeconfig of the playbook, got none", reason=Reason.PLAYBOOK_FAILED)
@@ -106,7 +120,10 @@ class MachineFounder:
 
     def _take(self, turn: Turn, bundle: KeyBundle, *, judged: Mapping[int, bytes], teller: Teller) -> None:
         if not turn.again:
-            teller.step(STAGE, "Keep the keys under the TPM")
+            if self._disk is not None:
+                teller.step(STAGE, "Open the state disk, which is formatted the first time")
+                self._disk.open(bundle)
+            teller.step(STAGE, "Keep the keys")
             self._keeping.write(bundle, judged=judged, lock_register=DEFAULT_REGISTER)
         elif self._keeping.opened() != bundle:
             raise KeyServiceError(
@@ -163,18 +180,24 @@ def _brought(order: InitOrder, bundle: KeyBundle) -> BroughtPolicy | None:
 
 
 class TpmKeeping:
-    """The real keeping: ``store`` sealed by a TPM that is open for one write, so the lock finds it free."""
+    """The real keeping: ``store`` sealed by a TPM that is open for one write, so the lock finds it free.
 
-    def __init__(self, store: KeyStore, *, open_machine: Callable[[], AbstractContextManager[Tpm]]) -> None:
+    ``on_disk``: the store lies on the state disk, which keeps it instead.
+    """
+
+    def __init__(
+        self, store: KeyStore, *, open_machine: Callable[[], AbstractContextManager[Tpm]], on_disk: bool = False
+    ) -> None:
         """Keep ``store`` and how the TPM is opened."""
         self._store = store
         self._open_machine = open_machine
+        self._on_disk = on_disk
 
     def write(self, bundle: KeyBundle, *, judged: Mapping[int, bytes], lock_register: int) -> None:
         """Seal ``bundle``."""
         with self._open_machine() as tpm:
             pcrs = {**judged, lock_register: tpm.pcr_read([lock_register])[lock_register]}
-            self._store.write(bundle, TpmSealer(tpm), pcrs=pcrs)
+            self._store.write(bundle, RestSealer(tpm, on_disk=self._on_disk), pcrs=pcrs)
 
     def opened(self) -> KeyBundle | None:
         """Return the opened copy of this boot."""

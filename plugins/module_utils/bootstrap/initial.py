@@ -83,7 +83,7 @@ def keep_keys(
     A machine that is locked already must have the keys opened: sealing them again needs the unlocked register, so
     STATE_CHANGED says to reboot first.
     """
-    _require_own_cluster(bundle, config)  # 1
+    require_own_cluster(bundle, config)  # 1
     reading = lock.read()
     require_open_to(reading, config.cluster_id)  # 2
     if reading.state is not LockState.UNLOCKED:
@@ -93,7 +93,8 @@ def keep_keys(
     return store.write(bundle, sealer, pcrs=pcrs)  # 3
 
 
-def _require_own_cluster(bundle: KeyBundle, config: NodeConfig) -> None:
+def require_own_cluster(bundle: KeyBundle, config: NodeConfig) -> None:
+    """Raise CLUSTER_ID_MISMATCH unless the keys are those of the cluster that this machine's configuration names."""
     if bundle.cluster_id != config.cluster_id:
         raise KeyServiceError(
             f"expected the keys of cluster {config.cluster_id.hex()}, got those of {bundle.cluster_id.hex()}",

@@ -13,12 +13,12 @@ from ..attestation import DEFAULT_REGISTER
 from ..errors import Refusal
 from ..keys import KeyBundle
 from ..keys.record import PolicyRecord, RecordFiles, RecordKey, TpmCounter
-from ..keys.wrap import KeyStore, TpmSealer
+from ..keys.wrap import KeyStore, RestSealer
 from ..nodelock import NodeLock, NodeLockPaths
 from ..policy import verify_policy
 from ..reasons import Reason
 from ..tpm import open_tpm
-from .initial import keep_keys
+from .initial import keep_keys, require_own_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,13 +41,18 @@ class MemberKeys:
         store: KeyStore | None = None,
         open_machine: Callable[[], AbstractContextManager[Tpm]] | None = None,
         counter: Counter | None = None,
+        on_disk: bool = False,
     ) -> None:
-        """Keep into ``store``, under the TPM that ``open_machine`` opens and whose ``counter`` the record rests on."""
+        """Keep into ``store``, under the TPM that ``open_machine`` opens and whose ``counter`` the record rests on.
+
+        ``on_disk``: the store lies on the state disk, which the caller has opened before.
+        """
         self._config = config
         self._lock_paths = lock_paths
         self._store = store or KeyStore()
         self._open = open_machine or partial(open_tpm, config.tcti)
         self._counter = counter or TpmCounter(config.tcti)
+        self._on_disk = on_disk
 
     def take(self, brought: ControlPlaneTicket) -> bool:
         """Keep the keys, then begin the record of the policy; return whether anything changed.
@@ -69,7 +74,7 @@ class MemberKeys:
                 config=self._config,
                 tpm=tpm,
                 store=self._store,
-                sealer=TpmSealer(tpm),
+                sealer=RestSealer(tpm, on_disk=self._on_disk),
                 lock=NodeLock(tpm, paths=self._lock_paths),
                 judged=judged,
             )
@@ -77,6 +82,17 @@ class MemberKeys:
         record.load()
         before = record.state()
         return record.adopt(policy) != before or changed  # 5
+
+    def open(self) -> None:
+        """Open the keys that lie at rest, if there are any; what unlocks is what holds them. The caller owes the lock.
+
+        Raises STATE_CHANGED, KEYS_DAMAGED, and CLUSTER_ID_MISMATCH for those of another cluster.
+        """
+        if not self._store.paths.rest_file.exists():
+            return
+        with self._open() as tpm:
+            bundle = self._store.unlock(RestSealer(tpm))
+        require_own_cluster(bundle, self._config)
 
     def _record(self, bundle: KeyBundle) -> PolicyRecord:
         first, *former = bundle.record_keys()

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The order of one node: ticket → keys → disk → lock → write → kubeadm → confirm. A run begins with a look at it.
+"""The order of one node: ticket → disk → keys → lock → write → kubeadm → confirm. A run begins with a look at it.
 
 A worker has no keys to keep, a control plane keeps those of its key service before it locks itself, as at init. A disk
-has only the worker whose site names one.
+has only the machine whose site names one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .retry import ask_again
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..keys import DiskKey
+    from ..keys import DiskKey, NamedDiskKey
     from ..keys.sealed import SealedSecrets
     from ..kubeadm import Machine, NodeView, Plan
     from ..nodelock import Acquisition, LockReading
@@ -120,7 +120,7 @@ class StateDisk(Protocol):
     def is_open(self) -> bool:
         """Return whether the volume of this boot is in the place of its directories, and is remembered."""
 
-    def open(self, *, disk_id: str, key: DiskKey | SealedSecrets, member: bool) -> None:
+    def open(self, *, disk_id: str, key: DiskKey | NamedDiskKey | SealedSecrets, member: bool) -> None:
         """Open it, made before if nobody has used it; a ``member``'s is never made. Raises STATE_DISK_…, LUKS_…."""
 
 

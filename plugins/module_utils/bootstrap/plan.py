@@ -19,7 +19,7 @@ class StepName(Enum):
     """The steps of a node in their order; the value is what a person reads."""
 
     TICKET = "Fetch the ticket"
-    KEYS = "Keep the cluster's keys under the TPM"
+    KEYS = "Keep the cluster's keys"
     LOCK = "Lock the machine to its cluster"
     WRITE = "Write the kubelet's credential"
     KUBEADM = "Join with kubeadm"
@@ -30,7 +30,7 @@ class StepName(Enum):
 class DiskStep(Enum):
     """The step that only a machine with a state disk has; kept apart, so that every other machine's steps are as above.
 
-    It comes after the ticket, which brings the key, and before the lock (docs/adr/0040).
+    It comes after the ticket, which brings the key, and before keys and lock (docs/adr/0040, 0048).
     """
 
     DISK = "Open the state disk"
@@ -64,13 +64,14 @@ def plan_steps(found: Found) -> tuple[NodeStep, ...]:
     A ticket is needed on a machine that is not locked (a fresh or a rebooted one), whose certificate is missing or
     short, or whose state disk is closed. After the lock everything is repaired forward: what is in place is kept, what
     is missing is done. Keys come before the lock, because they are sealed to the register that it changes; the disk
-    does, because the kubelet starts on the lock's marker, and nothing of it may be written beside the disk.
+    does, because the kubelet starts on the lock's marker, and nothing of it may be written beside the disk. Keys lie on
+    the disk of a machine that has one, so it is open before them.
     """
     ticket = found.lock is LockState.UNLOCKED or found.disk_closed or _is_short(found.certificate_seconds)
     steps: dict[NodeStep, bool] = {
         StepName.TICKET: ticket,
-        StepName.KEYS: ticket and found.takes_keys,
         DiskStep.DISK: found.disk_closed,
+        StepName.KEYS: ticket and found.takes_keys,
         StepName.LOCK: found.lock is LockState.UNLOCKED or not found.marker,
         StepName.WRITE: ticket,
         StepName.KUBEADM: found.kubeadm_left,

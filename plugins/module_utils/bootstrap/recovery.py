@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rebooted worker between two helpers: a cluster's ticket, and an admin who recovers it where no cluster answers.
+"""A rebooted node between two helpers: a cluster's ticket, and an admin who recovers it where no cluster answers.
 
 ::
 
-    ask --ticket--> claim(rejoin) --> disk --> lock --> kubelet
+    ask --ticket--> claim(rejoin) --> disk --> (keys) --> lock --> kubelet
      |                 one of the two, never both
      +--after a while: door open--> right key --> claim(recovery) --> disk --> lock; the asking ends --> kubelet
 
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    from ..keys import DiskKey
+    from ..keys import DiskKey, NamedDiskKey
     from ..keys.sealed import SealedSecrets
     from ..recovery import RecoveryDesk
     from ..serving import Log
     from ..system import Runner
+    from .member import MemberKeys
     from .order import Lock, StateDisk
     from .state_disk import MachineDisk
 
@@ -62,7 +63,7 @@ class ContestedDisk:
         """Return whether the volume of this boot is in its places."""
         return self._disk.is_open()
 
-    def open(self, *, disk_id: str, key: DiskKey | SealedSecrets, member: bool) -> None:
+    def open(self, *, disk_id: str, key: DiskKey | NamedDiskKey | SealedSecrets, member: bool) -> None:
         """Open it for the cluster; raises RECOVERY_RACE_LOST, and what the disk raises."""
         with self._contest.claim(Contender.REJOIN):
             self._disk.open(disk_id=disk_id, key=key, member=member)
@@ -70,16 +71,22 @@ class ContestedDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredNode:
-    """What an admin's right key does: the two steps of a ticket, in their order. May be repeated."""
+    """What an admin's right key does: the steps of a ticket, in their order. May be repeated.
+
+    ``keys`` are those of a control plane, which lie on its disk: an admin sends none.
+    """
 
     disk: MachineDisk
     disk_id: str
     lock: Lock
     cluster_id: bytes
+    keys: MemberKeys | None = None
 
     def open(self, key_file: Path) -> None:
         """Open the disk of a node that has joined before, and lock the machine to its cluster."""
         self.disk.open_from(key_file, disk_id=self.disk_id, member=True)
+        if self.keys is not None:
+            self.keys.open()
         self.lock.acquire(self.cluster_id)
 
 
@@ -146,7 +153,7 @@ class Story(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """The other way of a rebooted worker: ``door`` opens where nobody has answered for ``after_seconds``."""
+    """The other way of a rebooted node: ``door`` opens where nobody has answered for ``after_seconds``."""
 
     contest: Contest
     door: Door

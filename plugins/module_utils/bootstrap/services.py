@@ -23,6 +23,10 @@ MARKER = Path("/var/lib/attested/services")
 """There once the playbook ended well; a reset of the node removes it."""
 
 
+UNITS = ("attested-unlock.service", "attested-key-service.service", "attested-join-service.service")
+"""What waits for the keys at the boot of a control plane, in its order."""
+
+
 class Services(Protocol):
     """What a node runs for other machines, and a worker does not."""
 
@@ -31,6 +35,9 @@ class Services(Protocol):
 
     def install(self) -> None:
         """Let it run them; raises what the playbook raises."""
+
+    def resume(self) -> None:
+        """Start what systemd passed over at the boot because the state disk was closed."""
 
 
 class MemberServices:
@@ -45,14 +52,19 @@ class MemberServices:
         playbooks: Playbooks,
         listener: Listener,
         marker: Path = MARKER,
+        units: Path = Path("/etc/systemd/system"),
     ) -> None:
-        """Run the playbook of ``ground`` on ``machine``; ``listener`` hears of its tasks."""
+        """Run the playbook of ``ground`` on ``machine``; ``listener`` hears of its tasks.
+
+        ``units`` is where the services' units lie.
+        """
         self._ground = ground
         self._machine = machine
         self._journal = journal
         self._playbooks = playbooks
         self._listener = listener
         self._marker = marker
+        self._units = units
 
     def missing(self) -> bool:
         """Say whether it joined as a control plane (one that made its cluster has them from its init)."""
@@ -69,3 +81,9 @@ class MemberServices:
             self._listener,
         )
         write_atomic(self._marker, b"")
+
+    def resume(self) -> None:
+        """Start those that were installed; one that does not come up is for systemd, which tries again."""
+        there = [unit for unit in UNITS if (self._units / unit).exists()]
+        if there:
+            self._machine.runner.run(["systemctl", "start", "--no-block", *there], check=False)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state disk of this machine between its ticket and its lock (docs/adr/0040). Keys are used in another process."""
+"""The state disk of this machine before its lock (docs/adr/0040, 0048). Keys are used in another process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import DiskError
+from ..keys import NamedDiskKey
 from ..keys.sealed import SealedSecrets
+from ..keys.wrap import KeyPaths
+from ..policy import Role
 from ..reasons import Reason
 from ..statedisk import BY_ID, LinuxDevice, StatePaths, require_by_id
 from ..statedisk import run as change_disk
@@ -33,8 +36,16 @@ if TYPE_CHECKING:
     from ..keys import DiskKey
     from ..system import CommandResult, Runner
 
-DIRECTORIES = (Path("/var/lib/kubelet"),)
-"""What lies on a worker's disk. Not containerd's directory: `prepare` fills it, before there is a key."""
+DIRECTORIES = {
+    Role.WORKER: (Path("/var/lib/kubelet"),),
+    Role.CONTROL_PLANE: (
+        Path("/var/lib/kubelet"),
+        Path("/var/lib/etcd"),
+        Path("/etc/kubernetes"),
+        KeyPaths().rest,
+    ),
+}
+"""What lies on the disk of a machine. Not containerd's directory: `prepare` fills it, before there is a key."""
 
 MINIMUM_BYTES = 16 << 30
 """A smaller disk is refused where the site does not say another size."""
@@ -151,17 +162,21 @@ class MachineDisk:
         settings: DiskSettings,
         *,
         tcti: str,
+        role: Role = Role.WORKER,
         paths: StatePaths | None = None,
         volumes: VolumeFile | None = None,
         runner: Runner | None = None,
         mounts: Mounts | None = None,
         hold: Callable[[DiskKey], AbstractContextManager[Path]] = held_key,
     ) -> None:
-        """Count unlocks in the TPM of ``tcti``; ``hold`` brings a key to where the other process reads it."""
+        """Count unlocks in the TPM of ``tcti``; ``hold`` brings a key to where the other process reads it.
+
+        ``role`` says what lies on the disk.
+        """
         here = SystemRunner()
         self._settings = settings
         self._tcti = tcti
-        self._paths = paths or StatePaths(directories=DIRECTORIES)
+        self._paths = paths or StatePaths(directories=DIRECTORIES[role])
         self._volumes = volumes or VolumeFile()
         self._runner = runner or HostMounts(here)
         self._mounts = mounts or LinuxDevice(settings.device, paths=self._paths, runner=here, follower=here)
@@ -172,23 +187,31 @@ class MachineDisk:
         counted = self._paths.counted.exists() and self._volumes.load() is not None
         return counted and self._mounts.mounted() and all(map(self._mounts.bound, self._paths.directories))
 
-    def open(self, *, disk_id: str, key: DiskKey | SealedSecrets, member: bool) -> None:
+    def open(self, *, disk_id: str, key: DiskKey | NamedDiskKey | SealedSecrets, member: bool) -> None:
         """Open the disk with ``key``; raises STATE_DISK_TOO_LATE, and as `state_disk` and `SealedSecrets.opened` do.
 
-        A sealed one goes to the process that uses it as it is: no key is ever in this one.
+        A sealed one goes to the process that uses it as it is: no key is ever in this one. A named one is that of a
+        version of the master secret, and the disk's record says which.
         """
         if isinstance(key, SealedSecrets):
             self._open(disk_id=disk_id, member=member, sealed=key)
             return
-        with self._hold(key) as path:
-            self.open_from(path, disk_id=disk_id, member=member)
+        secret, name = (key.key, key.name) if isinstance(key, NamedDiskKey) else (key, "")
+        with self._hold(secret) as path:
+            self._open(disk_id=disk_id, member=member, key_file=path, key_name=name)
 
     def open_from(self, key_file: Path, *, disk_id: str, member: bool) -> None:
         """Open the disk with the key in a file on tmpfs; raises as `open` does."""
         self._open(disk_id=disk_id, member=member, key_file=key_file)
 
     def _open(
-        self, *, disk_id: str, member: bool, key_file: Path | None = None, sealed: SealedSecrets | None = None
+        self,
+        *,
+        disk_id: str,
+        member: bool,
+        key_file: Path | None = None,
+        key_name: str = "",
+        sealed: SealedSecrets | None = None,
     ) -> None:
         """Open the disk and remember its volume.
 
@@ -201,7 +224,8 @@ class MachineDisk:
                 reason=Reason.STATE_DISK_TOO_LATE,
             )
         erase = "" if volume else self._settings.erase
-        wanted = {**self._wanted(disk_id), "volume": volume or "", "erase": erase, "key_file": str(key_file or "")}
+        key = {"key_file": str(key_file or ""), "key_name": key_name}
+        wanted = {**self._wanted(disk_id), **key, "volume": volume or "", "erase": erase}
         done = change_disk(wanted, check_mode=False, runner=self._runner, sealed=sealed)
         self._volumes.save(done.values["volume"])
 

@@ -22,6 +22,7 @@ LEFT = tuple(
         "run/attested/pushed.json",
         "run/attested/renewal",
         "run/attested/tickets",
+        "var/lib/attested/founder-disk",
         "var/lib/attested/key-service",
         "var/lib/attested/node.json",
         "var/lib/attested/services",

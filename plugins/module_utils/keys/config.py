@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import KeyServiceError
 from ..reasons import Reason
 from .control_plane import KUBERNETES
+from .founder_disk import FOUNDER_DISK
 from .framing import SOCKET
 from .policy_client import POLICY_SOCKET
 from .record import LOCK_DIRECTORY
@@ -33,6 +34,7 @@ class KeyServiceConfig:
     every EK must also be certified. ``unknown_machines``: ``refuse`` them, or ``queue`` those that proved their key.
     ``reattest_overdue_seconds``: how old the last attestation of a node may be; ``reattest_grace_seconds``: how long
     after our start nobody becomes overdue, half of it where it is not said.
+    ``founder_disk_file``: the id of this machine's disk, where it made the cluster with one (`FounderDisk`).
     ``kubelet_serving``: whether certificates that kubelets serve with are decided about; then the RBAC of it is there.
     """
 
@@ -60,6 +62,7 @@ class KeyServiceConfig:
     reattest_grace_seconds: int | None = None
     unknown_machines: str = "refuse"
     kubelet_serving: bool = False
+    founder_disk_file: Path = FOUNDER_DISK
 
     @property
     def overdue_after(self) -> timedelta:

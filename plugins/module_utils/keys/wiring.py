@@ -45,6 +45,7 @@ from .config import KeyServiceConfig
 from .control_plane import OwnControlPlane
 from .credential import MintedCredential
 from .figures import key_metrics
+from .founder_disk import FounderDisk
 from .issue import ClusterFacts
 from .kubelet import load_cluster_ca
 from .listener import SocketServer
@@ -307,6 +308,7 @@ def _tasks(ground: _Ground, audit: AuditLog) -> Background:
         StatusWriter(ground.gateway),
         own_name=node_name,
         joined=lambda name: ground.log.event("joined", node=name),
+        own_disk=lambda: _founder_disk(ground.config),
     )
     usage = UsageWatcher(NearReader(ground.gateway, ground.near.caches), ground.gateway, clock=SystemClock())
     watch = PolicyWatch(ground.gateway, ground.policy, node_name=node_name, clock=SystemClock())
@@ -324,6 +326,11 @@ def _tasks(ground: _Ground, audit: AuditLog) -> Background:
     if ground.config.kubelet_serving:
         tasks["serving"] = _approver(ground, audit).run_once
     return Background(tasks, clock=SystemClock(), log=ground.log)
+
+
+def _founder_disk(config: KeyServiceConfig) -> str:
+    disk = FounderDisk(config.founder_disk_file).load()
+    return disk.uuid if disk else ""
 
 
 def _approver(ground: _Ground, audit: AuditLog) -> ServingApprover:

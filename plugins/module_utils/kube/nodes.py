@@ -54,13 +54,19 @@ class NodeWatcher:
         *,
         own_name: str,
         joined: Callable[[str], None],
+        own_disk: Callable[[], str] = str,
     ) -> None:
-        """Call ``joined`` with each node name that became `Joined`."""
+        """Call ``joined`` with each node name that became `Joined`.
+
+        ``own_disk`` says the id of the disk of the control plane ``own_name`` where it made the cluster with it, else
+        nothing: any other disk's id is assigned with a ticket.
+        """
         self._gateway = gateway
         self._policy = policy
         self._writer = writer
         self._own_name = own_name
         self._joined = joined
+        self._own_disk = own_disk
         self._own_joined = False
 
     def run_once(self, seconds: int = WATCH_SECONDS) -> None:
@@ -86,7 +92,12 @@ class NodeWatcher:
     def _settle(self, nodes: frozenset[str]) -> None:
         registrations = self._policy.registrations()
         for registration in newly_joined(registrations, nodes, own_name=self._own_name):
-            self._writer.write(registration, StatusChange(phase=JOINED))
+            self._writer.write(registration, StatusChange(phase=JOINED, disk_id=self._disk_of(registration)))
             self._joined(registration.identity.node_name)
         own = [one.identity for one in registrations if one.identity.node_name == self._own_name]
         self._own_joined = self._own_joined or any(one.status.phase == JOINED for one in own)
+
+    def _disk_of(self, registration: Registration) -> str:
+        """Return the disk that is written with the phase, so that no ticket finds the one without the other."""
+        identity = registration.identity
+        return "" if identity.node_name != self._own_name or identity.status.disk_id else self._own_disk()

@@ -25,6 +25,7 @@ from .credential import (
 )
 from .encryption_file import CLEAR, EncryptionFile, name_key
 from .form import node_spec, run_cluster, run_info, run_objects
+from .founded import ReturningFounder
 from .gateway import KubeletUnit, last_words
 from .held import HELD, Held, held_by, require_nothing_held
 from .inventory import ClusterView, join_identities, read_cluster
@@ -77,6 +78,7 @@ __all__ = [
     "PlaneKeys",
     "Reset",
     "ResetPlan",
+    "ReturningFounder",
     "RotationPhase",
     "RotationPlan",
     "Validity",

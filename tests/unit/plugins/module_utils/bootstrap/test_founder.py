@@ -85,6 +85,7 @@ class Machine:
         _ca, bundle = make_keys()
         self.bundle = replace(bundle, policy_key=POLICY_KEY)
         self.register, self.keeping, self.playbooks = Register(), Keeping(), Playbooks()
+        self.disk: Any = None
         self.race = Race(self.register, cluster_id=self.bundle.cluster_id, claims=ClaimFile(root / "claim.json"))
 
     def found(self, **changes: Any) -> Success:
@@ -101,7 +102,12 @@ class Machine:
             playbook=Path("/p.yml"), inventory=Path("/i.yml"), node_name="cp-1", directory=self.root / "run"
         )
         founder = MachineFounder(
-            ground, race=self.race, keeping=self.keeping, playbooks=self.playbooks, stop_others=lambda: None
+            ground,
+            race=self.race,
+            keeping=self.keeping,
+            playbooks=self.playbooks,
+            stop_others=lambda: None,
+            disk=self.disk,
         )
         return founder.found(replace(order, **changes), self.bundle, digest=DIGEST, judged={}, teller=Silent())
 

@@ -99,6 +99,7 @@ class Bed:
         self.contest = Contest()
         self.door = FakeDoor()
         self.story = Told()
+        self.services = None
         self.root = root
         parts.tickets.ticket = dataclasses.replace(ticket, disk_id=UUID, disk_key=KEY)
         self.parts = dataclasses.replace(parts, disk=ContestedDisk(self.disks.disk(), self.contest))
@@ -136,6 +137,7 @@ class Bed:
             door=None,
             serve_init=False,
             story=self.story,
+            services=self.services,
             recovery=other_way,
         )
         await asyncio.wait_for(bootstrapper.go(bootstrapper.look()), timeout=60)
@@ -190,6 +192,35 @@ async def test_an_admin_opens_the_disk_and_the_node_goes_on_without_a_ticket(bed
     assert bed.contest.winner is Contender.RECOVERY
     told = [name for name in bed.story.names if name != "step"]
     assert told == ["course", "recovery", "recovered", "joined"]
+
+
+class FakeServices:
+    """Those of a control plane."""
+
+    def __init__(self):
+        self.resumed = 0
+
+    def missing(self):
+        return False
+
+    def install(self):
+        raise AssertionError("they are installed")
+
+    def resume(self):
+        self.resumed += 1
+
+
+async def test_a_recovered_control_plane_needs_nobody_for_its_kubelet_and_its_services_follow(bed):
+    """Its certificate has ended: who could give it another one needs this very kubelet."""
+    bed.parts.machine.clock.sleep(400 * 24 * 3600)
+    bed.services = FakeServices()
+    bed.parts.tickets.errors = [NOBODY] * 1000
+    going = asyncio.create_task(bed.start())
+    await asyncio.wait_for(bed.door.open.wait(), 30)
+    await bed.recover()
+    await going
+    bed.require_node()
+    assert (bed.services.resumed, bed.parts.journal.load().reason) == (1, None)
 
 
 async def test_the_disk_is_opened_before_the_machine_is_locked(bed):

@@ -16,7 +16,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot
     disk_of,
     exit_code,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.client import make_parts
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import NodeRun
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.plan import DiskStep, StepName
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.state_disk import (
@@ -347,28 +346,21 @@ def test_no_disk_is_no_setting():
     assert disk_of(BootstrapperConfig(node_ip="10.0.0.21")) is None
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"role": Role.CONTROL_PLANE}, id="a control plane"),
-        pytest.param({"serve_init": True}, id="a machine that may be initialised"),
-    ],
-)
-def test_only_a_worker_that_nobody_initialises_has_one(changes):
-    config = BootstrapperConfig(node_ip="10.0.0.21", state_disk=DEVICE, **changes)
-    assert code_of(lambda: disk_of(config)) == "CONFIG_INVALID"
+def test_a_disk_is_one_of_the_bootstrappers_settings():
     assert disk_of(BootstrapperConfig(node_ip="10.0.0.21", state_disk=DEVICE)) == DiskSettings(device=DEVICE)
 
 
-def test_a_control_plane_gets_none_over_ssh_either(parts):
-    class OfControlPlane:
-        role = Role.CONTROL_PLANE
-
-    def make():
-        disk = DiskSettings(device=DEVICE)
-        make_parts(parts.config, None, parts.machine, tickets=OfControlPlane(), journal=parts.journal, disk=disk)
-
-    assert code_of(make) == "STATE_DISK_OPTION"
+def test_over_ssh_a_control_plane_gets_none(monkeypatch):
+    monkeypatch.setattr(client, "load_node_config", lambda _path: CONFIG)
+    asked = {
+        "node_ip": "10.0.0.12",
+        "cri_socket": "",
+        "ignore_preflight_errors": [],
+        "allow_cgroup_v1": False,
+        "api_proxy": "",
+    }
+    params = {**asked, "node_config": "", "state": "present", "role": "control-plane", "state_disk": DEVICE}
+    assert code_of(lambda: client.run_node(params, check_mode=True)) == "STATE_DISK_OPTION"
 
 
 @pytest.mark.parametrize(

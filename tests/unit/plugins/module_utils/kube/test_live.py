@@ -27,6 +27,8 @@ from ansible_collections.attested.kubernetes.tests.support.policy_site import Gi
 EK = "ab" * 32
 NAME = f"ek-{EK[:20]}"
 
+DRAWN, ASSIGNED = "7b5c1c52-0a3b-4b5e-9c8e-1f2d3c4b5a69", "00000000-0000-4000-8000-000000000000"
+
 
 def identity(ek: str = EK, **spec: str) -> dict[str, Any]:
     return {
@@ -129,9 +131,16 @@ def test_a_change_in_between_is_a_conflict(gateway: FakeGateway) -> None:
     assert gateway.status(NAME) == {}
 
 
-def watcher(gateway: FakeGateway, *, own_name: str = "cp-1") -> tuple[NodeWatcher, list[str]]:
+def watcher(gateway: FakeGateway, *, own_name: str = "cp-1", own_disk: str = "") -> tuple[NodeWatcher, list[str]]:
     joined: list[str] = []
-    made = NodeWatcher(gateway, live_of(gateway), StatusWriter(gateway), own_name=own_name, joined=joined.append)
+    made = NodeWatcher(
+        gateway,
+        live_of(gateway),
+        StatusWriter(gateway),
+        own_name=own_name,
+        joined=joined.append,
+        own_disk=lambda: own_disk,
+    )
     return made, joined
 
 
@@ -162,6 +171,27 @@ def test_who_becomes_joined(
     watch.run_once()
     assert joined == expected
     assert gateway.status(NAME)["phase"] == ("Joined" if expected else phase)
+
+
+@pytest.mark.parametrize(
+    ("own_name", "own_disk", "known", "expected"),
+    [
+        pytest.param("w-1", DRAWN, "", DRAWN, id="the one that it drew itself"),
+        pytest.param("w-1", "", "", None, id="it has none"),
+        pytest.param("w-1", DRAWN, ASSIGNED, ASSIGNED, id="one was assigned before"),
+        pytest.param("cp-1", DRAWN, "", None, id="another machine's"),
+    ],
+)
+def test_the_founders_disk_is_written_with_its_phase(
+    gateway: FakeGateway, own_name: str, own_disk: str, known: str, expected: str | None
+) -> None:
+    registration = live_of(gateway).snapshot().registration_for(EK)
+    told = {"phase": "Admitted", **({"diskId": known} if known else {})}
+    gateway.patch_status(IDENTITIES, NAME, status=told, revision=registration.revision)
+    gateway.nodes = ["w-1"]
+    watch, _joined = watcher(gateway, own_name=own_name, own_disk=own_disk)
+    watch.run_once()
+    assert (gateway.status(NAME)["phase"], gateway.status(NAME).get("diskId")) == ("Joined", expected)
 
 
 def test_a_status_that_changed_meanwhile_is_read_again(gateway: FakeGateway) -> None:
