@@ -146,6 +146,8 @@ def test_the_lab_sets_it_only_where_it_is_told_to(wanted: bool) -> None:
         lab_machines_bootstrapper=wanted,
         lab_machines_directory="/lab",
         lab_machines_loopback="127.44.0",
-        __lab_machines_vm_workers={},
+        __lab_machines_control_planes={"cp-1": 11},
+        __lab_machines_vm_control_planes={},
+        __lab_machines_vms={},
     )
     assert yaml.safe_load(text).get("attested_bootstrapper", False) is wanted

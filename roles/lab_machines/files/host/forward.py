@@ -36,8 +36,8 @@ CHUNK = 1 << 16
 # ssh, Kubernetes API, init, join, verification, recovery
 PORTS = (22, 6443, 9000, 9090, 9091, 9999)
 
-# last byte of both addresses: control planes, workers, guests, virtual machines
-NUMBERS = (*range(11, 14), *range(21, 30), *range(31, 50), *range(51, 54))
+# last byte of both addresses: control planes, workers, guests, virtual machines as workers and as a control plane
+NUMBERS = (*range(11, 14), *range(21, 30), *range(31, 50), *range(51, 54), 61)
 SUBNET = "10.89.7"
 
 Listener = tuple[socket.socket, str, int]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 API_NAME = "api.lab.test"
-CONTROL_PLANES = tuple(f"10.89.7.{number}" for number in (11, 12, 13))
+CONTROL_PLANES = tuple(f"10.89.7.{number}" for number in (11, 12, 13, 61))
 RUNNING_SECONDS = 300
 SOCKET_PATH_LIMIT = 107  # unix(7)
 NODE_FILES = Path(__file__).resolve().parents[1] / "node"

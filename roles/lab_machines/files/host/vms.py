@@ -324,22 +324,28 @@ def said_by(vm: Vm, command: str) -> str:
     return inside(vm.lab, "ssh", "-F", config, *options, vm.machine.name, command, check=False).strip()
 
 
+def describe(lab: Lab, wanted: list[Machine]) -> list[str]:
+    """Write what the machines read of themselves, and who is who; start nothing; return the names of what differed."""
+    vms = [Vm(lab=lab, machine=machine, image=image(lab)) for machine in wanted]
+    changed = [vm.machine.name for vm in vms if write_machine(lab, vm.machine) | write_shares(vm)]
+    return changed + (["names"] if write_names(lab, all_machines(lab)) else [])
+
+
 def start(lab: Lab, wanted: list[Machine], *, restart: bool = False) -> list[str]:
     """Start the machines side by side; return the names of those that were changed."""
     built = image(lab)
     if not built.path.exists():
         raise LabError(f"expected the image of virtual machines in {built.path}, got none: run vm_image.py first")
     vms = [Vm(lab=lab, machine=machine, image=built) for machine in wanted]
-    changed = {vm.machine.name: write_machine(lab, vm.machine) | write_shares(vm) for vm in vms}
-    names_changed = write_names(lab, all_machines(lab))
+    changed = describe(lab, wanted)
     authorities = [machine.authority for machine in wanted]
     write_authorities(lab, authorities)
     bridge(lab)
     with ThreadPoolExecutor(max_workers=2) as pool:
         started = list(pool.map(lambda vm: ensure(vm, restart=restart), vms))
     write_certificates(lab, authorities)
-    result = [vm.machine.name for vm, fresh in zip(vms, started, strict=True) if fresh or changed[vm.machine.name]]
-    return result or (["names"] if names_changed else [])
+    names = [vm.machine.name for vm in vms]
+    return [name for name, fresh in zip(names, started, strict=True) if fresh or name in changed] or changed
 
 
 def remove(vm: Vm) -> bool:
@@ -366,8 +372,11 @@ ENDINGS: dict[str, Callable[[Vm], bool]] = {"cut": cut, "off": shut_down, "remov
 
 
 def work(lab: Lab, command: str) -> dict[str, Any]:
-    """Start, restart, stop or remove what standard input names, or start it with another TPM."""
+    """Describe, start, restart, stop or remove what standard input names, or start it with another TPM."""
     machines = [Machine(**entry) for entry in json.load(sys.stdin)]
+    if command == "describe":
+        described = describe(lab, machines)
+        return {"changed": bool(described), "machines": described}
     vms = [Vm(lab=lab, machine=machine, image=image(lab)) for machine in machines]
     if command in ENDINGS:
         done = [vm.machine.name for vm in vms if ENDINGS[command](vm)]
@@ -379,4 +388,4 @@ def work(lab: Lab, command: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    program(work, ("cut", "ensure", "off", "remove", "renew", "restart"))
+    program(work, ("cut", "describe", "ensure", "off", "remove", "renew", "restart"))

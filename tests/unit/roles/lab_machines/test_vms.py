@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.tests.support.lab import ROLE
+from ansible_collections.attested.kubernetes.tests.support.lab import ROLE, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,27 +242,133 @@ def test_packages_of_virtual_machines_are_asked_for_where_there_are_any():
     assert "swtpm" not in more
 
 
-@pytest.mark.parametrize("count", [0, 2])
-def test_virtual_machines_are_workers_of_the_site_and_a_group_of_their_own(count):
-    variables = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
-    vms = dict(list(variables["__lab_machines_possible_vm_workers"].items())[:count])
-    text = jinja2.Template((ROLE / "templates" / "hosts.yml.j2").read_text(), trim_blocks=True).render(
-        __lab_machines_control_planes={"cp-1": 11},
-        __lab_machines_workers={},
-        __lab_machines_vm_workers=vms,
+VARIABLES = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
+POSSIBLE = {
+    kind: VARIABLES[f"__lab_machines_possible_{kind}"]
+    for kind in ("control_planes", "workers", "vm_control_planes", "vm_workers")
+}
+
+
+def rendered(template: str, **counts: int) -> Any:
+    """Render a template of the role for so many machines of each kind, and read it."""
+    chosen = {kind: dict(list(known.items())[: counts.get(kind, 0)]) for kind, known in POSSIBLE.items()}
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True)
+    environment.filters |= {"bool": bool, "to_json": json.dumps}
+    environment.tests["file"] = lambda path: Path(path).is_file()
+    text = environment.from_string((ROLE / "templates" / template).read_text()).render(
+        **{f"__lab_machines_{kind}": machines for kind, machines in chosen.items()},
+        __lab_machines_vms=chosen["vm_control_planes"] | chosen["vm_workers"],
+        __lab_machines_mounts={"/srv/bundles": "/b"},
+        __lab_machines_hardware={"memory_mebibytes": 2048},
+        __lab_machines_control_plane_hardware={"memory_mebibytes": 3072},
         __lab_machines_subnet="10.89.7",
+        lab_machines_directory="/lab",
         lab_machines_loopback="127.44.0",
+        lab_machines_bootstrapper=False,
     )
-    workers = yaml.safe_load(text)["nodes"]["children"]["workers"]
-    found = workers.get("children", {}).get("virtual_machines", {}).get("hosts", {})
-    assert list(found) == list(vms)
-    assert all(host["attested_node_ip"] == f"10.89.7.{vms[name]}" for name, host in found.items())
+    return yaml.safe_load(text)
 
 
-def test_the_forwarder_listens_for_every_virtual_machine_that_there_can_be(programs, monkeypatch):
-    variables = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
-    forward = importlib.import_module("forward")
-    assert set(variables["__lab_machines_possible_vm_workers"].values()) <= set(forward.NUMBERS)
+@pytest.mark.parametrize(
+    ("counts", "planes", "workers", "virtual"),
+    [
+        pytest.param({"control_planes": 1}, ["cp-1"], [], [], id="a container alone"),
+        pytest.param(
+            {"control_planes": 1, "workers": 1, "vm_workers": 2},
+            ["cp-1"], ["w-1", "vw-1", "vw-2"], ["vw-1", "vw-2"],
+            id="virtual machines are workers, after those in containers",
+        ),
+        pytest.param(
+            {"control_planes": 2, "vm_control_planes": 1, "workers": 1},
+            ["cp-1", "cp-2", "vc-1"], ["w-1"], ["vc-1"],
+            id="a virtual machine is a control plane, and does not make the cluster",
+        ),
+        pytest.param(
+            {"vm_control_planes": 1, "vm_workers": 1}, ["vc-1"], ["vw-1"], ["vc-1", "vw-1"],
+            id="a virtual machine makes the cluster, where no container is a control plane",
+        ),
+    ],
+)  # fmt: skip
+def test_virtual_machines_are_nodes_of_the_site_and_a_group_of_their_own(counts, planes, workers, virtual):
+    groups = rendered("hosts.yml.j2", **counts)["nodes"]["children"]
+    assert [list(groups[name]["hosts"]) for name in ("control_planes", "workers")] == [planes, workers]
+    assert list(groups.get("virtual_machines", {}).get("hosts", {})) == virtual
+    number = {name: number for known in POSSIBLE.values() for name, number in known.items()}
+    found = groups["control_planes"]["hosts"] | groups["workers"]["hosts"]
+    assert {name: host["attested_node_ip"] for name, host in found.items()} == {
+        name: f"10.89.7.{number[name]}" for name in (*planes, *workers)
+    }
+
+
+@pytest.mark.parametrize(
+    ("counts", "address", "profiles"),
+    [
+        pytest.param({"control_planes": 1}, "127.44.0.11:6443", None, id="containers alone"),
+        pytest.param(
+            {"control_planes": 1, "vm_control_planes": 1}, "127.44.0.11:6443", ["lab", "lab-vm"], id="one of each"
+        ),
+        pytest.param(
+            {"vm_control_planes": 1, "workers": 1}, "127.44.0.61:6443", ["lab", "lab-vm"], id="a worker in a container"
+        ),
+        pytest.param({"vm_control_planes": 1, "vm_workers": 1}, "127.44.0.61:6443", ["lab-vm"], id="no container"),
+    ],
+)
+def test_the_admin_reaches_the_first_control_plane_and_the_profiles_are_those_of_the_machines(
+    counts, address, profiles
+):
+    found = rendered("lab.yml.j2", **counts)
+    assert (found["attested_admin_api_address"], found.get("attested_profiles")) == (address, profiles)
+
+
+def test_a_control_plane_has_hardware_of_its_own():
+    found = rendered("vms.json.j2", vm_control_planes=1, vm_workers=1)
+    assert {one["name"]: one["hardware"]["memory_mebibytes"] for one in found} == {"vc-1": 3072, "vw-1": 2048}
+
+
+def test_every_machine_has_a_number_of_its_own_and_the_forwarder_listens_for_it(programs):
+    numbers = [number for known in POSSIBLE.values() for number in known.values()]
+    assert len(set(numbers)) == len(numbers)
+    assert not set(numbers) & set(range(31, 50)), "these are for guests"
+    assert set(numbers) <= set(importlib.import_module("forward").NUMBERS)
+
+
+def test_the_name_of_the_api_leads_to_whatever_may_be_a_control_plane(programs):
+    numbers = [*POSSIBLE["control_planes"].values(), *POSSIBLE["vm_control_planes"].values()]
+    assert tuple(f"10.89.7.{number}" for number in numbers) == programs["machines"].CONTROL_PLANES
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, known in POSSIBLE.items() for name in known])
+def test_one_machine_is_started_by_its_number_and_as_what_it_is(kind, name):
+    (play,) = yaml.safe_load((ROOT / "playbooks" / "lab_machine.yml").read_text())
+    environment = jinja2.Environment(autoescape=False)
+    environment.filters["regex_replace"] = lambda text, pattern, new: re.sub(pattern, new, text)
+    environment.tests["match"] = lambda text, pattern: re.match(pattern, text) is not None
+    number, made_as = (
+        environment.from_string(play["tasks"][0]["vars"][f"lab_machines_machine_{what}"]).render(machine=name)
+        for what in ("number", "kind")
+    )
+    assert (int(number), made_as) == (POSSIBLE[kind][name], "vm" if kind.startswith("vm_") else "container")
+
+
+def names_known(root: Path, machine: str) -> list[str]:
+    """Return the lines of a machine's hosts file that say where the API is."""
+    lines = (root / "machines" / machine / "machine" / "hosts").read_text().splitlines()
+    return [line for line in lines if line.endswith(" api.lab.test")]
+
+
+def test_containers_know_a_control_plane_that_is_a_virtual_machine_before_they_start(programs, tmp_path, monkeypatch):
+    machines, vms = programs["machines"], programs["vms"]
+    lab = programs["common"].Lab(name="lab", loopback="127.44.0", root=tmp_path, cache=tmp_path / "cache")
+    plane = machines.Machine(name="vc-1", address="10.89.7.61", forward="127.44.0.61")
+    worker = machines.Machine(name="w-1", address="10.89.7.21", forward="127.44.0.21")
+    seen = []
+    monkeypatch.setattr(machines, "machine_store", lambda _lab: None)
+    monkeypatch.setattr(machines, "write_certificates", lambda *_words: None)
+    monkeypatch.setattr(machines, "ensure", lambda *_words, **_more: seen.extend(names_known(tmp_path, "w-1")))
+    assert vms.describe(lab, [plane]) == ["vc-1", "names"]
+    machines.start(lab, [worker])
+    assert seen == names_known(tmp_path, "vc-1") == ["10.89.7.61 api.lab.test"]
+    assert vms.describe(lab, [plane]) == []
 
 
 def a_program(made_at: int, checksum: int) -> bytes:
