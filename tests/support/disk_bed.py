@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A state disk's life and its cuts, run inside of a kernel with dm-integrity (`uml.py`): /dev/ubdb is the disk.
 
-Usage: python tests/support/disk_bed.py life|flipped|cuts|rekeys NUMBER ...  (in that kernel; it leaves SCENARIO.json)
+Usage, in that kernel: python tests/support/disk_bed.py life|flipped|told|cuts|rekeys NUMBER ...
+It leaves SCENARIO.json.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.luks import read_header
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import (
+    KmsgLog,
     Target,
     Wanted,
+    damage_now,
     inspect,
     parse_record,
     run,
@@ -57,6 +60,7 @@ PATHS = StatePaths(
 HEADER_BEFORE = Path("/run/header.before")
 DATA = PATHS.directories[1] / "member"
 TPM = Path("/run/tpm")
+_NAMES = Path("/sys/class/block")
 BLOCK, BLOCKS, FLIPPED = 4096, 16, 5
 _BLOCK_PLACE, _BLOCK_SIZE = 1, 2  # FIBMAP and FIGETBSZ of <linux/fs.h>
 STEPS = 15
@@ -148,6 +152,36 @@ def flipped() -> dict[str, Any]:
         seen["record"] = _module("opened")
         seen["mapped"] = sorted(path.name for path in Path("/dev/mapper").iterdir())
     return seen
+
+
+def told() -> dict[str, Any]:
+    """One sector is changed below a file, which is then read; return what the kernel's log says before and after."""
+    open_disk = state_disk()
+    open_disk.apply(open_disk.plan())
+    DATA.write_bytes(b"".join(bytes([number]) * BLOCK for number in range(BLOCKS)))
+    place = _place(DATA, FLIPPED)
+    linux_device().close()
+    seen: dict[str, Any] = {"closed": list(damage_now(KmsgLog()).sectors)}
+    _flip(place)
+    again = state_disk()
+    again.apply(again.plan())
+    Path("/dev/kmsg").write_text(
+        f"device-mapper: crypt: {_below()}: INTEGRITY AEAD ERROR, sector 8\n", encoding="ascii"
+    )
+    seen["before"] = list(damage_now(KmsgLog()).sectors)
+    seen["blocks"] = [_block(DATA, number) for number in range(BLOCKS)]
+    seen["after"] = list(damage_now(KmsgLog()).sectors)
+    seen["place"] = place // 512
+    seen["below"] = _below()
+    seen["words"] = [line.decode("ascii", "replace") for line in KmsgLog().records() if b"AEAD" in line]
+    seen["status"] = subprocess.run(["dmsetup", "status"], capture_output=True, check=True).stdout.decode()
+    return seen
+
+
+def _below() -> str:
+    """Return the kernel's name of the mapping of dm-integrity."""
+    names = {path.parent.parent.name: path.read_text(encoding="ascii").strip() for path in _NAMES.glob("dm-*/dm/name")}
+    return next(device for device, name in names.items() if name.endswith("_dif"))
 
 
 def _place(path: Path, number: int) -> int:
@@ -455,6 +489,7 @@ def main() -> None:
         "life": life,
         "reencryption": reencryption,
         "rekeys": lambda: rekeys(numbers),
+        "told": told,
     }
     found = scenarios[scenario]()
     Path(f"/run/out/{scenario}.json").write_text(json.dumps(found), encoding="utf-8")

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from .damage import Damage
 from .facts import DiskFacts, Signature
 from .form import inspect, key_name_of, run
 from .gateway import LinuxDevice
 from .generation import Counter, Record, parse_record, render_record, verify_record
 from .guard import read_key
+from .kernel_log import KernelLog, KmsgLog, damage_now
 from .paths import StatePaths
 from .plan import BY_ID, Observed, Plan, Standing, Step, Target, Wanted, exchange_of, plan, require_by_id, standing_of
 from .process import ask_key_process, serve_key_job
@@ -17,7 +19,10 @@ from .process import ask_key_process, serve_key_job
 __all__ = [
     "BY_ID",
     "Counter",
+    "Damage",
     "DiskFacts",
+    "KernelLog",
+    "KmsgLog",
     "LinuxDevice",
     "Observed",
     "Plan",
@@ -29,6 +34,7 @@ __all__ = [
     "Target",
     "Wanted",
     "ask_key_process",
+    "damage_now",
     "exchange_of",
     "inspect",
     "key_name_of",
