@@ -2180,6 +2180,13 @@ class Reason(Enum):
         "Let the node come up first (by a ticket of the cluster, or by recover); then try again.",
         "ansible-playbook attested.kubernetes.status",
     )
+    STATE_DISK_CORRUPT = _row(
+        Coarse.LOCAL,
+        "Sectors of a state disk are not what was written: somebody or something changed them below the encryption.",
+        "Nothing wrong was read: who asks for such a sector gets an error. Drain the node and find out who had the disk, or "
+        "whether it fails. Then reset the node, clear or replace the disk, and let it join anew.",
+        "journalctl --dmesg --boot --grep='INTEGRITY AEAD ERROR'",
+    )
     STATE_DISK_COUNTER_LOST = _row(
         Coarse.LOCAL,
         "The TPM's counter is gone, or behind the record in a state disk.",

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..kubeadm import INIT_PHASES, MEMBER_OPERATION, KubeletUnit, validity
 from ..reasons import Reason
 from .control_plane_status import NO_CONTROL_PLANE, ControlPlaneCertificates, look_at_control_plane
+from .disk_record import PATH as DISK_PATH
+from .disk_record import DiskRecord
 from .journal import NodeJournal, NodePhase
 from .pushed import PATH, PushRecord
 from .renewal_record import DIRECTORY, RenewalRecord
@@ -94,7 +96,7 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
     now = machine.clock.now()
     certificate = validity(machine.paths)
     renewal = _failed_renewal(machine)
-    state = _with_renewal(_with_pushed(_with_init(journal.load(), machine), machine), renewal)
+    state = _with_renewal(_with_disk(_with_pushed(_with_init(journal.load(), machine), machine), machine), renewal)
     locked = machine.paths.lock_marker.exists()
     active = KubeletUnit(machine.runner, clock=machine.clock).is_active()
     at_work = _bootstrapper_is_active(machine)
@@ -140,6 +142,17 @@ def _with_pushed(state: NodeState, machine: Machine) -> NodeState:
     if pushed is None or not pushed.is_refused:
         return state
     return replace(state, reason=pushed.reason, message=f"at {_stamp(pushed.at)}: {pushed.message}")
+
+
+def _with_disk(state: NodeState, machine: Machine) -> NodeState:
+    """Return the state of a node with sectors that its state disk did not give out: it runs on with the others."""
+    if state.phase is not NodePhase.JOINED or state.reason is not None:
+        return state
+    found = DiskRecord(machine.paths.lock_marker.with_name(DISK_PATH.name)).load()
+    error = found.error()
+    if error is None:
+        return state
+    return replace(state, reason=error.code, message=f"at {_stamp(found.found_at)}: {error.message}")
 
 
 def _failed_renewal(machine: Machine) -> FailedRenewal | None:

@@ -17,6 +17,7 @@ LEFT = tuple(
         "etc/attested/join-service.yml",
         "etc/attested/key-service.yml",
         "run/attested/control-plane-renewal",
+        "run/attested/disk-health.json",
         "run/attested/joined",
         "run/attested/key-service",
         "run/attested/pushed.json",

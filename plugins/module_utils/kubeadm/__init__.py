@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .admin import issue_admin_certificate
 from .admission import AdmissionPlan, Wish, plan_admission, run_admission
-from .api import KubeconfigNodeReader, NodeReader, NodeView
+from .api import KubeconfigNodeReader, KubeconfigNodeTeller, NodeReader, NodeView
 from .api_server import ApiServer
 from .attempts import list_attempts, run_attempts
 from .cluster import ControlPlane, InitOutcome
@@ -64,6 +64,7 @@ __all__ = [
     "InitOutcome",
     "JoinMaterial",
     "KubeconfigNodeReader",
+    "KubeconfigNodeTeller",
     "Kubectl",
     "KubeletCredential",
     "KubeletUnit",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The API server as one node sees it: its own Node object, read with its own credential."""
+"""The API server as one node sees it: its own Node object, read and told of with its own credential."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ..system import read_bytes
 from .spec import API_PORT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ..system import Clock
@@ -31,6 +32,9 @@ _POLL_SECONDS = 0.1
 _READY_POLL_SECONDS = 0.2
 READY_TIMEOUT_SECONDS = 240.0
 _LIMIT = 1 << 22
+_NODES = "/api/v1/nodes"
+_READ = {"Accept": "application/json"}
+_PATCH = {**_READ, "Content-Type": "application/strategic-merge-patch+json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +121,7 @@ class KubeconfigNodeReader:
 
     def node(self, name: str) -> NodeView | None:
         """Return Node ``name``."""
-        body = self._read(f"/api/v1/nodes/{name}", f"Node {name}")
+        body = self._read(f"{_NODES}/{name}", f"Node {name}")
         return None if body is None else _view(body)
 
     def api_servers(self) -> tuple[str, ...]:
@@ -130,26 +134,17 @@ class KubeconfigNodeReader:
 
     def _read(self, path: str, what: str) -> bytes | None:
         """Return the object at ``path``, None where there is none."""
-        status, body = self._get(path)
-        if status == http.client.NOT_FOUND:
-            return None
-        if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-            raise KubeadmError(
-                f"expected an API server that lets the kubelet's certificate read {what}, it said {status}",
-                reason=Reason.KUBELET_CREDENTIAL_REFUSED,
-            )
-        if status != http.client.OK:
-            raise KubeadmError(f"expected {what}, the API server said {status}", reason=Reason.API_UNREACHABLE)
-        return body
+        return _answered(*self._ask("GET", path), deed="read", what=what)
 
-    def _get(self, path: str) -> tuple[int, bytes]:
+    def _ask(self, method: str, path: str, *, patch: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         server = _server(read_bytes(self._path, limit=_LIMIT))
         try:
             context = ssl.create_default_context(cadata=server.ca)
             context.load_cert_chain(self._credential or server.certificate, self._credential or server.key)
             connection = _Connection(server, context)
             try:
-                connection.request("GET", path, headers={"Accept": "application/json"})
+                body = None if patch is None else json.dumps(patch)
+                connection.request(method, path, body=body, headers=_READ if body is None else _PATCH)
                 answer = connection.getresponse()
                 return answer.status, answer.read(_LIMIT)
             finally:
@@ -159,6 +154,37 @@ class KubeconfigNodeReader:
                 f"expected an answer of the API server at {server.host}:{server.port}: {error}",
                 reason=Reason.API_UNREACHABLE,
             ) from error
+
+
+class KubeconfigNodeTeller(KubeconfigNodeReader):
+    """Reads the conditions of the kubelet's own Node and writes one; the API server lets it write no other Node's."""
+
+    def conditions(self, name: str) -> tuple[Mapping[str, Any], ...] | None:
+        """Return the conditions of Node ``name``, None where there is no such Node; raises as `node` does."""
+        body = self._read(f"{_NODES}/{name}", f"Node {name}")
+        return None if body is None else _conditions(body)
+
+    def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
+        """Merge one condition by its type into the status of Node ``name``, as the kubelet does; raises as `node` does.
+
+        A Node that is gone by then has no conditions either.
+        """
+        patch = {"status": {"conditions": [condition]}}
+        _answered(*self._ask("PATCH", f"{_NODES}/{name}/status", patch=patch), deed="write", what=f"Node {name}")
+
+
+def _answered(status: int, body: bytes, *, deed: str, what: str) -> bytes | None:
+    """Return the answer to a request, None where there is no such object."""
+    if status == http.client.NOT_FOUND:
+        return None
+    if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+        raise KubeadmError(
+            f"expected an API server that lets the kubelet's certificate {deed} {what}, it said {status}",
+            reason=Reason.KUBELET_CREDENTIAL_REFUSED,
+        )
+    if status != http.client.OK:
+        raise KubeadmError(f"expected {what}, the API server said {status}", reason=Reason.API_UNREACHABLE)
+    return body
 
 
 def wait_ready(health: Health, *, clock: Clock, timeout_seconds: float = READY_TIMEOUT_SECONDS) -> None:
@@ -202,6 +228,14 @@ def _view(body: bytes) -> NodeView:
             pod_subnet=str(node.get("spec", {}).get("podCIDR") or ""),
         )
     except (ValueError, KeyError, TypeError) as error:
+        raise KubeadmError("expected a Node object from the API server", reason=Reason.API_UNREACHABLE) from error
+
+
+def _conditions(body: bytes) -> tuple[Mapping[str, Any], ...]:
+    try:
+        found = json.loads(body)["status"].get("conditions") or []
+        return tuple({"type": one["type"], **one} for one in found)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise KubeadmError("expected a Node object from the API server", reason=Reason.API_UNREACHABLE) from error
 
 

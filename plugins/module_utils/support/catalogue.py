@@ -88,6 +88,8 @@ LEFT_OUT = {
 
 UNITS = (
     "attested-bootstrapper.service",
+    "attested-disk-health.service",
+    "attested-disk-health.timer",
     "attested-init-service.service",
     "attested-join-service.service",
     "attested-key-service.service",
