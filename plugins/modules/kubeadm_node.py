@@ -19,6 +19,8 @@ description:
     holds. That is sealed to this machine as it was judged before it locks itself, as at init. One control plane joins
     at a time, the others wait.
   - V(absent) takes Kubernetes off the machine and destroys the node's keys. The lock stays until the machine is reset.
+    With O(state_disk) the disk is closed and its headers, key slots and end are overwritten, so nothing on it opens any
+    more; a disk of others is refused.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:

@@ -131,6 +131,9 @@ def life() -> dict[str, Any]:
         subprocess.run([*argv, "--pbkdf-force-iterations", "1000", DISK, str(KEY_FILE)], check=True)
         seen["other header"] = _module("opened")
         seen["mapped"] = sorted(path.name for path in Path("/dev/mapper").iterdir())
+        seen["destroyed"] = [_module("destroyed") for _again in range(2)]
+        seen["gone"] = inspect({"device": DEVICE, "uuid": UUID, "memory": str(PATHS.memory)}, True).values["contents"]
+        seen["made anew"] = _module("formatted", check_mode=True)
         seen["leaked"] = _leaked(watch)
     return seen
 

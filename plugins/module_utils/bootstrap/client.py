@@ -33,11 +33,13 @@ from ..reasons import Reason
 from ..result import Diff, Result
 from ..system import SystemClock, SystemRandom, SystemRunner, read_bytes
 from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
+from .course import is_control_plane
 from .founding_disk import is_founded
 from .journal import NodeJournal, NodePhase
 from .member import MemberKeys
 from .node_config import NodeConfig, load_node_config
 from .order import ControlPlaneTicket, NodeRun, NodeTicket, Parts
+from .parting_disk import PartingDisk, known_disk_id
 from .retry import Backoff, ask_again
 from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
 from .wipe import Wipe
@@ -64,16 +66,11 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
     config = load_node_config(params["node_config"])
     machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
     if params["state"] == "absent":
-        return _absent(machine, params, check_mode=check_mode)
+        return _absent(config, machine, params, check_mode=check_mode)
     spec = node_spec({**params, "node_name": config.name})
     require_api_proxy(spec, machine.paths)
     journal = NodeJournal(clock=machine.clock)
-    role = Role(params["role"])
-    disk = DiskSettings.of(
-        params.get("state_disk") or "",
-        erase=params.get("state_disk_erase") or "",
-        minimum_bytes=params.get("state_disk_minimum_bytes") or MINIMUM_BYTES,
-    )
+    role, disk = Role(params["role"]), _disk_settings(params)
     if disk is not None and role is Role.CONTROL_PLANE:
         raise DiskError(
             "expected a state disk of a control plane with attested-bootstrapper alone, which brings it back after a "
@@ -348,18 +345,42 @@ def _content(path: Path, *, limit: int = _LOG_LIMIT) -> bytes:
     return read_bytes(path, limit=limit) if path.exists() else b""
 
 
-def _absent(machine: Machine, params: Mapping[str, Any], *, check_mode: bool) -> Result:
+def _own_disk(config: NodeConfig, machine: Machine, params: Mapping[str, Any]) -> PartingDisk | None:
+    """Return the state disk of a machine that has or drew an id for one, None where nothing can be on it."""
+    settings = _disk_settings(params)
+    disk_id = known_disk_id(NodeJournal(clock=machine.clock))
+    if settings is None or not disk_id:
+        return None
+    role = Role.CONTROL_PLANE if is_control_plane(machine) else Role.WORKER
+    return PartingDisk(settings, tcti=config.tcti, role=role, disk_id=disk_id, runner=machine.runner)
+
+
+def _disk_settings(params: Mapping[str, Any]) -> DiskSettings | None:
+    return DiskSettings.of(
+        params.get("state_disk") or "",
+        erase=params.get("state_disk_erase") or "",
+        minimum_bytes=params.get("state_disk_minimum_bytes") or MINIMUM_BYTES,
+    )
+
+
+def _absent(config: NodeConfig, machine: Machine, params: Mapping[str, Any], *, check_mode: bool) -> Result:
+    """Take Kubernetes off the machine, then let go of its disk, which nobody uses any more, then of our own files."""
     reset = Reset(machine, cri_socket=params["cri_socket"])
     wipe = Wipe(machine.paths.root)
+    disk = _own_disk(config, machine, params)
     left, keys = reset.plan(), wipe.plan()
+    parting = disk.plan() if disk else ()
     warnings: tuple[str, ...] = ()
     if not check_mode:
         if left:
             warnings = reset.apply(left)
+        if disk and parting:
+            disk.apply()
         wipe.apply(keys)
     names = [*(str(path) for path in left.paths), *(str(path) for path in keys)]
+    names += [disk.device.removeprefix("/")] if disk and parting else []
     return Result(
-        changed=bool(left or keys),
+        changed=bool(left or keys or parting),
         values={
             "planned": names,
             "steps": [],

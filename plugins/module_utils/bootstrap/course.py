@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..attestation.eventlog import LockState
 from ..errors import NodeLockError
+from ..kubeadm import MEMBER_OPERATION
 from ..nodelock import require_open_to
 from ..reasons import Reason
 from .claim import Contender
@@ -82,6 +83,12 @@ def choose_course(
             reason=Reason.NODELOCK_UNCLAIMED,
         )
     return _CLAIMED[claim.contender]
+
+
+def is_control_plane(machine: Machine) -> bool:
+    """Say whether an init or a join as a control plane was begun here; raises KUBEADM_JOURNAL_MALFORMED."""
+    progress = machine.journal.load()
+    return progress is not None and progress.operation in ("init", MEMBER_OPERATION)
 
 
 def read_membership(machine: Machine, journal: NodeJournal) -> Membership:

@@ -204,6 +204,15 @@ class MachineDisk:
         """Open the disk with the key in a file on tmpfs; raises as `open` does."""
         self._open(disk_id=disk_id, member=member, key_file=key_file)
 
+    def destroyed(self, *, disk_id: str, check_mode: bool) -> tuple[str, ...]:
+        """Close the disk and overwrite its keys, or say (``check_mode``) how; return the steps, none for an empty disk.
+
+        Raises STATE_DISK_MISSING, STATE_DISK_BUSY, and STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED for a disk of others.
+        """
+        wanted = {**self._wanted(disk_id), "state": "destroyed", "volume": "", "erase": "", "key_file": ""}
+        steps: list[str] = change_disk(wanted, check_mode=check_mode, runner=self._runner).values["steps"]
+        return tuple(steps)
+
     def _open(
         self,
         *,

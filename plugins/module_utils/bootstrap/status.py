@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..kubeadm import INIT_PHASES, MEMBER_OPERATION, KubeletUnit, validity
+from ..kubeadm import INIT_PHASES, KubeletUnit, validity
 from ..reasons import Reason
 from .control_plane_status import NO_CONTROL_PLANE, ControlPlaneCertificates, look_at_control_plane
+from .course import is_control_plane
 from .disk_record import PATH as DISK_PATH
 from .disk_record import DiskRecord
 from .journal import NodeJournal, NodePhase
@@ -101,7 +102,7 @@ def read_status(machine: Machine, journal: NodeJournal) -> NodeStatus:
     active = KubeletUnit(machine.runner, clock=machine.clock).is_active()
     at_work = _bootstrapper_is_active(machine)
     to_do = _to_do(state, locked=locked, active=active, ended=certificate is not None and certificate.ends <= now)
-    if to_do == _REBOOTED and _is_control_plane(machine):
+    if to_do == _REBOOTED and is_control_plane(machine):
         to_do = _CLOSED
     needs_person = to_do != _NEXT_STEP[NodePhase.JOINED] and not (
         _goes_on(state, now) or _renews_later(state, renewal, certificate, now)
@@ -189,11 +190,6 @@ def _api(machine: Machine) -> str | None:
     if said.get("ActiveState") != "active":
         return f"{_PROXY} is {said.get('ActiveState') or 'not there'}; read journalctl -u attested-api-endpoint"
     return said.get("StatusText") or "running"
-
-
-def _is_control_plane(machine: Machine) -> bool:
-    progress = machine.journal.load()
-    return progress is not None and progress.operation in ("init", MEMBER_OPERATION)
 
 
 def _to_do(state: NodeState, *, locked: bool, active: bool, ended: bool) -> str:

@@ -201,6 +201,11 @@ class StateDisk:
     def _erase(self) -> None:
         self._device.erase()
 
+    def _discard(self) -> None:
+        self._judged = None
+        remove(self._paths.counted)
+        self._device.discard()
+
     def _format(self) -> None:
         self._judged = None
         remove(self._paths.counted)
@@ -322,6 +327,7 @@ class StateDisk:
         Step.BIND: _bind,
         Step.CHECK: _check,
         Step.CLOSE: _close,
+        Step.DISCARD: _discard,
         Step.DROP_BESIDE: _drop_beside,
         Step.DROP_FIRST: _drop_first,
         Step.ERASE: _erase,

@@ -52,6 +52,9 @@ class Device(Protocol):
     def erase(self) -> None:
         """Remove all signatures."""
 
+    def discard(self) -> None:
+        """Overwrite what says that anything is on it, the key slots with it."""
+
     def format(self, *, uuid: str, key: DiskKey, progress: Progress) -> None:
         """Format and wipe, one key in slot 0, no token."""
 
@@ -143,6 +146,18 @@ class LinuxDevice:
     def erase(self) -> None:
         """Remove all signatures."""
         self._runner.run(commands.erase_signatures(self._node))
+
+    def discard(self) -> None:
+        """Write zeros over both headers, all key slots and the disk's end, and see them on the disk."""
+        try:
+            with Path(self._node).open("r+b", buffering=0) as disk:
+                size = disk.seek(0, os.SEEK_END)
+                for start, length in ((0, _BEGIN_BYTES), (max(0, size - _END_BYTES), _END_BYTES)):
+                    disk.seek(start)
+                    disk.write(bytes(min(length, size)))
+                os.fsync(disk.fileno())
+        except OSError as error:
+            raise _unusable(self._node, error) from error
 
     def format(self, *, uuid: str, key: DiskKey, progress: Progress) -> None:
         """Format and wipe, telling ``progress`` (bytes done, bytes of all)."""

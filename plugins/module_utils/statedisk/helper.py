@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from .generation import Counter
 
 
+_GONE = (Target.CLOSED, Target.DESTROYED)
+"""After these there is no header to look at."""
+
+
 class TpmCounter:
     """The counter of this machine's TPM; the TPM is open during one call only, others use it too."""
 
@@ -88,7 +92,7 @@ def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[s
         header = todo.header
         if todo and job["apply"]:
             disk.apply(todo)
-            header = None if wanted.target is Target.CLOSED else disk.volume()
+            header = None if wanted.target in _GONE else disk.volume()
     finally:
         paths.header.unlink(missing_ok=True)
     return {

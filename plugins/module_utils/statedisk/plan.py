@@ -34,6 +34,7 @@ class Target(Enum):
     """What a disk is wanted to be."""
 
     CLOSED = "closed"
+    DESTROYED = "destroyed"
     FORMATTED = "formatted"
     OPENED = "opened"
     REKEYED = "rekeyed"
@@ -63,6 +64,7 @@ class Step(Enum):
     LOOSEN = "let its record go without a header"
     PROVE = "open the header by the new key"
     RECORD = "record the new header and what it is under"
+    DISCARD = "overwrite header and key slots"
 
 
 _FORMAT = (Step.REMEMBER, Step.FORMAT, Step.NOTE, Step.FORGET)
@@ -146,7 +148,7 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
     """Return the steps from ``observed`` to ``wanted``, or raise the code of what forbids them.
 
     1. The disk is there (STATE_DISK_MISSING) and nobody else uses it (STATE_DISK_BUSY).
-    2. To be closed it only has to be open.
+    2. To be closed it only has to be open, to be destroyed ours (STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED, LUKS_…).
     3. It is large enough (STATE_DISK_TOO_SMALL), and nothing would be covered by it (STATE_DISK_HIDES_DATA).
     4. It is ours, or may be ours: `standing_of` (STATE_DISK_FOREIGN, STATE_DISK_OCCUPIED, LUKS_…).
     5. A disk in use opens with the permanent key or a former one (DISK_KEY_WRONG), and every slot of it does
@@ -155,6 +157,8 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
     disk = _required(observed, wanted)  # 1
     if wanted.target is Target.CLOSED:  # 2
         return Plan(steps=(Step.CLOSE,) if disk.mapped or observed.mounted else ())
+    if wanted.target is Target.DESTROYED:
+        return Plan(steps=_destroyed(observed, disk, wanted))
     if disk.size_bytes < wanted.minimum_bytes:  # 3
         raise DiskError(
             f"expected at least {wanted.minimum_bytes} bytes, {disk.device} has {disk.size_bytes}",
@@ -201,6 +205,22 @@ def standing_of(disk: DiskFacts, wanted: Wanted, *, began: bool) -> tuple[Standi
         _require_named(wanted)
         return Standing.ERASABLE, None
     raise _foreign(disk, header, problem, wanted)
+
+
+def _destroyed(observed: Observed, disk: DiskFacts, wanted: Wanted) -> tuple[Step, ...]:
+    """Return what takes our disk's keys away, and with them all that is on it; another's is refused.
+
+    Its header need not be good: that the admin wants it gone is enough. A cut in the middle looks like a format of ours
+    that was interrupted, which the next run, or the next join, goes on from.
+    """
+    if disk.empty:
+        return ()
+    header, problem = _header(disk)
+    ours = header is not None and header.uuid == wanted.uuid
+    if not ours and not (observed.began and _is_ours_unfinished(disk, header, wanted.uuid)):
+        raise _foreign(disk, header, problem, wanted)
+    close = (Step.CLOSE,) if disk.mapped or observed.mounted else ()
+    return (*close, Step.REMEMBER, Step.DISCARD)
 
 
 def _required(observed: Observed, wanted: Wanted) -> DiskFacts:

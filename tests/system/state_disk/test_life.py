@@ -21,7 +21,7 @@ FIRST_USE = ["open", "make_filesystem", "mount", "begin_record", "initialise", "
 
 
 def test_the_life_of_a_disk(tmp_path: Path) -> None:
-    """Blank, formatted, in use, opened again; put back, and refused."""
+    """Blank, formatted, in use, opened again; put back, and refused; destroyed, and as blank as before."""
     if missing := missing_tools():
         pytest.skip(f"no real TPM here: {', '.join(missing)} not installed (packages swtpm, swtpm-tools, gnutls-bin)")
     state = SwtpmFactory(tmp_path / "tpms").state("disk", certified=False)
@@ -38,4 +38,6 @@ def test_the_life_of_a_disk(tmp_path: Path) -> None:
     assert seen["put back"] == "STATE_DISK_ROLLED_BACK"
     assert seen["other header"] == "STATE_DISK_HEADER_CHANGED"
     assert seen["mapped"] == ["control"]
+    assert (seen["destroyed"], seen["gone"]) == ([["remember", "discard"], []], "nothing")
+    assert seen["made anew"] == FORMAT
     assert seen["leaked"] == []

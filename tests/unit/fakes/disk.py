@@ -87,6 +87,10 @@ class FakeDevice:
     def erase(self):
         self.slots = self.token = None
 
+    def discard(self):
+        assert not self.mapped
+        self.slots = self.token = None
+
     def format(self, *, uuid, key, progress):
         assert uuid == UUID
         assert not self.mapped

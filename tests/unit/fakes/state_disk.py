@@ -111,9 +111,12 @@ class FakeProcess:
         held = {"key": keys.key, "former": keys.former}
         disk = StateDisk(self.device, wanted, paths=self.paths, counter=self.counter, **held)
         todo = disk.plan()
-        disk.apply(todo)
-        volume = disk.volume()
         steps = [step.name.lower() for step in todo.steps]
+        if job["apply"]:
+            disk.apply(todo)
+        if wanted.target is Target.DESTROYED:
+            return {"steps": steps, "volume": "", "initialised": False}
+        volume = disk.volume()
         return {"steps": steps, "volume": volume.volume.hex(), "initialised": volume.initialised}
 
 

@@ -24,9 +24,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.foun
     settle_founder,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import NodeRun
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.parting_disk import (
+    PartingDisk,
+    known_disk_id,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.race import Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.recovery import RecoveredNode
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.services import UNITS, MemberServices
+from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.state_disk import DiskSettings
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KeyServiceError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.ticket import ClosedTicket
@@ -39,7 +44,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.generation import parse_record
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
-from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import UUID
+from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, UUID
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTER, CONFIG
 from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import KEY, DiskBed, sealed_key
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.bootstrap.test_founder import Machine
@@ -310,6 +315,38 @@ def test_an_admin_opens_disk_then_keys_then_the_machine_is_locked(member, bed, a
     keys.fails = None
     node.open(key_file)
     assert (keys.seen, member.lock.taken) == ([(True, 1)], 2)
+
+
+# ---- a reset
+
+
+def test_a_reset_stops_who_uses_the_disk_and_overwrites_its_keys(member, bed, programs):
+    run = NodeRun(member)
+    run.apply(run.plan())
+    parting = PartingDisk(
+        DiskSettings(device=DEVICE),
+        tcti="",
+        role=Role.CONTROL_PLANE,
+        disk_id=UUID,
+        runner=programs,
+        disk=bed.disk(),
+    )
+    programs.calls.clear()
+    assert parting.plan() == ("close", "remember", "discard")
+    assert (programs.calls, bed.device.mapped) == ([], True)
+    parting.apply()
+    ((program, verb, *units),) = programs.calls
+    assert (program, verb, set(units) > set(UNITS)) == ("systemctl", "stop", True)
+    assert (bed.device.mapped, bed.device.slots, parting.plan()) == (False, None, ())
+
+
+def test_which_disk_a_machine_has_is_what_was_assigned_or_drawn(parts, tmp_path):
+    note = FounderDisk(tmp_path / "note")
+    assert known_disk_id(parts.journal, note=note) == ""
+    note.drawn(SystemRandom())
+    assert known_disk_id(parts.journal, note=note) == note.load().uuid
+    parts.journal.enter(NodePhase.ASKING, disk_id=UUID)
+    assert known_disk_id(parts.journal, note=note) == UUID
 
 
 # ---- its services

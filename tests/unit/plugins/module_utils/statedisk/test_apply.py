@@ -288,6 +288,19 @@ def test_a_plan_alone_changes_nothing(bed):
     assert (bed.device.slots, bed.counter.value, bed.paths.journal.exists()) == (None, None, False)
 
 
+def test_a_destroyed_disk_is_made_anew_and_a_cut_in_between_is_gone_on_with(used):
+    used.run()
+    with pytest.raises(Cut):
+        used.run(Target.DESTROYED, key=None, cut_at=2)
+    assert used.device.slots
+    assert used.run(Target.DESTROYED, key=None) == [Step.REMEMBER, Step.DISCARD]
+    assert (used.device.slots, used.device.mapped) == (None, False)
+    assert used.run(Target.DESTROYED, key=None) == []
+    used.run()
+    require_in_use(used)
+    assert used.device.wipes == 2
+
+
 def test_a_closed_disk_is_opened_and_counted_again(used):
     used.run()
     assert used.run(Target.CLOSED, key=None) == [Step.CLOSE]

@@ -262,6 +262,42 @@ def test_a_disk_is_closed_whatever_it_holds() -> None:
 
 
 @pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(Observed(disk=disk()), [], id="nothing is on it"),
+        pytest.param(Observed(disk=disk(KEPT)), [Step.REMEMBER, Step.DISCARD], id="closed"),
+        pytest.param(
+            Observed(disk=disk(KEPT, mapped=True), mounted=True),
+            [Step.CLOSE, Step.REMEMBER, Step.DISCARD],
+            id="in use, by a key that nobody gave",
+        ),
+        pytest.param(Observed(disk=disk(FRESH)), [Step.REMEMBER, Step.DISCARD], id="never used"),
+        pytest.param(
+            Observed(disk=disk(blank=False), began=True), [Step.REMEMBER, Step.DISCARD], id="overwritten by half"
+        ),
+    ],
+)
+def test_our_disk_is_destroyed_whatever_it_holds(found: Observed, expected: list[Step]) -> None:
+    begin = FRESH if found.disk is not None and found.disk.begin == FRESH else KEPT
+    assert steps(found, wanted(begin, target=Target.DESTROYED)) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        pytest.param(disk(FRESH, users=("a mount",)), "STATE_DISK_BUSY", id="somebody uses it"),
+        pytest.param(disk(signatures=EXT4), "STATE_DISK_OCCUPIED", id="a file system"),
+        pytest.param(disk(vector("default")), "STATE_DISK_OCCUPIED", id="LUKS of others"),
+        pytest.param(disk(KEPT), "STATE_DISK_FOREIGN", id="another state disk"),
+        pytest.param(disk(blank=False), "STATE_DISK_OCCUPIED", id="unknown bytes, and nothing of ours was begun"),
+    ],
+)
+def test_a_disk_that_is_not_ours_is_not_destroyed(facts: DiskFacts, code: str) -> None:
+    other = dataclasses.replace(wanted(target=Target.DESTROYED), uuid="00000000-0000-4000-8000-000000000000")
+    assert code_of(lambda: plan(Observed(disk=facts), other)) == code
+
+
+@pytest.mark.parametrize(
     "device",
     ["/dev/sdb", "/dev/disk/by-path/x", "/dev/disk/by-id/", "/dev/disk/by-id/..", "/dev/disk/by-id/../../sdb", ""],
 )
