@@ -315,7 +315,7 @@ def source_boot() -> Counts:
 
 
 def vm_bed() -> Counts:
-    """A virtual machine with firmware, TPM and disks alone, and one as a worker of a control plane in a container."""
+    """A virtual machine with firmware, TPM and disks alone, as a worker beside a container, and two as a cluster."""
     return _pytest("tests/system/vm_bed")
 
 

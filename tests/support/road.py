@@ -54,12 +54,14 @@ class Run:
 
 @dataclass(slots=True, kw_only=True)
 class Road:
-    """The lab, everything that ran in it, and what was seen of processes meanwhile."""
+    """The lab, everything that ran in it, and what was seen of processes meanwhile; ``plane`` is whom kubectl asks."""
 
     lab: Lab
     watch: ProcessWatch
     began: float
     runs: list[Run] = field(default_factory=list)
+    plane: str = "cp-1"
+    playbook_seconds: float = PLAYBOOK_SECONDS
 
     @property
     def site(self) -> Path:
@@ -79,7 +81,7 @@ class Road:
 
     def finish(self, playbook: str, process: subprocess.Popen[str]) -> Run:
         """Wait for a playbook and keep what it printed."""
-        output, _none = process.communicate(timeout=PLAYBOOK_SECONDS)
+        output, _none = process.communicate(timeout=self.playbook_seconds)
         run = Run(name=playbook, returncode=process.returncode, output=output)
         self.runs.append(run)
         return run
@@ -97,9 +99,11 @@ class Road:
         assert done.returncode == 0 or not check, f"{argv}: {done.stderr.decode()}"
         return done.stdout.decode(errors="replace")
 
-    def kubectl(self, *words: str, asked: str = "cp-1") -> str:
+    def kubectl(self, *words: str, asked: str = "", given: bytes = b"") -> str:
         """Run kubectl on a control plane."""
-        return self.inside(asked, "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", *words)
+        return self.inside(
+            asked or self.plane, "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", *words, given=given
+        )
 
     def look_inside(self, machine: str, needles: dict[str, list[bytes]], skip: list[str]) -> list[dict[str, str]]:
         """Return where in a machine the needles are."""
@@ -110,9 +114,10 @@ class Road:
         result: list[dict[str, str]] = json.loads(found)
         return result
 
-    def wait_until_ready(self, machine: str, *, boot_id: str, seconds: float = 300, asked: str = "cp-1") -> None:
+    def wait_until_ready(self, machine: str, *, boot_id: str, seconds: float = 300, asked: str = "") -> None:
         """Wait until the Node of a machine is ready in the boot with this id, as the control plane ``asked`` says."""
         template = "{.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Ready')].status}"
+        asked = asked or self.plane
         kubectl = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
         deadline = time.monotonic() + seconds
         seen = ""

@@ -1,10 +1,14 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A virtual machine of the lab alone, without containers, and a lab's road that also leads into virtual machines."""
+"""A virtual machine of the lab alone, without containers, and a lab's road that also leads into virtual machines.
+
+Everything that these machines do is emulated, on whatever this one is; nothing fails for being slow.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -16,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.tests.support.lab import ROLE
-from ansible_collections.attested.kubernetes.tests.support.road import Road
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
+from ansible_collections.attested.kubernetes.tests.support.lab import ROLE, Lab, obstacles
+from ansible_collections.attested.kubernetes.tests.support.road import LOCK_REGISTER, Road, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +35,18 @@ COMMAND_LINE = "root=LABEL=root rw console=ttyS0 net.ifnames=0 quiet"
 CHANGED_COMMAND_LINE = f"{COMMAND_LINE} mitigations=off"
 PROGRAMS = ROLE / "files" / "host"
 NAMESPACES = Path("/run/netns")
+VIRTUAL = ("vc-", "vw-")
+"""How the names of the lab's virtual machines begin."""
+
+SECONDS = 2400.0
+PLAYBOOK_SECONDS = 5400.0
+DISK = {
+    "attested_state_disk": STATE_DISK,
+    "attested_state_disk_minimum_bytes": 256 << 20,
+    "attested_recovery_after_seconds": 20,
+}
+UNIT, DOOR = "attested-bootstrapper.service", "attested-recovery-service.service"
+KUBELET = "/var/lib/kubelet"
 
 
 def lives(pid: int) -> bool:
@@ -101,13 +119,13 @@ def lone_machine(name: str, root: Path) -> Iterator[LoneMachine]:
 
 
 class HybridRoad(Road):
-    """A road of a lab with both kinds of machines."""
+    """A road of a lab with virtual machines, and maybe containers."""
 
     __slots__ = ()
 
     def inside(self, machine: str, *argv: str, given: bytes = b"", check: bool = True) -> str:
         """Run a command as root in a machine, by podman or by ssh, and return what it printed."""
-        if machine != VM:
+        if not machine.startswith(VIRTUAL):
             return Road.inside(self, machine, *argv, given=given, check=check)
         words = ["ssh", "-F", str(self.lab.directory / "ssh" / "config"), "-o", "ConnectTimeout=30", machine]
         quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in argv)
@@ -116,8 +134,126 @@ class HybridRoad(Road):
         assert done.returncode == 0 or not check, f"{argv}: {done.stderr.decode()}"
         return done.stdout.decode(errors="replace")
 
-    def power(self, *words: str) -> float:
-        """Run the playbook `lab_machine` on the virtual machine; return how long it took."""
-        began = time.monotonic()
-        self.play("lab_machine", "-e", f"machine={VM}", *words)
-        return time.monotonic() - began
+    def power(self, machine: str, *words: str) -> None:
+        """Run the playbook `lab_machine` on a virtual machine."""
+        self.play("lab_machine", "-e", f"machine={machine}", *words)
+
+    def joined(self, machine: str) -> str:
+        """Wait until a machine is Ready in the boot that it is in; return that boot's id."""
+        boot = self.boot_id(machine)
+        try:
+            self.wait_until_ready(machine, boot_id=boot, seconds=SECONDS)
+        except TimeoutError as error:
+            raise AssertionError(self.journal(machine)[-6000:]) from error
+        return boot
+
+    def journal(self, machine: str, unit: str = UNIT) -> str:
+        """Return what a unit said in this boot."""
+        return self.inside(machine, "journalctl", "--boot", f"--unit={unit}", "--output=cat", check=False)
+
+    def is_active(self, machine: str, unit: str) -> bool:
+        """Whether systemd says that a unit is active; a machine that does not answer has none."""
+        return self.inside(machine, "systemctl", "is-active", unit, check=False).strip() == "active"
+
+    def volume(self, machine: str, directory: str = KUBELET) -> dict[str, str]:
+        """Return what lies under a directory, by tools that know nothing of us; empty where no mapped device does."""
+        words = ("--noheadings", "--nofsroot", "--output=SOURCE", f"--target={directory}")
+        found = self.inside(machine, "findmnt", *words, check=False).split()
+        if not found or not found[0].startswith("/dev/mapper/"):
+            return {}
+        status = self.inside(machine, "cryptsetup", "status", found[0])
+        lines = (line.partition(":") for line in status.splitlines()[1:])
+        return {key.strip(): value.strip() for key, _colon, value in lines}
+
+    def put_marker(self, machine: str, text: str) -> None:
+        """Write something on the volume that only the same volume can show again."""
+        self.inside(machine, "sh", "-c", f"echo {text} > {KUBELET}/marker && sync {KUBELET}/marker")
+
+    def marker(self, machine: str) -> str:
+        """Return what was written there."""
+        return self.inside(machine, "cat", f"{KUBELET}/marker").strip()
+
+
+@contextmanager
+def hybrid_road(
+    *playbooks: str, of: str, instead: str, words: tuple[str, ...], disks: tuple[str, ...], plane: str = "cp-1"
+) -> Iterator[HybridRoad]:
+    """Make the lab NAME:LOOPBACK, say of ``disks`` that these machines have one, take it through playbooks, remove it.
+
+    A developer who has such a lab that has been through them names it in the variable `instead`: it is used and left.
+    """
+    if found := obstacles(virtual_machines=True):
+        pytest.skip(found)
+    used = os.environ.get(instead)
+    name, _colon, loopback = (used or of).partition(":")
+    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback=loopback)
+    with ProcessWatch() as watch:
+        road = HybridRoad(lab=lab, watch=watch, began=time.time(), plane=plane, playbook_seconds=PLAYBOOK_SECONDS)
+        try:
+            if not used:
+                road.play("lab_machines", *words, where=Path.home())
+                put_disks_into_site(road.site, disks)
+                for playbook in playbooks:
+                    road.play(playbook, *words)
+            yield road
+        finally:
+            if not used:
+                lab.play("lab_down")
+
+
+def put_disks_into_site(site: Path, machines: tuple[str, ...]) -> None:
+    """Write of machines that each keeps its state on a disk of its own, as an admin does with an editor."""
+    for machine in machines:
+        settings = site / "host_vars" / machine / "state_disk.yml"
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text(json.dumps(DISK) + "\n")
+
+
+def assert_on_its_disk(road: HybridRoad, machine: str, *directories: str) -> None:
+    """Each directory, or that of the kubelet, is on an encrypted volume with integrity, which is on the named disk."""
+    disk = road.inside(machine, "readlink", "--canonicalize", STATE_DISK).strip()
+    for directory in directories or (KUBELET,):
+        found = road.volume(machine, directory)
+        assert found.get("type") == "LUKS2", (directory, found)
+        assert "hmac(sha256)" in found["integrity"], directory
+        assert found["device"] == disk, directory
+        kind = ("--noheadings", "--output=FSTYPE", f"--target={directory}")
+        assert road.inside(machine, "findmnt", *kind).strip() == "ext4", directory
+
+
+def assert_locked_once(road: HybridRoad, machine: str) -> None:
+    """The register of the lock holds one event of ours: systemd of this suite extends nothing there."""
+    events = records_of(road.inside(machine, "cat", "/run/attested/nodelock.log"))
+    value = bytes(32)
+    for digest in events:
+        value = hashlib.sha256(value + bytes.fromhex(digest)).digest()
+    read = registers(road.inside(machine, "tpm2_pcrread", "-T", "device:/dev/tpmrm0", f"sha256:{LOCK_REGISTER}"))
+    assert len(events) == 1
+    assert read[LOCK_REGISTER] == value.hex().upper()
+
+
+def run_a_pod(road: HybridRoad, machine: str, name: str) -> str:
+    """Run a Pod on a machine; return which kernel it says that it runs on."""
+    container = {
+        "name": "one",
+        "image": "localhost/attested-tour:1",
+        "imagePullPolicy": "Never",
+        "command": ["/bin/busybox", "sh", "-c", "uname -r && exec sleep 1000000"],
+    }
+    spec = {
+        "nodeName": machine,
+        "automountServiceAccountToken": False,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    road.kubectl("apply", "-f", "-", given=json.dumps(pod).encode())
+    road.kubectl("wait", "--for=condition=Ready", "--timeout=600s", f"pod/{name}")
+    return road.kubectl("logs", name)
+
+
+def row_of(told: str, machine: str) -> str:
+    """Return what the last table of a recovery says of a machine, behind its name and role; empty without a row."""
+    rows: list[str] = re.findall(rf"^\s*{machine}\s+(?:control-plane|worker)\s+(.*)$", told, re.MULTILINE)
+    return rows[-1] if rows else ""

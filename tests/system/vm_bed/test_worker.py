@@ -10,29 +10,30 @@ took is printed, and fails nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, import_ring
-from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
 from ansible_collections.attested.kubernetes.tests.support.cut_run import cut_run, phases_left
-from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
-from ansible_collections.attested.kubernetes.tests.support.road import LOCK_REGISTER, records_of
 from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
     CHANGED_COMMAND_LINE,
+    DOOR,
+    KUBELET,
+    SECONDS,
     STATE_DISK,
     VM,
     HybridRoad,
-    registers,
+    assert_locked_once,
+    assert_on_its_disk,
+    hybrid_road,
+    run_a_pod,
 )
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
@@ -45,193 +46,78 @@ USED_LAB = "ATTESTED_VM_LAB"
 """Of a developer: NAME:LOOPBACK of such a lab whose worker has joined; it is used and left."""
 
 WORDS = ("-e", '{"lab_bootstrapper": true, "lab_workers": 0, "lab_vm_workers": 1}')
-SECONDS = 2400.0
-"""Everything that the worker does is emulated, on whatever this machine is; nothing fails for being slow."""
-RECOVERY_AFTER_SECONDS = 20
-DISK = {
-    "attested_state_disk": STATE_DISK,
-    "attested_state_disk_minimum_bytes": 256 << 20,
-    "attested_recovery_after_seconds": RECOVERY_AFTER_SECONDS,
-}
-UNIT, DOOR = "attested-bootstrapper.service", "attested-recovery-service.service"
-KUBELET = "/var/lib/kubelet"
 HEADER_BEFORE = f"{KUBELET}/header.before"
 LOCKED = "/run/attested/locked"
 ROTATION = "rotate_master_secret"
 ROTATED_BY_SITE, ROTATED_BY_PLANE = "Versions of the site", "give it the versions of this phase"
 SECOND_SLOT = f"until cryptsetup luksDump {STATE_DISK} | grep -q '^  1: luks2'; do :; done"
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "on-the-vm"},
-    "spec": {
-        "nodeName": VM,
-        "automountServiceAccountToken": False,
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
-        "containers": [
-            {
-                "name": "one",
-                "image": "localhost/attested-tour:1",
-                "imagePullPolicy": "Never",
-                "command": ["/bin/busybox", "sh", "-c", "uname -r && exec sleep 1000000"],
-            }
-        ],
-    },
-}
 
 
 @pytest.fixture(scope="module")
 def road() -> Iterator[HybridRoad]:
     """A cluster of one control plane, and a virtual machine that was prepared and that nobody runs anything on."""
-    if found := obstacles(virtual_machines=True):
-        pytest.skip(found)
-    used = os.environ.get(USED_LAB)
-    name, _colon, loopback = (used or "attested-vms:127.86.0").partition(":")
-    lab = Lab(name=name, directory=Path.home() / ".local" / "state" / name, loopback=loopback)
-    with ProcessWatch() as watch:
-        road = HybridRoad(lab=lab, watch=watch, began=time.time())
-        try:
-            if not used:
-                road.play("lab_machines", *WORDS, where=Path.home())
-                settings = road.site / "host_vars" / VM / "state_disk.yml"
-                settings.parent.mkdir(parents=True, exist_ok=True)
-                settings.write_text(json.dumps(DISK) + "\n")
-                for playbook in ("lab", "init"):
-                    road.play(playbook, *WORDS)
-            yield road
-        finally:
-            if not used:
-                lab.play("lab_down")
-
-
-@pytest.fixture
-def took(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Print how long a scene took, beside its name."""
-    began = time.monotonic()
-    yield
-    print(f"{request.node.name}: {time.monotonic() - began:.0f} s")
-
-
-def joined_in(road: HybridRoad) -> str:
-    """Wait until the worker is Ready in the boot that it is in; return that boot's id."""
-    boot = road.boot_id(VM)
-    try:
-        road.wait_until_ready(VM, boot_id=boot, seconds=SECONDS)
-    except TimeoutError as error:
-        raise AssertionError(journal(road)[-6000:]) from error
-    return boot
-
-
-def journal(road: HybridRoad, unit: str = UNIT) -> str:
-    """Return what a unit said in this boot."""
-    return road.inside(VM, "journalctl", "--boot", f"--unit={unit}", "--output=cat", check=False)
-
-
-def volume(road: HybridRoad) -> dict[str, str]:
-    """Return what lies under the kubelet's directory, by tools that know nothing of us; empty where nothing does."""
-    found = road.inside(VM, "findmnt", "--noheadings", "--nofsroot", "--output=SOURCE", f"--target={KUBELET}").split()
-    if not found[0].startswith("/dev/mapper/"):
-        return {}
-    status = road.inside(VM, "cryptsetup", "status", found[0])
-    lines = (line.partition(":") for line in status.splitlines()[1:])
-    return {key.strip(): value.strip() for key, _colon, value in lines}
-
-
-def assert_on_its_disk(road: HybridRoad) -> None:
-    """The kubelet's directory is on an encrypted volume with integrity, which is on the named disk."""
-    found = volume(road)
-    assert found["type"] == "LUKS2"
-    assert "hmac(sha256)" in found["integrity"]
-    disk = road.inside(VM, "readlink", "--canonicalize", STATE_DISK).strip()
-    assert found["device"] == disk
-    assert road.inside(VM, "findmnt", "--noheadings", "--output=FSTYPE", f"--target={KUBELET}").strip() == "ext4"
-
-
-def assert_locked_once(road: HybridRoad) -> None:
-    """The register of the lock holds one event of ours: systemd of this suite extends nothing there."""
-    events = records_of(road.inside(VM, "cat", "/run/attested/nodelock.log"))
-    value = bytes(32)
-    for digest in events:
-        value = hashlib.sha256(value + bytes.fromhex(digest)).digest()
-    read = registers(road.inside(VM, "tpm2_pcrread", "-T", "device:/dev/tpmrm0", f"sha256:{LOCK_REGISTER}"))
-    assert read[LOCK_REGISTER] == value.hex().upper()
-
-
-def put_marker(road: HybridRoad, text: str) -> None:
-    """Write something on the volume that only the same volume can show again."""
-    road.inside(VM, "sh", "-c", f"echo {text} > {KUBELET}/marker && sync {KUBELET}/marker")
-
-
-def marker(road: HybridRoad) -> str:
-    """Return what was written there."""
-    return road.inside(VM, "cat", f"{KUBELET}/marker").strip()
+    made = ("lab", "init")
+    with hybrid_road(*made, of="attested-vms:127.86.0", instead=USED_LAB, words=WORDS, disks=(VM,)) as one:
+        yield one
 
 
 @pytest.mark.usefixtures("took")
 def test_it_joins_with_its_state_on_its_own_disk_and_runs_a_pod(road: HybridRoad) -> None:
     """Booted, asked, got its ticket, formatted its disk, locked itself, joined: nobody ran anything on it."""
-    joined_in(road)
-    assert_on_its_disk(road)
-    assert_locked_once(road)
-    road.inside("cp-1", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "apply", "-f", "-", given=pod())
-    road.kubectl("wait", "--for=condition=Ready", "--timeout=600s", "pod/on-the-vm")
+    road.joined(VM)
+    assert_on_its_disk(road, VM)
+    assert_locked_once(road, VM)
     kernel = road.inside(VM, "uname", "--kernel-release")
-    assert road.kubectl("logs", "on-the-vm") == kernel != road.inside("cp-1", "uname", "--kernel-release")
+    assert run_a_pod(road, VM, "on-the-vm") == kernel != road.inside("cp-1", "uname", "--kernel-release")
     road.play("policy", *WORDS)  # the admin's site learns the id of its disk, which a recovery needs
-    put_marker(road, "first-boot")
-
-
-def pod() -> bytes:
-    """Return the manifest."""
-    return json.dumps(POD).encode()
+    road.put_marker(VM, "first-boot")
 
 
 @pytest.mark.usefixtures("took")
 def test_a_reboot_brings_it_back_by_a_ticket(road: HybridRoad) -> None:
     """The TPM was reset and the disk was locked; nothing is formatted anew."""
-    before = volume(road)
+    before = road.volume(VM)
     road.reboot(VM)
-    joined_in(road)
-    assert_on_its_disk(road)
-    assert_locked_once(road)
-    assert volume(road) == before
-    assert marker(road) == "first-boot"
-    put_marker(road, "second-boot")
+    road.joined(VM)
+    assert_on_its_disk(road, VM)
+    assert_locked_once(road, VM)
+    assert road.volume(VM) == before
+    assert road.marker(VM) == "first-boot"
+    road.put_marker(VM, "second-boot")
 
 
 @pytest.mark.usefixtures("took")
 def test_after_a_power_cut_an_admin_recovers_it_where_no_cluster_answers(road: HybridRoad) -> None:
     """The control plane is off meanwhile; before the recovery the disk is closed, after it the volume is the same."""
-    road.power("-e", "power=cut")
+    road.power(VM, "-e", "power=cut")
     road.inside("cp-1", "systemctl", "stop", "attested-join-service", "attested-key-service")
-    road.power("-e", "restart=false")
-    wait_for(lambda: road.inside(VM, "systemctl", "is-active", DOOR, check=False).strip() == "active", seconds=SECONDS)
-    assert volume(road) == {}
+    road.power(VM, "-e", "restart=false")
+    wait_for(lambda: road.is_active(VM, DOOR), seconds=SECONDS)
+    assert road.volume(VM) == {}
     said = road.play("recover", "--limit", VM).output
     assert VM in said
-    wait_for(lambda: volume(road) != {}, seconds=SECONDS)
+    wait_for(lambda: road.volume(VM) != {}, seconds=SECONDS)
     road.inside("cp-1", "systemctl", "start", "attested-key-service", "attested-join-service")
-    joined_in(road)
-    assert_locked_once(road)
-    assert marker(road) == "second-boot"
+    road.joined(VM)
+    assert_locked_once(road, VM)
+    assert road.marker(VM) == "second-boot"
 
 
 @pytest.mark.usefixtures("took")
 def test_a_changed_kernel_command_line_gets_no_key(road: HybridRoad) -> None:
     """Refused by the registers of the image: neither ticket nor recovery opens the disk. The old line does again."""
-    road.power("-e", json.dumps({"command_line": CHANGED_COMMAND_LINE, "restart": False}))
+    road.power(VM, "-e", json.dumps({"command_line": CHANGED_COMMAND_LINE, "restart": False}))
     assert road.inside(VM, "cat", "/proc/cmdline").strip() == CHANGED_COMMAND_LINE
     # the machine itself hears the coarse text alone
     wait_for(lambda: "PCR_MISMATCH" in journal_of_the_service(road), seconds=SECONDS)
     run = road.finish("recover", road.start("recover", "--limit", VM))
     assert run.returncode != 0
-    assert volume(road) == {}
+    assert road.volume(VM) == {}
     assert road.inside(VM, "find", LOCKED, check=False) == ""
-    assert road.inside(VM, "systemctl", "is-active", "kubelet", check=False).strip() != "active"
-    road.power("-e", "restart=false")
-    joined_in(road)
-    assert marker(road) == "second-boot"
+    assert not road.is_active(VM, "kubelet")
+    road.power(VM, "-e", "restart=false")
+    road.joined(VM)
+    assert road.marker(VM) == "second-boot"
 
 
 def journal_of_the_service(road: HybridRoad) -> str:
@@ -281,8 +167,8 @@ def test_another_master_secret_with_a_kill_in_each_phase_and_a_power_cut_between
     plug.start()
     assert road.finish(ROTATION, road.start(ROTATION, *words)).returncode != 0
     plug.join()
-    road.power("-e", "restart=false")
-    joined_in(road)
+    road.power(VM, "-e", "restart=false")
+    road.joined(VM)
     assert phases_left(road, ROTATION, *words) == ["rekey", "retire", "forget"]
 
     cut_run(road, ROTATION, *words, after=ROTATED_BY_PLANE)
@@ -295,5 +181,5 @@ def test_another_master_secret_with_a_kill_in_each_phase_and_a_power_cut_between
     assert [opens(road, key, f"--header={HEADER_BEFORE}") for key in (old_key, new_key)] == [True, False]
     assert road.inside(VM, "sha256sum", f"{KUBELET}/data") == digest
     road.reboot(VM)
-    joined_in(road)
+    road.joined(VM)
     assert road.inside(VM, "sha256sum", f"{KUBELET}/data") == digest
