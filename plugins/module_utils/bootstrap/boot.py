@@ -33,6 +33,7 @@ from ..policy import Role
 from ..reasons import Reason
 from ..recovery import Contest, HelperTrial, Locked, RecoveryDesk, Unlocking
 from ..serving import Notifier, load_config, open_log, wait_for_stop
+from ..statedisk import StatePaths, wipe_progress
 from ..system import SystemClock, SystemRandom, SystemRunner, release
 from ..tpm import open_tpm
 from .bootstrapper import PERSON_NEEDED, Bootstrapper, tell_step
@@ -303,7 +304,11 @@ class Boot:
         founding = None
         if disk is not None:
             founding = FoundingDisk(
-                self._machine_disk(disk), machine=parts.machine, journal=parts.journal, random=SystemRandom()
+                self._machine_disk(disk),
+                machine=parts.machine,
+                journal=parts.journal,
+                random=SystemRandom(),
+                progress=partial(wipe_progress, StatePaths()),
             )
         return MachineFounder(
             self._ground("machine_init.yml"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -122,7 +123,7 @@ class MachineFounder:
         if not turn.again:
             if self._disk is not None:
                 teller.step(STAGE, "Open the state disk, which is formatted the first time")
-                self._disk.open(bundle)
+                self._disk.open(bundle, tell=partial(teller.step, STAGE))
             teller.step(STAGE, "Keep the keys")
             self._keeping.write(bundle, judged=judged, lock_register=DEFAULT_REGISTER)
         elif self._keeping.opened() != bundle:

@@ -9,6 +9,8 @@ any node does, which is why its journal learns it once the init is over.
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from ..keys.founder_disk import FounderDisk
@@ -16,6 +18,8 @@ from ..kubeadm import INIT_PHASES
 from .journal import NodePhase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from ..keys import KeyBundle
     from ..kubeadm import Machine
     from ..system import Random
@@ -23,11 +27,41 @@ if TYPE_CHECKING:
     from .order import StateDisk
 
 
+TELL_SECONDS = 20.0
+"""A wipe takes hours on a large disk, and an admin who hears nothing for minutes gives up."""
+
+
+def _no_progress() -> Mapping[str, int]:
+    return {}
+
+
+@contextmanager
+def followed(
+    progress: Callable[[], Mapping[str, int]], tell: Callable[[str], None], *, seconds: float = TELL_SECONDS
+) -> Iterator[None]:
+    """Say every ``seconds`` how far the wipe is, as long as the block lasts and there is one."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(seconds):
+            found = progress()
+            if found:
+                tell(f"Wipe the state disk: {100 * found['done_bytes'] // found['size_bytes']} %")
+
+    follower = threading.Thread(target=follow, name="wipe", daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        follower.join()
+
+
 class FoundersDisk(Protocol):
     """What a founder needs of the disk."""
 
-    def open(self, bundle: KeyBundle) -> None:
-        """Open the disk, made before if nobody has used it; raises STATE_DISK_…, LUKS_…."""
+    def open(self, bundle: KeyBundle, *, tell: Callable[[str], None]) -> None:
+        """Open the disk, made before if nobody has used it, which ``tell`` hears of; raises STATE_DISK_…, LUKS_…."""
 
     def settle(self) -> None:
         """Let the node's journal know the disk, once the cluster is made."""
@@ -44,19 +78,22 @@ class FoundingDisk:
         journal: NodeJournal,
         random: Random,
         note: FounderDisk | None = None,
+        progress: Callable[[], Mapping[str, int]] = _no_progress,
     ) -> None:
-        """Open ``disk``; ``random`` draws its id, which is kept in ``note``."""
+        """Open ``disk``; ``random`` draws its id, which is kept in ``note``; ``progress`` as of `wipe_progress`."""
         self._disk = disk
         self._machine = machine
         self._journal = journal
         self._random = random
         self._note = note or FounderDisk()
+        self._progress = progress
 
-    def open(self, bundle: KeyBundle) -> None:
+    def open(self, bundle: KeyBundle, *, tell: Callable[[str], None]) -> None:
         """Open it. A reset in the middle of an init finds the volume as it was: a known one is never made anew."""
         disk = self._note.drawn(self._random)
         key, *_others = bundle.ring.disk_keys(disk)
-        self._disk.open(disk_id=disk.uuid, key=key, member=False)
+        with followed(self._progress, tell):
+            self._disk.open(disk_id=disk.uuid, key=key, member=False)
 
     def settle(self) -> None:
         """Write disk and phase into the journal of a machine whose init has ended; else change nothing."""

@@ -37,15 +37,18 @@ if TYPE_CHECKING:
     from ..system import CommandResult, Runner
 
 DIRECTORIES = {
-    Role.WORKER: (Path("/var/lib/kubelet"),),
-    Role.CONTROL_PLANE: (
-        Path("/var/lib/kubelet"),
-        Path("/var/lib/etcd"),
-        Path("/etc/kubernetes"),
-        KeyPaths().rest,
-    ),
+    Role.WORKER: {Path("/var/lib/kubelet"): 0o700},
+    Role.CONTROL_PLANE: {
+        Path("/var/lib/kubelet"): 0o700,
+        Path("/var/lib/etcd"): 0o700,
+        Path("/etc/kubernetes"): 0o755,
+        KeyPaths().rest: 0o700,
+    },
 }
-"""What lies on the disk of a machine. Not containerd's directory: `prepare` fills it, before there is a key."""
+"""What lies on the disk of a machine, with the mode that it gets where nobody has made it before.
+
+Not containerd's directory: `prepare` fills it, before there is a key.
+"""
 
 MINIMUM_BYTES = 16 << 30
 """A smaller disk is refused where the site does not say another size."""
@@ -176,7 +179,8 @@ class MachineDisk:
         here = SystemRunner()
         self._settings = settings
         self._tcti = tcti
-        self._paths = paths or StatePaths(directories=DIRECTORIES[role])
+        self._paths = paths or StatePaths(directories=tuple(DIRECTORIES[role]))
+        self._modes = DIRECTORIES[role]
         self._volumes = volumes or VolumeFile()
         self._runner = runner or HostMounts(here)
         self._mounts = mounts or LinuxDevice(settings.device, paths=self._paths, runner=here, follower=here)
@@ -233,6 +237,10 @@ class MachineDisk:
                 reason=Reason.STATE_DISK_TOO_LATE,
             )
         erase = "" if volume else self._settings.erase
+        for target in self._paths.directories:
+            if not target.exists():
+                make_directory(target)
+                target.chmod(self._modes.get(target, 0o700))
         key = {"key_file": str(key_file or ""), "key_name": key_name}
         wanted = {**self._wanted(disk_id), **key, "volume": volume or "", "erase": erase}
         done = change_disk(wanted, check_mode=False, runner=self._runner, sealed=sealed)

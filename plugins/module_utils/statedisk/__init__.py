@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .damage import Damage
 from .facts import DiskFacts, Signature
-from .form import inspect, key_name_of, run
+from .form import inspect, key_name_of, run, wipe_progress
 from .gateway import LinuxDevice
 from .generation import Counter, Record, parse_record, render_record, verify_record
 from .guard import read_key
@@ -47,4 +47,5 @@ __all__ = [
     "serve_key_job",
     "standing_of",
     "verify_record",
+    "wipe_progress",
 ]

@@ -70,7 +70,7 @@ def inspect(params: Mapping[str, Any], check_mode: bool) -> Result:
     runner, paths = SystemRunner(), StatePaths(memory=Path(params["memory"]))
     uuid = params["uuid"] or _NO_UUID
     facts = LinuxDevice(require_by_id(params["device"]), paths=paths, runner=runner, follower=runner).facts(uuid)
-    return Result(values={"present": facts is not None, **_shown(facts), "wipe": _progress(paths)})
+    return Result(values={"present": facts is not None, **_shown(facts), "wipe": wipe_progress(paths)})
 
 
 def key_name_of(device: str, paths: StatePaths) -> str:
@@ -117,7 +117,8 @@ def _header(facts: DiskFacts) -> dict[str, Any]:
     return {**shown, "refused": "", "initialised": judged.initialised, "volume": judged.volume.hex()}
 
 
-def _progress(paths: StatePaths) -> dict[str, Any]:
+def wipe_progress(paths: StatePaths) -> dict[str, Any]:
+    """Return ``done_bytes`` and ``size_bytes`` of a wipe that goes on, empty where none does; raises FILE_UNUSABLE."""
     if not paths.progress.exists():
         return {}
     members: dict[str, Any] = json.loads(read_bytes(paths.progress))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.cour
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.founding_disk import (
     FoundingDisk,
+    followed,
     settle_founder,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import NodeRun
@@ -214,6 +216,26 @@ def test_the_disk_is_open_before_anything_is_kept(founding, bed, monkeypatch):
     )
     founding.found()
     assert seen == [True]
+
+
+def test_who_waits_for_a_wipe_hears_how_far_it_is():
+    heard, three = [], threading.Event()
+
+    def tell(text):
+        heard.append(text)
+        if len(heard) >= 3:
+            three.set()
+
+    found = iter([{}, *({"done_bytes": done, "size_bytes": 200} for done in (0, 51, 199))])
+    with followed(lambda: next(found, {}), tell, seconds=0.01):
+        assert three.wait(60)
+    assert heard == [f"Wipe the state disk: {percent} %" for percent in (0, 25, 99)]
+
+
+def test_a_wipe_that_fails_ends_its_follower():
+    with pytest.raises(KeyServiceError), followed(dict, lambda _text: None, seconds=0.01):
+        raise KeyServiceError("no", reason=Reason.INTERNAL)
+    assert "wipe" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_disk_that_is_refused_leaves_the_machine_open(founding, tmp_path):
