@@ -10,6 +10,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.attested.kubernetes.tests.bench.state_disk import (
+    BOOT,
+    BY_HAND,
+    FORMAT,
+    LUKS_FORMAT,
+    LUKS_OPEN,
+    OPEN,
+    OURS,
+    READ,
+    THEIRS,
+    WRITE,
+    figures,
+    require_equal,
+)
 from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import Round, costs
 from ansible_collections.attested.kubernetes.tests.support.bench import Peak, require_refusal
 
@@ -80,3 +94,28 @@ def test_too_few_tickets_a_second_are_over_the_budget() -> None:
     }
     slower = {c: Round(rate=150.0, seconds=(), cpu={}) for c in (1, 8, 32)}
     assert [one.is_over for one in costs(slower)] == [False, False, True, True]
+
+
+CRYPT, INTEGRITY = "0 8 crypt capi:authenc(hmac(sha256),xts(aes))-plain64", "0 8 integrity DEVICE 32768 32 J 7"
+
+
+def test_a_disk_with_another_table_than_one_made_by_hand_ends_a_benchmark() -> None:
+    require_equal([[CRYPT, INTEGRITY], [CRYPT, INTEGRITY]])
+    with pytest.raises(RuntimeError, match="expected the tables of a disk made by hand"):
+        require_equal([[CRYPT, INTEGRITY], [CRYPT, f"{INTEGRITY} bitmap_flush_interval:1000"]])
+
+
+@pytest.mark.parametrize(
+    ("changed", "over"),
+    [
+        pytest.param({}, [], id="as long as cryptsetup"),
+        pytest.param({FORMAT: 1050.0, OPEN: 120.0, BOOT: 9000.0}, [], id="at both budgets, and a long boot"),
+        pytest.param({FORMAT: 1051.0}, [FORMAT], id="a format over it"),
+        pytest.param({OPEN: 121.0}, [OPEN], id="an opening over it"),
+        pytest.param({f"{WRITE}, {OURS}": 10.0}, [], id="slow writes, which equal tables judge"),
+    ],
+)
+def test_a_state_disk_has_its_budget_by_cryptsetup_itself(changed: dict[str, float], over: list[str]) -> None:
+    speeds = {f"{name}, {whose}": 90.0 for name in (READ, WRITE) for whose in (OURS, THEIRS)}
+    alike = {FORMAT: 1000.0, LUKS_FORMAT: 1000.0, OPEN: 100.0, LUKS_OPEN: 100.0, BOOT: 300.0, BY_HAND: 300.0}
+    assert [one.name for one in figures({**alike, **speeds, **changed}) if one.is_over] == over
