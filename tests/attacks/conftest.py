@@ -18,6 +18,7 @@ from ansible_collections.attested.kubernetes.tests.component.conftest import (
     swtpm,
     swtpms,
 )
+from ansible_collections.attested.kubernetes.tests.component.tpm.conftest import tool
 from ansible_collections.attested.kubernetes.tests.support import threats
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
 from ansible_collections.attested.kubernetes.tests.support.service_bed import ServiceBed
@@ -38,6 +39,7 @@ __all__ = [
     "policy",
     "swtpm",
     "swtpms",
+    "tool",
 ]
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""S23: who has the disk puts it back to an earlier state, all of it or its header; or the TPM that counts is gone."""
+"""S23: who has the disk puts it, or its header, back to an earlier state; or the counter is gone, or new."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ THREAT = Threat(
         ("statedisk/generation.py step 5", "STATE_DISK_HEADER_CHANGED"),
         ("statedisk/generation.py step 1", "STATE_DISK_COUNTER_LOST"),
         ("statedisk/generation.py step 2", "STATE_DISK_RECORD"),
+        ("tpm/nv.py", "TPM_NV_FOREIGN"),
     ),
     owner=6,
 )
@@ -137,3 +138,48 @@ def test_a_disk_in_a_machine_with_another_tpm(node: Node, swtpms: Callable[..., 
     node.counter.swtpm = swtpms("another")
     assert code_of(node.boot) == "STATE_DISK_COUNTER_LOST"
     assert (node.counter.read(), node.used) == (None, False)
+
+
+def undefined(node: Node, tool: Callable[..., str]) -> None:
+    tool(node.counter.swtpm, "nvundefine", f"{NV_DISK_COUNTER:#x}", "-C", "o")
+
+
+def cleared(node: Node, tool: Callable[..., str]) -> None:
+    tool(node.counter.swtpm, "clear", "-c", "l")
+
+
+@pytest.mark.parametrize("taken_away", [undefined, cleared], ids=["undefined", "the TPM cleared"])
+def test_a_counter_that_was_made_anew_takes_no_earlier_state(
+    node: Node, tool: Callable[..., str], taken_away: Callable[[Node, Callable[..., str]], None]
+) -> None:
+    """A TPM begins a new counter above all that it ever had: who makes it anew comes no nearer to the copy's number."""
+    before = node.counter.read()
+    taken_away(node, tool)
+    assert node.counter.read() is None
+    node.put_back()
+    assert code_of(node.boot) == "STATE_DISK_COUNTER_LOST"
+    anew = node.counter.define()
+    assert before is not None
+    assert anew > before
+    assert code_of(node.boot) == "STATE_DISK_ROLLED_BACK"
+    assert (node.counter.read(), node.used) == (anew, False)
+
+
+def test_the_last_state_is_refused_as_well_beside_a_counter_that_was_made_anew(
+    node: Node, tool: Callable[..., str]
+) -> None:
+    """What nobody put back: taking the counter away costs a node its disk, and brings nobody anything."""
+    undefined(node, tool)
+    node.counter.define()
+    assert code_of(node.boot) == "STATE_DISK_ROLLED_BACK"
+    assert not node.used
+
+
+def test_a_counter_of_another_kind_in_its_place_is_not_read(node: Node, tool: Callable[..., str]) -> None:
+    """An index that takes any number would let an attacker write the copy's."""
+    undefined(node, tool)
+    index = f"{NV_DISK_COUNTER:#x}"
+    tool(node.counter.swtpm, "nvdefine", index, "-C", "o", "-s", "8", "-a", "ownerwrite|ownerread|authread|no_da")
+    node.put_back()
+    assert code_of(node.boot) == "TPM_NV_FOREIGN"
+    assert not node.used
