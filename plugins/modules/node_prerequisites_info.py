@@ -21,6 +21,11 @@ options:
     type: list
     elements: str
     required: true
+  kernel_modules:
+    description: Parts of the kernel that the machine needs beside those of every node, as modules or built in.
+    type: list
+    elements: str
+    default: []
   allow_cgroup_v1:
     description: Whether cgroup v1 is good enough, which Kubernetes itself no longer supports.
     type: bool
@@ -39,6 +44,11 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: machine.ready
     fail_msg: "{{ machine.findings | join('; ') }}"
+
+- name: The same for a machine with a state disk
+  attested.kubernetes.node_prerequisites_info:
+    packages: [containerd, cryptsetup-bin]
+    kernel_modules: [dm_crypt, dm_integrity]
 
 - name: The same for a test machine
   attested.kubernetes.node_prerequisites_info:
@@ -79,6 +89,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.components.pre
 SPEC = ArgumentSpec(
     options={
         "packages": {"type": "list", "elements": "str", "required": True},
+        "kernel_modules": {"type": "list", "elements": "str", "default": []},
         "allow_cgroup_v1": {"type": "bool", "default": False},
     }
 )

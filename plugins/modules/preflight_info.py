@@ -73,6 +73,22 @@ options:
     description: The log of what systemd measured.
     type: path
     default: /run/log/systemd/tpm2-measure.log
+  state_disk:
+    description:
+      - Disk of the machine's state, below C(/dev/disk/by-id). It has to be there, unused, large enough, empty or ours;
+        the kernel has to have dm-crypt and dm-integrity, and cryptsetup has to be 2.6 or newer.
+      - The disk is read and left as it is.
+      - Its packages are to be in O(packages). Empty for none.
+    type: str
+    default: ""
+  state_disk_erase:
+    description: The last part of that path where what is on the disk may go.
+    type: str
+    default: ""
+  state_disk_minimum_bytes:
+    description: The least size of that disk, V(0) for 16 GiB.
+    type: int
+    default: 0
   remote_tmp:
     description: The directory of Ansible on this machine, which has to be in memory.
     type: path
@@ -171,6 +187,9 @@ SPEC = ArgumentSpec(
         "ports": {"type": "list", "elements": "int", "default": []},
         "remote_tmp": {"type": "path", "required": True},
         "role": {"type": "str", "choices": ["control_plane", "worker"], "required": True},
+        "state_disk": {"type": "str", "default": ""},
+        "state_disk_erase": {"type": "str", "default": ""},
+        "state_disk_minimum_bytes": {"type": "int", "default": 0},
         "userspace_log": {"type": "path", "default": "/run/log/systemd/tpm2-measure.log"},
     }
 ).merged(tpm_spec())

@@ -20,11 +20,13 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.luks import read_header
+from ansible_collections.attested.kubernetes.plugins.module_utils.preflight.disk import read_disk_view
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import (
     KmsgLog,
     Target,
@@ -99,10 +101,12 @@ def life() -> dict[str, Any]:
         seen: dict[str, Any] = {
             "blank": inspect({"device": DEVICE, "uuid": UUID, "memory": str(PATHS.memory)}, True).values
         }
+        seen["preflight"] = [_preflight()]
         seen["check"] = _module("formatted", check_mode=True)
         seen["formatted"] = [_module("formatted") for _again in range(2)]
         seen["random"] = PATHS.first_key.stat().st_mode & 0o777
         seen["opened"] = [_module("opened") for _again in range(2)]
+        seen["preflight"].append(_preflight())
         (PATHS.directories[1] / "member").write_text("etcd was here", encoding="ascii")
         seen["first"] = _record()
         _module("closed")
@@ -426,6 +430,12 @@ def _module(state: str, *, check_mode: bool = False) -> Any:
         return run(params, check_mode).values["steps"]
     except AttestedError as error:
         return error.code
+
+
+def _preflight() -> dict[str, Any]:
+    """Return what preflight sees of the disk."""
+    runner = SystemRunner()
+    return asdict(read_disk_view(DEVICE, runner=runner, follower=runner))
 
 
 def _record() -> dict[str, Any]:

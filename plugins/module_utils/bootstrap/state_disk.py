@@ -17,7 +17,7 @@ from ..keys.sealed import SealedSecrets
 from ..keys.wrap import KeyPaths
 from ..policy import Role
 from ..reasons import Reason
-from ..statedisk import BY_ID, LinuxDevice, StatePaths, require_by_id
+from ..statedisk import BY_ID, LEAST_BYTES, LinuxDevice, StatePaths, require_by_id
 from ..statedisk import run as change_disk
 from ..system import (
     SystemRunner,
@@ -50,7 +50,7 @@ DIRECTORIES = {
 Not containerd's directory: `prepare` fills it, before there is a key.
 """
 
-MINIMUM_BYTES = 16 << 30
+MINIMUM_BYTES = LEAST_BYTES
 """A smaller disk is refused where the site does not say another size."""
 
 KEY_DIRECTORY = Path("/run/attested/disk-key")

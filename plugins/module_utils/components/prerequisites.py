@@ -39,13 +39,15 @@ class MachineReader:
     runner: Runner
     root: Path = Path("/")
 
-    def observe(self, packages: Sequence[str]) -> Machine:
-        """Look at everything once; nothing is changed."""
+    def observe(self, packages: Sequence[str], *, kernel_parts: Sequence[str] = ()) -> Machine:
+        """Look at everything once; nothing is changed. ``kernel_parts`` are needed beside those of every node."""
         return Machine(
             missing_packages=self._missing_packages(packages),
             swaps=self._swaps(),
             cgroup_version=2 if (self.root / "sys/fs/cgroup/cgroup.controllers").exists() else 1,
-            missing_kernel_parts=tuple(name for name in _KERNEL_MODULES if not self._has_kernel_part(name)),
+            missing_kernel_parts=tuple(
+                name for name in (*_KERNEL_MODULES, *kernel_parts) if not self._has_kernel_part(name)
+            ),
             systemd=(self.root / "run/systemd/system").is_dir(),
         )
 
@@ -64,6 +66,8 @@ class MachineReader:
         return tuple(line.split()[0] for line in lines if line.strip())
 
     def _has_kernel_part(self, name: str) -> bool:
+        if (self.root / "sys/module" / name).is_dir():  # loaded, be it from an initrd whose modules are gone
+            return True
         try:
             return self.runner.run(["modprobe", "--dry-run", "--quiet", name], check=False).returncode == 0
         except SystemFault:  # without kmod nothing can be loaded; the missing package is a finding of its own
@@ -92,7 +96,9 @@ def inspect_prerequisites(
     params: Mapping[str, Any], _check_mode: bool, *, reader: MachineReader | None = None
 ) -> Result:
     """List what is missing on this machine; never fails because of what it finds."""
-    machine = (reader or MachineReader(runner=SystemRunner())).observe(params["packages"])
+    machine = (reader or MachineReader(runner=SystemRunner())).observe(
+        params["packages"], kernel_parts=params["kernel_modules"]
+    )
     findings = findings_of(machine, allow_cgroup_v1=params["allow_cgroup_v1"])
     return Result(
         values={

@@ -8,19 +8,21 @@ Needs no library beyond Python's own; what would need one is told as not looked 
 
 from __future__ import annotations
 
-from .facts import BootView, Expected, MachineView, Skew, TpmView
+from .facts import BootView, DiskView, Expected, MachineView, Skew, StateDisk, TpmView
 from .form import run_preflight
 from .gateway import PreflightReader
 from .judge import Finding, Level, judge
 
 __all__ = [
     "BootView",
+    "DiskView",
     "Expected",
     "Finding",
     "Level",
     "MachineView",
     "PreflightReader",
     "Skew",
+    "StateDisk",
     "TpmView",
     "judge",
     "run_preflight",

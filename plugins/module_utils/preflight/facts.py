@@ -15,6 +15,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateDisk:
+    """The disk that the site names for the machine's state.
+
+    ``erase`` repeats the last part of its path where what is on it may go, else "".
+    """
+
+    device: str
+    minimum_bytes: int
+    erase: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskView:
+    """That disk as it was found, and the cryptsetup that would open it.
+
+    ``problem`` says why it could not be read. ``ours``: our label is on it, or our volume of it is open. ``contents``
+    says what else is on it, "" for nothing. ``cryptsetup`` is its version, None where there is none.
+    """
+
+    problem: str = ""
+    present: bool = True
+    size_bytes: int = 0
+    users: tuple[str, ...] = ()
+    ours: bool = False
+    contents: str = ""
+    cryptsetup: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
     """What the site says of the machine.
 
@@ -36,6 +65,7 @@ class Expected:
     peers: tuple[str, ...] = ()
     install_packages: bool = False
     allow_cgroup_v1: bool = False
+    state_disk: StateDisk | None = None
     ignored_errors: frozenset[str] = frozenset()
 
 
@@ -85,7 +115,7 @@ class Skew:
 class MachineView:
     """Everything that was seen. Sizes are bytes, ``memory`` 0 where it is not known.
 
-    ``base`` is what prepare looks at, its packages only where ``has_dpkg``.
+    ``base`` is what prepare looks at, its packages only where ``has_dpkg``. ``disk`` is there where the site names one.
     """
 
     base: Machine
@@ -108,3 +138,4 @@ class MachineView:
     silent_peers: tuple[str, ...]
     prepared: bool
     foreign_kubernetes: tuple[str, ...]
+    disk: DiskView | None = None

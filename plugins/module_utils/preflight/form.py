@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..result import Result
+from ..statedisk import LEAST_BYTES
 from ..system import SystemClock, SystemRunner
-from .facts import Expected
+from .facts import Expected, StateDisk
 from .gateway import PreflightReader
 from .judge import Level, judge
 
@@ -41,6 +42,7 @@ def _expected(params: Mapping[str, Any]) -> Expected:
         install_packages=params["install_packages"],
         allow_cgroup_v1=params["allow_cgroup_v1"],
         ignored_errors=frozenset(params["ignore_preflight_errors"]),
+        state_disk=_state_disk(params),
         tcti=params["tcti"],
         firmware_log=params["firmware_log"],
         userspace_log=params["userspace_log"],
@@ -50,6 +52,16 @@ def _expected(params: Mapping[str, Any]) -> Expected:
         ports=tuple(params["ports"]),
         remote_tmp=params["remote_tmp"],
         admin_time=params["admin_time"],
+    )
+
+
+def _state_disk(params: Mapping[str, Any]) -> StateDisk | None:
+    if not params["state_disk"]:
+        return None
+    return StateDisk(
+        device=params["state_disk"],
+        minimum_bytes=params["state_disk_minimum_bytes"] or LEAST_BYTES,
+        erase=params["state_disk_erase"],
     )
 
 

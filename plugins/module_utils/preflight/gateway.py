@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING
 from ..components import Machine, MachineReader
 from ..errors import AttestedError, SystemFault
 from ..reasons import Reason
-from ..system import mount_kind
+from ..statedisk import KERNEL_PARTS
+from ..system import SystemRunner, mount_kind
 from ..tpm import ALG_SHA256, NV_EK_CERTIFICATES, NV_EK_OTHER, PCR_COUNT, TpmProperties, open_tpm
 from .boot import read_boot_view
-from .facts import BootView, MachineView, Skew, TpmView
+from .disk import read_disk_view
+from .facts import BootView, DiskView, MachineView, Skew, TpmView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +54,7 @@ class PreflightReader:
     def observe(self, expected: Expected) -> MachineView:
         """Look at everything once; what cannot be read is part of the view, so this raises nothing of a machine."""
         now = self.clock.now().timestamp()
-        base, has_dpkg = self._base(expected.packages)
+        base, has_dpkg = self._base(expected.packages, KERNEL_PARTS if expected.state_disk else ())
         tpm = self._tpm(expected.tcti)
         return MachineView(
             base=base,
@@ -76,21 +78,27 @@ class PreflightReader:
             silent_peers=_silent(expected.peers),
             prepared=(self.root / "etc/attested/node.yml").exists(),
             foreign_kubernetes=tuple(f"/{name}" for name in _KUBERNETES if (self.root / name).exists()),
+            disk=self._disk(expected),
         )
 
     @staticmethod
     def _longest_way() -> float:
         return 30.0  # a slow connection and an old machine; less than what is worth a word
 
-    def _base(self, packages: Sequence[str]) -> tuple[Machine, bool]:
+    def _disk(self, expected: Expected) -> DiskView | None:
+        if expected.state_disk is None:
+            return None
+        return read_disk_view(expected.state_disk.device, runner=self.runner, follower=SystemRunner())
+
+    def _base(self, packages: Sequence[str], kernel_parts: Sequence[str]) -> tuple[Machine, bool]:
         """Return what prepare looks at, and whether its packages could be asked for."""
         reader = MachineReader(runner=self.runner, root=self.root)
         try:
-            return reader.observe(packages), True
+            return reader.observe(packages, kernel_parts=kernel_parts), True
         except SystemFault as error:
             if error.reason is not Reason.COMMAND_MISSING:
                 raise
-            return reader.observe(()), False
+            return reader.observe((), kernel_parts=kernel_parts), False
 
     def _memory(self) -> int:
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from ..components import findings_of
 from ..kubeadm import is_node_name
+from ..reasons import Reason
+from ..statedisk import BY_ID, CRYPTSETUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .facts import Expected, MachineView
+    from .facts import DiskView, Expected, MachineView, StateDisk
 
 PYTHON = (3, 11)
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -25,6 +27,7 @@ _MOST_AHEAD = 15 * 60  # docs/protocol/asking.md: more keeps a machine out
 _MOST_BEHIND = 2 * 3600
 _WORTH_SAYING = 60
 _FREE = 4 << 30  # programs and images unpacked are about 2 GiB; the kubelet evicts below a tenth
+_DISK = "state disk"
 _MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
 
 
@@ -52,7 +55,7 @@ class Finding:
 
 def judge(seen: MachineView, expected: Expected) -> tuple[Finding, ...]:
     """Return everything that keeps the machine from being a node, then what is worth knowing; raises nothing."""
-    checks = (_access, _base, _machine, _names, _network, _tpm, _boot, _clock, _room)
+    checks = (_access, _base, _machine, _names, _network, _tpm, _boot, _clock, _room, _state_disk)
     found = [finding for check in checks for finding in check(seen, expected)]
     order = list(Level)
     return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
@@ -213,3 +216,42 @@ def _room(seen: MachineView, _expected: Expected) -> Iterator[Finding]:
         if free < _FREE and not seen.prepared:
             text = f"expected {_FREE >> 30} GiB free on {place}, got {free / (1 << 30):.1f}"
             yield _missing("disk", text, "Make room.")
+
+
+def _state_disk(seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    wanted, disk = expected.state_disk, seen.disk
+    if wanted is None or disk is None:
+        return
+    if disk.cryptsetup is not None and disk.cryptsetup < CRYPTSETUP:
+        versions = [".".join(map(str, one)) for one in (CRYPTSETUP, disk.cryptsetup)]
+        text = f"expected cryptsetup {versions[0]} or newer, got {versions[1]}"
+        yield _missing("cryptsetup", text, "Use Debian 12 or newer.")
+    if disk.cryptsetup is None and not seen.base.missing_packages:
+        yield _missing("cryptsetup", "expected the command cryptsetup, it is not there", "Install cryptsetup-bin.")
+    if wanted.erase and f"{BY_ID}{wanted.erase}" != wanted.device:
+        name = wanted.device.removeprefix(BY_ID)
+        text = f"expected {name!r} as the disk to erase, got {wanted.erase!r} ({Reason.STATE_DISK_NAME.name})"
+        yield _missing(_DISK, text, "Correct attested_state_disk_erase, or take it away.")
+    yield from _found_disk(disk, wanted)
+
+
+def _found_disk(disk: DiskView, wanted: StateDisk) -> Iterator[Finding]:
+    """Return what would end the step that opens the disk, each with the code that it would end with."""
+    if disk.problem:
+        yield _missing(_DISK, disk.problem, "Look below /dev/disk/by-id, and correct attested_state_disk.")
+        return
+    if not disk.present:
+        text = f"expected a disk at {wanted.device}, found none ({Reason.STATE_DISK_MISSING.name})"
+        yield _missing(_DISK, text, "Look below /dev/disk/by-id, and correct attested_state_disk.")
+        return
+    if disk.users:
+        names = ", ".join(disk.users)
+        text = f"expected {wanted.device} unused, it is used by {names} ({Reason.STATE_DISK_BUSY.name})"
+        yield _missing(_DISK, text, "Unmount it or take it out of what uses it, or name another disk.")
+    if disk.size_bytes < wanted.minimum_bytes:
+        sizes = f"{wanted.minimum_bytes} bytes, it has {disk.size_bytes}"
+        text = f"expected {wanted.device} with at least {sizes} ({Reason.STATE_DISK_TOO_SMALL.name})"
+        yield _missing(_DISK, text, "Name a larger disk, or set attested_state_disk_minimum_bytes.")
+    if disk.contents and not disk.ours and not wanted.erase:
+        text = f"expected {wanted.device} empty or ours, found {disk.contents} ({Reason.STATE_DISK_OCCUPIED.name})"
+        yield _missing(_DISK, text, "Save what is on it, and name it in attested_state_disk_erase.")

@@ -12,12 +12,16 @@ from .gateway import LinuxDevice
 from .generation import Counter, Record, parse_record, render_record, verify_record
 from .guard import read_key
 from .kernel_log import KernelLog, KmsgLog, damage_now
-from .paths import StatePaths
+from .paths import CRYPTSETUP, KERNEL_PARTS, LEAST_BYTES, NAME, StatePaths
 from .plan import BY_ID, Observed, Plan, Standing, Step, Target, Wanted, exchange_of, plan, require_by_id, standing_of
 from .process import ask_key_process, serve_key_job
 
 __all__ = [
     "BY_ID",
+    "CRYPTSETUP",
+    "KERNEL_PARTS",
+    "LEAST_BYTES",
+    "NAME",
     "Counter",
     "Damage",
     "DiskFacts",

@@ -10,6 +10,11 @@ from pathlib import Path
 
 NAME = "attested-state"
 DIRECTORIES = (Path("/var/lib/kubelet"), Path("/var/lib/containerd"), Path("/var/lib/etcd"))
+LEAST_BYTES = 16 << 30
+"""A smaller disk is refused where the site does not say another size."""
+KERNEL_PARTS = ("dm_crypt", "dm_integrity")
+CRYPTSETUP = (2, 6)
+"""The oldest version that our headers were made and read with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

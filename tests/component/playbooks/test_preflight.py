@@ -45,7 +45,7 @@ def test_one_table_says_what_is_missing_and_the_run_fails(tmp_path: Path, swtpm:
     here = {"ansible_connection": "local", "ansible_host": "127.0.0.1", "attested_tcti": swtpm.tcti}
     hosts = {
         "cp-1": here,
-        "w-1": {**here, "attested_tcti": "device:/dev/no-such-tpm"},
+        "w-1": {**here, "attested_tcti": "device:/dev/no-such-tpm", "attested_state_disk": "/dev/disk/by-id/none"},
         "w-2": {"ansible_host": "127.0.0.1", "ansible_port": 1},
     }
     settings = {
@@ -68,6 +68,8 @@ def test_one_table_says_what_is_missing_and_the_run_fails(tmp_path: Path, swtpm:
     assert any("no-such-host.invalid" in text for _verdict, text in rows["cp-1"])
     assert not any("/dev/no-such-tpm" in text for _verdict, text in rows["cp-1"])
     assert any("/dev/no-such-tpm" in text for _verdict, text in rows["w-1"])
+    disk = {name: [text for _verdict, text in row if "STATE_DISK_MISSING" in text] for name, row in rows.items()}
+    assert {name: len(texts) for name, texts in disk.items()} == {"cp-1": 0, "w-1": 1, "w-2": 0}
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, "ansible.cfg", "hosts.yml"])
 
 
@@ -87,8 +89,9 @@ def rows_of(output: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def test_preflight_asks_for_the_packages_that_prepare_asks_for():
-    lists = [
-        yaml.safe_load((ROLES / role / "defaults" / "main.yml").read_text())[f"{role}_packages"]
-        for role in ("preflight", "node_prerequisites")
-    ]
-    assert lists[0] == lists[1]
+    for name in ("packages", "state_disk_packages"):
+        lists = [
+            yaml.safe_load((ROLES / role / "defaults" / "main.yml").read_text())[f"{role}_{name}"]
+            for role in ("preflight", "node_prerequisites")
+        ]
+        assert lists[0] == lists[1]

@@ -20,13 +20,27 @@ BOOK = """
         name: attested.kubernetes.node_prerequisites
       vars:
         node_prerequisites_packages: [no-such-package-one, no-such-package-two]
+        node_prerequisites_state_disk: "{{ disk | default('') }}"
+        node_prerequisites_state_disk_packages: [no-such-package-three]
 """
 
 
-def test_every_missing_package_is_named_at_once(tmp_path):
+def said(tmp_path, *words):
+    """Return what a run says that fails."""
     (tmp_path / "book.yml").write_text(BOOK, encoding="utf-8")
-    argv = [BIN / "ansible-playbook", "-i", "localhost,", "book.yml"]
+    argv = [BIN / "ansible-playbook", "-i", "localhost,", "book.yml", *words]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "NODE_PREREQUISITES_MISSING" in done.stdout
-    assert "apt-get install no-such-package-one no-such-package-two" in " ".join(done.stdout.split())
+    return " ".join(done.stdout.split())
+
+
+def test_every_missing_package_is_named_at_once(tmp_path):
+    text = said(tmp_path)
+    assert "apt-get install no-such-package-one no-such-package-two'" in text
+    assert "dm_integrity" not in text
+
+
+def test_a_state_disk_asks_for_its_packages_too(tmp_path):
+    text = said(tmp_path, "-e", "disk=/dev/disk/by-id/virtio-state")
+    assert "apt-get install no-such-package-one no-such-package-two no-such-package-three'" in text

@@ -29,6 +29,10 @@ def test_the_life_of_a_disk(tmp_path: Path) -> None:
     seen = run_disk_bed("life", folder=tmp_path)
     assert (seen["blank"]["empty"], seen["check"], seen["formatted"]) == (True, FORMAT, [FORMAT, []])
     assert seen["random"] == 0o600
+    assert [(one["contents"], one["users"], one["ours"], one["problem"]) for one in seen["preflight"]] == [
+        ("", [], False, ""),
+        ("crypto_LUKS at 0, crypto_LUKS at 16384", [], True, ""),
+    ]
     assert seen["opened"] == [[*EXCHANGE, *FIRST_USE], []]
     assert seen["again"] == ["open", "check", "mount", "advance", "bind"]
     assert seen["data"] == "etcd was here"

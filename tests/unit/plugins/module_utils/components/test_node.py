@@ -112,7 +112,7 @@ class FakeMachine:
 def test_everything_is_observed_in_one_go(tmp_path: Path):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/swaps").write_text("Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n")
-    asked = {"packages": ["containerd", "removed", "python3"], "allow_cgroup_v1": False}
+    asked = {"packages": ["containerd", "removed", "python3"], "kernel_modules": [], "allow_cgroup_v1": False}
 
     result = inspect_prerequisites(asked, False, reader=MachineReader(runner=FakeMachine(), root=tmp_path))
 
@@ -121,3 +121,20 @@ def test_everything_is_observed_in_one_go(tmp_path: Path):
         True
     ] * 4
     assert result.values["ready"] is False
+
+
+def test_a_state_disk_needs_more_of_the_kernel_loaded_or_loadable(tmp_path: Path):
+    (tmp_path / "sys/module/dm_crypt").mkdir(parents=True)
+    reader = MachineReader(runner=OnlyModprobe("br_netfilter", "overlay"), root=tmp_path)
+    assert reader.observe(()).missing_kernel_parts == ()
+    assert reader.observe((), kernel_parts=("dm_crypt", "dm_integrity")).missing_kernel_parts == ("dm_integrity",)
+
+
+class OnlyModprobe:
+    """Knows some modules by name."""
+
+    def __init__(self, *known: str) -> None:
+        self._known = known
+
+    def run(self, argv: Sequence[str], **_options: object) -> CommandResult:
+        return CommandResult(argv=tuple(argv), returncode=int(argv[-1] not in self._known), stdout=b"", stderr=b"")

@@ -12,10 +12,12 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.components import Machine
 from ansible_collections.attested.kubernetes.plugins.module_utils.preflight import (
     BootView,
+    DiskView,
     Expected,
     Level,
     MachineView,
     Skew,
+    StateDisk,
     TpmView,
     judge,
 )
@@ -163,3 +165,60 @@ def test_a_name_that_kubernetes_does_not_take_is_missing():
 def test_everything_is_listed_at_once_and_what_keeps_out_comes_first():
     levels = [one[0] for one in found({"silent_peers": ("x:22",), "root": False, "has_node_ip": False}, {})]
     assert levels == ["missing", "missing", "note"]
+
+
+DEVICE = "/dev/disk/by-id/nvme-eui.0025"
+GIBIBYTE = 1 << 30
+WANTED = StateDisk(device=DEVICE, minimum_bytes=16 * GIBIBYTE)
+DISK = DiskView(size_bytes=16 * GIBIBYTE, cryptsetup=(2, 6))
+WORKER = replace(EXPECTED, control_plane=False, state_disk=WANTED)
+
+
+@pytest.mark.parametrize(
+    "disk",
+    [
+        pytest.param(DISK, id="an empty one"),
+        pytest.param(replace(DISK, cryptsetup=(2, 10)), id="a newer cryptsetup"),
+        pytest.param(replace(DISK, ours=True, contents="crypto_LUKS at 0"), id="one of ours"),
+    ],
+)
+def test_a_good_disk_lacks_nothing(disk: DiskView):
+    assert judge(replace(SEEN, disk=disk), WORKER) == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "words"),
+    [
+        pytest.param({"cryptsetup": (2, 5)}, "cryptsetup", "2.6 or newer, got 2.5", id="an old cryptsetup"),
+        pytest.param({"cryptsetup": None}, "cryptsetup", "is not there", id="no cryptsetup"),
+        pytest.param({"present": False}, "state disk", "STATE_DISK_MISSING", id="no disk"),
+        pytest.param({"problem": "a name (STATE_DISK_PATH)"}, "state disk", "STATE_DISK_PATH", id="not by its id"),
+        pytest.param({"users": ("a mount",)}, "state disk", "STATE_DISK_BUSY", id="in use"),
+        pytest.param({"size_bytes": 16 * GIBIBYTE - 1}, "state disk", "STATE_DISK_TOO_SMALL", id="too small"),
+        pytest.param({"contents": "ext4 at 1080"}, "state disk", "found ext4 at 1080 (STATE_DISK_OCC", id="occupied"),
+    ],
+)
+def test_a_disk_that_would_be_refused_is_told_before(changed: dict[str, Any], check: str, words: str):
+    (finding,) = judge(replace(SEEN, disk=replace(DISK, **changed)), WORKER)
+    assert (finding.level, finding.check) == (Level.MISSING, check)
+    assert words in finding.text
+    assert finding.next_step
+
+
+@pytest.mark.parametrize(
+    ("erase", "words"),
+    [
+        pytest.param("nvme-eui.0025", "", id="its own name lets what is on it go"),
+        pytest.param("nvme-eui.0026", "STATE_DISK_NAME", id="another's name"),
+    ],
+)
+def test_what_is_on_a_disk_goes_where_its_name_is_repeated(erase: str, words: str):
+    occupied = replace(SEEN, disk=replace(DISK, contents="ext4 at 1080"))
+    found_texts = [one.text for one in judge(occupied, replace(WORKER, state_disk=replace(WANTED, erase=erase)))]
+    assert bool(found_texts) is bool(words)
+    assert all(words in text for text in found_texts)
+
+
+def test_a_missing_package_is_not_told_twice():
+    seen = replace(SEEN, base=replace(BASE, missing_packages=("cryptsetup-bin",)), disk=replace(DISK, cryptsetup=None))
+    assert [one.check for one in judge(seen, WORKER)] == ["system"]
