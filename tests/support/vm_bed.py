@@ -253,6 +253,12 @@ def run_a_pod(road: HybridRoad, machine: str, name: str) -> str:
     return road.kubectl("logs", name)
 
 
+def disk_condition(road: HybridRoad, machine: str) -> str:
+    """Return what the Node of a machine says of its state disk: True where sectors changed, empty for no word."""
+    path = '{.status.conditions[?(@.type=="StateDiskCorrupt")].status}'
+    return road.kubectl("get", "node", machine, f"--output=jsonpath={path}")
+
+
 def row_of(told: str, machine: str) -> str:
     """Return what the last table of a recovery says of a machine, behind its name and role; empty without a row."""
     rows: list[str] = re.findall(rf"^\s*{machine}\s+(?:control-plane|worker)\s+(.*)$", told, re.MULTILINE)

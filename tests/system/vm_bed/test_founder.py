@@ -23,6 +23,7 @@ from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
     HybridRoad,
     assert_locked_once,
     assert_on_its_disk,
+    disk_condition,
     hybrid_road,
     row_of,
     run_a_pod,
@@ -83,6 +84,8 @@ def test_a_worker_joins_it_with_its_state_on_its_own_disk_and_runs_a_pod(road: H
     assert_on_its_disk(road, WORKER)
     assert_locked_once(road, WORKER)
     assert run_a_pod(road, WORKER, "on-the-worker") == road.inside(WORKER, "uname", "--kernel-release")
+    for machine in MACHINES:
+        wait_for(lambda name=machine: disk_condition(road, name) == "False", seconds=SECONDS)
 
 
 @pytest.mark.usefixtures("took")

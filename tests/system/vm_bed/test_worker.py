@@ -32,6 +32,7 @@ from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
     HybridRoad,
     assert_locked_once,
     assert_on_its_disk,
+    disk_condition,
     hybrid_road,
     run_a_pod,
 )
@@ -69,6 +70,7 @@ def test_it_joins_with_its_state_on_its_own_disk_and_runs_a_pod(road: HybridRoad
     assert_locked_once(road, VM)
     kernel = road.inside(VM, "uname", "--kernel-release")
     assert run_a_pod(road, VM, "on-the-vm") == kernel != road.inside("cp-1", "uname", "--kernel-release")
+    wait_for(lambda: disk_condition(road, VM) == "False", seconds=SECONDS)
     road.play("policy", *WORDS)  # the admin's site learns the id of its disk, which a recovery needs
     road.put_marker(VM, "first-boot")
 
