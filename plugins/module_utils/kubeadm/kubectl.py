@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 FIELD_MANAGER = "attested-site"
 _OWN_SERVER = f"https://127.0.0.1:{API_PORT}"
-_TIMEOUT_SECONDS = 60
+_TIMEOUT_SECONDS = 150
+_ESTABLISHED_SECONDS = 120  # an API server that starts on a slow machine takes over a minute for five kinds
 _DIFFERENT = 1
 
 # Just after its start an API server denies every write until each admission policy has found the kind of its
@@ -146,7 +147,7 @@ class Kubectl:
         names = result.stdout.decode("utf-8", "replace").split()
         definitions = [name for name in names if name.startswith("customresourcedefinition")]
         if definitions:
-            self._checked("wait", "--for=condition=Established", "--timeout=30s", *definitions)
+            self._checked("wait", "--for=condition=Established", f"--timeout={_ESTABLISHED_SECONDS}s", *definitions)
 
     def _checked(self, *words: str, stdin: str | None = None) -> CommandResult:
         result = self._run(*words, stdin=stdin)
