@@ -95,6 +95,7 @@ UNITS = (
     "attested-key-service.service",
     "attested-reattest.service",
     "attested-reattest.timer",
+    "attested-recovery-service.service",
     "attested-unlock.service",
     "attested-verification-service.service",
     "attested-witness.service",
@@ -164,8 +165,12 @@ _NODE_CONFIG: Shape = dict.fromkeys(
     ("version", "name", "cluster_name", "cluster_id", "endpoints", "join_ca", "tcti", "logs"), True
 )
 _SERVICES: Mapping[str, tuple[str, ...]] = {
-    "bootstrapper": ("node_ip", "ignore_preflight_errors", "allow_cgroup_v1", "serve_init", "init_user", "inventory"),
+    "bootstrapper": (
+        *("node_ip", "role", "ignore_preflight_errors", "allow_cgroup_v1", "serve_init", "init_user", "inventory"),
+        *("state_disk", "state_disk_erase", "state_disk_minimum_bytes", "recovery_after_seconds", "recovery_user"),
+    ),
     "join-service": ("listen_address", "listen_port", "metrics_port"),
+    "recovery-service": ("listen_address", "listen_port"),
     "key-service": (
         *("node_name", "api_server", "api_endpoint", "kubernetes_version", "reattest_overdue_seconds", "join_user"),
         *("kubelet_serving", "metrics", "tcti", "unknown_machines"),
