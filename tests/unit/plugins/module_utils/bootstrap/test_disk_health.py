@@ -42,14 +42,14 @@ class FakeNode:
 
     def __init__(self):
         self.found = [READY]
-        self.error = None
+        self.errors = []
         self.asked = 0
 
     def conditions(self, name):
         assert name == "w-1"
         self.asked += 1
-        if self.error:
-            raise self.error
+        for error in self.errors:
+            raise error
         return None if self.found is None else tuple(self.found)
 
     def set_condition(self, name, condition):
@@ -159,13 +159,13 @@ def test_the_api_is_asked_every_few_minutes_and_a_node_made_anew_is_told(bed):
 
 
 def test_a_cluster_that_is_away_is_told_later_and_the_node_knows_at_once(bed, record):
-    bed.node.error = AWAY
+    bed.node.errors = [AWAY]
     bed.damage = Damage((8,))
     assert code_of(bed.run) == "API_UNREACHABLE"
     assert record.load().damage == Damage((8,))
     assert code_of(bed.run) == "API_UNREACHABLE"
     assert len(bed.said) == 1
-    bed.node.error = None
+    bed.node.errors = []
     bed.run()
     assert bed.node.ours["status"] == "True"
 
