@@ -57,6 +57,9 @@ SERVICES = ("attested-key-service", "attested-join-service")
 SECRET = ("secret", "kept")
 WORD = "written-before-the-cut"
 LOCKED = "/run/attested/locked"
+TRIES = 4
+TOO_SLOW = ("API_UNREACHABLE", "KUBECTL_FAILED", "KUBEADM_TIMEOUT", "KUBEADM_PHASE_FAILED")
+"""Why an init may give up where everything is emulated; whatever else it says is a failure."""
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +74,7 @@ def road() -> Iterator[HybridRoad]:
 @pytest.mark.usefixtures("took")
 def test_init_makes_the_cluster_on_a_machine_whose_state_is_on_its_own_disk(road: HybridRoad) -> None:
     """Told over the wire: it formats its disk, locks itself, and everything that etcd and kubeadm write lies there."""
-    road.play("init", *WORDS, *PATIENCE)
+    make_the_cluster(road)
     road.joined(PLANE)
     assert_on_its_disk(road, PLANE, *DIRECTORIES)
     assert_locked_once(road, PLANE)
@@ -142,6 +145,17 @@ def test_a_control_plane_with_a_changed_kernel_command_line_gets_no_key(road: Hy
     assert_locked_once(road, PLANE)
     assert road.marker(PLANE) == WORD
     wait_for(lambda: kept(road) == WORD, seconds=SECONDS)
+
+
+def make_the_cluster(road: HybridRoad) -> None:
+    """Run `init` until it ends well: an emulated API server may be too slow for it, and the next run goes on."""
+    words = (*WORDS, *PATIENCE)
+    for _try in range(TRIES - 1):
+        run = road.finish("init", road.start("init", *words))
+        if run.returncode == 0:
+            return
+        assert any(code in run.output for code in TOO_SLOW), run.output[-6000:]
+    road.play("init", *words)
 
 
 def wait_until_its_door_is_open(road: HybridRoad, machine: str) -> None:
