@@ -139,7 +139,7 @@ def test_a_machine_is_started_again_with_the_hardware_that_it_has(
     found = answers(tmp_path, {"one": "{{ __lab_machines_one }}"}, given)["localhost"]["one"]
     assert found["hardware"] == {
         "memory_mebibytes": memory,
-        "processors": 1,
+        "processors": 2 if machine == "vc-1" else 1,
         "state_disk_mebibytes": 1024 if machine == "vc-1" else 512,
         "acceleration": "tcg",
         "command_line": "",
