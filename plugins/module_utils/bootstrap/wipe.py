@@ -47,7 +47,7 @@ class Wipe:
         """Remove it; raises FILE_UNUSABLE.
 
         Keys on a disk are only as gone as the disk forgets; the copy at rest is useless without this TPM in the
-        judged state, which is why it may lie there at all.
+        judged state, which is why it may lie there at all. One that lay on a state disk went with the disk's keys.
         """
         for path in todo:
             _remove(self._root / path)
