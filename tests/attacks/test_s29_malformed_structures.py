@@ -62,7 +62,7 @@ def test_an_object_or_a_refusal(name: str) -> None:
             target.one_input(mutated(chance.choice(seeds), chance))
         except AttestedError:
             refused += 1
-    assert refused > 0
+    assert (refused > 0) is not getattr(target, "NEVER_REFUSES", False)
 
 
 def test_noise_is_no_evidence() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.damage import damage_in
 
+NEVER_REFUSES = True  # the log is full of what is not for us: it is passed over
 DEVICES = frozenset({"dm-0", "dm-1"})
 REFUSED = b"3,1012,9411003,-;device-mapper: crypt: dm-0: INTEGRITY AEAD ERROR, sector 16440"
 BY_A_PROCESS = b"11" + REFUSED[1:]

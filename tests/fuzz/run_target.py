@@ -8,11 +8,11 @@ Usage: python tests/fuzz/run_target.py NAME --scratch FOLDER [--seconds N] [--ke
 libFuzzer ends the process without Python's clean-up, so whoever starts this owns the folder of ``--scratch``, where all
 temporary files go, and removes it.
 
-NAME is a file `fuzz_NAME.py` with ``seeds()`` and ``one_input(data)``. An input that raises anything else, takes more
-than 100 ms of the CPU or 50 MB more memory than any before it, is a bug: libFuzzer prints it and writes it to the
-folder of ``--keep``, beside the inputs that led somewhere new, from which the next run goes on. ``--afresh`` leaves
-those alone and draws the same numbers each time. Inputs that once were bugs lie in `corpus/NAME/`, and each start tries
-them.
+NAME is a file `fuzz_NAME.py` with ``seeds()`` and ``one_input(data)``, and with ``NEVER_REFUSES = True`` where the
+parser passes over what it cannot read. An input that raises anything else, takes more than 100 ms of the CPU or 50 MB
+more memory than any before it, is a bug: libFuzzer prints it and writes it to the folder of ``--keep``, beside the
+inputs that led somewhere new, from which the next run goes on. ``--afresh`` leaves those alone and draws the same
+numbers each time. Inputs that once were bugs lie in `corpus/NAME/`, and each start tries them.
 """
 
 from __future__ import annotations
