@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from xml.etree import ElementTree as ET
 
 FOLDER = ROOT / "tests" / "attacks"
-FIRST, LAST = 1, 42
+ANCHORS = range(1, 43)
+"""The attacks that a node-join system must withstand. Those from S44 on were found here, and have a file each."""
 
 CLOSED_ISSUES = frozenset({3, 4})
 """Issues that are done: a row that such a one still owns, or leaves open, fails `tests/unit/docs/test_threats.py`."""
@@ -89,10 +90,10 @@ def threats() -> dict[str, tuple[Threat, Path]]:
 def problems() -> list[str]:
     """Return what is wrong with the table as a whole."""
     tried = threats()
-    wanted = [f"S{number}" for number in range(FIRST, LAST + 1)]
+    wanted = [f"S{number}" for number in ANCHORS] + [one for one in tried if _number(one) > max(ANCHORS) + 1]
     listed = [*tried, *(row.id for row in (*OPEN, *OWNED))]
     wrong = [f"{one}: expected one row, got {listed.count(one)}" for one in wanted if listed.count(one) != 1]
-    wrong += [f"{one}: expected S{FIRST} to S{LAST}" for one in listed if one not in wanted]
+    wrong += [f"{one}: expected another number (S43 is a residual risk)" for one in listed if one not in wanted]
     late = [row for row in (*OPEN, *OWNED) if row.owner in CLOSED_ISSUES]
     wrong += [f"{row.id}: still open ({row.why}), and issue {row.owner} is closed" for row in late]
     for threat, path in tried.values():
