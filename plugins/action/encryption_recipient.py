@@ -18,8 +18,8 @@ from ..module_utils.adapter import (
     tpm_timeout_spec,
 )
 from ..module_utils.attestation import Purpose
-from ..module_utils.bootstrap.base64_option import decode
-from ..module_utils.bootstrap.key_share import ShareOrder
+from ..module_utils.node.base64_option import decode
+from ..module_utils.rotation.key_share import ShareOrder
 from ..plugin_utils.site_action import SiteAction
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Diff, Result
-from ..module_utils.bootstrap.rescue_disks import WRONG, examine_disks, is_written, mounted_disk, secret_files
-from ..module_utils.bootstrap.rescue_words import values_of, written
+from ..module_utils.cli.rescue_disks import WRONG, examine_disks, is_written, mounted_disk, secret_files
+from ..module_utils.cli.rescue_output import values_of, written
 from ..module_utils.errors import DiskError, SystemFault
 from ..module_utils.keys import import_ring
 from ..module_utils.offline import require_outside

@@ -9,7 +9,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Result, tpm_spec, tpm_timeout_spec
-from ..module_utils.bootstrap.authorization import parse_auth, seal_auths
+from ..module_utils.node.authorization import parse_auth, seal_auths
 from ..module_utils.tpm import RH_ENDORSEMENT, RH_OWNER
 from ..plugin_utils.action import AttestedAction
 from ..plugin_utils.node_port import run_module_there

@@ -67,7 +67,7 @@ cluster_ca:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.authorities import run_admin_certificate
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_admin_certificate
 
 SPEC = ArgumentSpec(options={"request": {"type": "str", "required": True}, "hours": {"type": "int", "default": 24}})
 

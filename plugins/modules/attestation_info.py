@@ -119,7 +119,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.forms import run_attestation_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.forms import run_attestation_info
 
 SPEC = ArgumentSpec(
     options={

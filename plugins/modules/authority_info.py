@@ -72,7 +72,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.authorities import run_authority_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_authority_info
 
 SPEC = ArgumentSpec(options={}).merged(node_config_spec())
 

@@ -85,7 +85,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.authorities import run_rotation
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_rotation
 
 SPEC = ArgumentSpec(
     options={

@@ -100,7 +100,7 @@ known:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.authorities import run_rotation_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_rotation_info
 
 SPEC = ArgumentSpec(
     options={

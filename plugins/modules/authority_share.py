@@ -77,7 +77,7 @@ boxes:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.authorities import run_share
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_share
 
 SPEC = ArgumentSpec(
     options={

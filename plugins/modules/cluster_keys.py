@@ -78,7 +78,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.initial_form import run_cluster_keys
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.cluster_keys_form import run_cluster_keys
 
 SPEC = ArgumentSpec(
     options={

@@ -124,7 +124,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.control_plane_renewal import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_renewal import (
     run_control_plane,
 )
 

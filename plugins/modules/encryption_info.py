@@ -74,7 +74,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.encryption import run_encryption_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption import run_encryption_info
 
 SPEC = ArgumentSpec(options={"kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"}}).merged(
     node_config_spec()

@@ -73,7 +73,7 @@ made:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.encryption import run_encryption_keys
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption import run_encryption_keys
 
 SPEC = ArgumentSpec(
     options={

@@ -89,7 +89,7 @@ stored:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.encryption import run_rotation_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption import run_rotation_info
 
 SPEC = ArgumentSpec(
     options={

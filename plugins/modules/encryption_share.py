@@ -79,7 +79,7 @@ boxes:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.encryption import run_encryption_share
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption import run_encryption_share
 
 SPEC = ArgumentSpec(
     options={

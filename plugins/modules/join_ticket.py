@@ -93,7 +93,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.client import run_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.client import run_ticket
 
 SPEC = node_config_spec().merged(
     ArgumentSpec(

@@ -64,7 +64,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.authorities import run_kubelet
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_kubelet
 
 SPEC = ArgumentSpec(options={}).merged(node_config_spec())
 

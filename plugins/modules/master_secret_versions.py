@@ -74,7 +74,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.master_versions import run_take
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.master_versions import run_take
 
 SPEC = ArgumentSpec(
     options={

@@ -80,7 +80,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.master_versions import run_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.master_versions import run_info
 
 SPEC = ArgumentSpec(
     options={

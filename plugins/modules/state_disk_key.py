@@ -82,7 +82,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.master_versions import run_rekey
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.master_versions import run_rekey
 
 SPEC = ArgumentSpec(
     options={

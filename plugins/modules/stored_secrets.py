@@ -80,7 +80,7 @@ total:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.encryption import run_stored_secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption import run_stored_secrets
 
 SPEC = ArgumentSpec(
     options={

@@ -90,7 +90,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import
     tpm_spec,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.authorization import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import (
     run_tpm_authorization,
 )
 

@@ -23,10 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.control_plane_turns import (
-    AdminCredential,
-    ControlPlaneTurns,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.certificates import (
     CERTIFICATES,
     RESTARTED_AT,
@@ -46,6 +42,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     JoinTurns,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths, Machine
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_turns import (
+    AdminCredential,
+    ControlPlaneTurns,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries

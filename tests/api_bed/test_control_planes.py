@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.retry import ask_again
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
     Expected,
@@ -27,6 +26,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import ENCRYPTION_FILE
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import CONTROL_PLANE_LABEL, LEASE
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry import ask_again
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings, spellings_of_pem

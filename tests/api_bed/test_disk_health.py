@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.disk_health import CONDITION, DiskHealth
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.disk_record import DiskRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubeconfigNodeTeller
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_health import CONDITION, DiskHealth
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_record import DiskRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Damage
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of

@@ -14,9 +14,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import NodeJournal, NodePhase
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import NodeTicket
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.renewal import Renewal
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import kubelet_request
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import (
@@ -35,6 +32,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Machine as KubeadmMachine
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import render_kubeconfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodeJournal, NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeTicket
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.renewal import Renewal
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRunner
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa as OtherCa
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Demands
 from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace, verify_audit
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.audit import lines_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.cli.audit import lines_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import kubelet
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.credential import MintedCredential

@@ -18,11 +18,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
     parse_firmware_log,
     parse_records,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import parse_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.components.parse import parse_manifest
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import frame_length
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import check_kubelet_request
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release import JoinRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import parse_node_config
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat

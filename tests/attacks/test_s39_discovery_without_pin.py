@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import parse_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import render_kubeconfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_init, render_join
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import parse_node_config
 from ansible_collections.attested.kubernetes.tests.support import house
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.bootstrap.test_node_config import PEM
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.kubeadm.test_render import (
     CLUSTER,
     NODE,
     PATHS,
 )
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.node.test_config import PEM
 
 THREAT = Threat(
     id="S39",
@@ -33,7 +33,7 @@ THREAT = Threat(
     bed="tree",
     stops=(
         ("kubeadm/render.py", ""),
-        ("bootstrap/node_config.py", "NODE_CONFIG_MALFORMED"),
+        ("node/config.py", "NODE_CONFIG_MALFORMED"),
     ),
 )
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import parse_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.components.parse import parse_manifest
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import check_kubelet_request
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import NodeSpec
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_join
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import parse_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     parse_documents,
     render_document,
@@ -41,7 +41,7 @@ THREAT = Threat(
     stops=(
         ("keys/derive.py", "DISK_ID_MALFORMED"),
         ("keys/kubelet.py step 3", "CSR_NAME_MISMATCH"),
-        ("bootstrap/node_config.py", "NODE_CONFIG_MALFORMED"),
+        ("node/config.py", "NODE_CONFIG_MALFORMED"),
         ("policy/manifest.py", "MANIFEST_INVALID"),
         ("components/parse.py", "BUNDLE_MALFORMED"),
         ("kubeadm/spec.py", "KUBEADM_OPTION_INVALID"),

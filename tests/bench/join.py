@@ -31,7 +31,7 @@ BUDGET_TWO_AT_ONCE = 1.5
 # what the module kubeadm_node runs, in its own environment on the machine
 NODE_RUN = """
 import json, sys
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.client import run_node
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.client import run_node
 done = run_node({
     "state": sys.argv[1], "node_config": "/etc/attested/node.yml", "node_ip": sys.argv[2], "ticket": None,
     "wait_seconds": 60, "cri_socket": "unix:///run/containerd/containerd.sock", "ignore_preflight_errors": [],

@@ -25,16 +25,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.crypto import hashes, hkdf
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.state_disk import (
-    DiskSettings,
-    MachineDisk,
-    VolumeFile,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
     DiskId,
     MasterSecret,
     SecretBytes,
     disk_key,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.state_disk import (
+    DiskSettings,
+    MachineDisk,
+    VolumeFile,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import Hooks
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.retry import Backoff
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import first_window
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
@@ -34,6 +33,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.join.client im
     call,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import DoorkeeperIssuer
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry import Backoff
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom

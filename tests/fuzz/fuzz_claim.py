@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.claim import Claim, Contender
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, Contender
 
 
 def seeds() -> list[bytes]:

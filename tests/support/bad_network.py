@@ -18,9 +18,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.retry import Backoff, ask_again
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import first_window
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import fetch_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry import Backoff, ask_again
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import install
 from ansible_collections.attested.kubernetes.tests.support.api_bed import api_bed

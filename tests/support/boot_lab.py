@@ -30,7 +30,7 @@ WORDS = ("-e", '{"lab_bootstrapper": true, "lab_workers": 1}')
 
 # what the playbook reset runs on the machine, without the playbook
 _ABSENT = """
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import client
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import client
 client.run_node({
     "state": "absent", "node_config": "/etc/attested/node.yml", "cri_socket": "unix:///run/containerd/containerd.sock",
 }, False)

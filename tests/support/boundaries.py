@@ -10,18 +10,18 @@ import subprocess
 from pathlib import Path
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import LockState
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.plan import (
-    Found,
-    NodeStep,
-    StepName,
-    plan_steps,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
     INIT_PHASES,
     JOIN_PHASES,
     MEMBER_PHASES,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import MEMBER_OPERATION
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.plan import (
+    Found,
+    NodeStep,
+    StepName,
+    plan_steps,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Demands, EventLogs
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.service import WitnessService
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.service import WitnessService
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import with_lock
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason

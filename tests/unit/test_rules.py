@@ -58,11 +58,19 @@ LAYERS = (
     "init",
     "recovery",
     "rescue",
-    "bootstrap",
+    "node",
+    "rotation",
+    "cli",
     "support",
     "adapter",
 )
-SPLIT = {"atls", "bootstrap", "keys"}  # imported file by file: not every user needs TLS, every key, or kubeadm
+SPLIT = {
+    "atls",
+    "cli",
+    "keys",
+    "node",
+    "rotation",
+}  # imported file by file: not every user needs TLS, every key, or kubeadm
 ENTRY_POINTS = {"client.py", "service.py"}  # not part of a package's face: importing them loads grpc
 UTIL_FILES = [pytest.param(path, id=shown(path)) for path in house.plugin_files() if UTILS in path.parents]
 ALL_FILES = [pytest.param(path, id=shown(path)) for path in house.plugin_files()]

@@ -37,7 +37,7 @@ _HANDLE_BYTES = 16
 
 
 class Founder(Protocol):
-    """Makes the cluster on this machine; `bootstrap` has the real one."""
+    """Makes the cluster on this machine; `node` has the real one."""
 
     def found(
         self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller

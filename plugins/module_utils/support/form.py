@@ -9,10 +9,10 @@ import base64
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bootstrap import NodeJournal
-from ..bootstrap.status import read_status
 from ..errors import AttestedError
 from ..kubeadm import KubernetesPaths, Machine
+from ..node import NodeJournal
+from ..node.status import read_status
 from ..result import Result
 from ..system import SystemClock, SystemRunner
 from ..tpm import PCR_COUNT, open_tpm

@@ -18,7 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.audit import (
     HeadSigner,
     verify_head,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.cli import main
+from ansible_collections.attested.kubernetes.plugins.module_utils.cli.command import main
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
 

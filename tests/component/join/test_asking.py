@@ -15,7 +15,6 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect, parse_endpoint
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import EventLogs
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.client import JoinTickets
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
     Doors,
@@ -31,6 +30,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.join.client im
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import DoorkeeperValidator
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.client import JoinTickets
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.atls import (

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import cli
+from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
 from ansible_collections.attested.kubernetes.plugins.module_utils.offline import (
     Kit,
     KitKeys,
@@ -78,7 +78,7 @@ def pin(tmp_path: Path) -> Path:
 
 def attested(*words: str | Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", cli.__name__, *words], env=environment, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", command.__name__, *words], env=environment, capture_output=True, text=True, check=False,
         timeout=120,
     )  # fmt: skip
 

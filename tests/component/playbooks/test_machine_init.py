@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.playbook import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import (
     PlaybookOrder,
     RunnerPlaybooks,
 )
@@ -36,7 +36,7 @@ ORDERED = {
     "attested_api_extra_sans",
     "attested_admin_request",
 }
-"""What the founder gives the playbook (`bootstrap/founder.py`), and below what it adds where a policy came along."""
+"""What the founder gives the playbook (`node/init_machine.py`), and below what it adds where a policy came along."""
 BROUGHT = "attested_brought_policy"
 
 
@@ -59,7 +59,7 @@ def test_the_machine_is_told_every_variable_that_its_playbook_takes() -> None:
     prepare = yaml.safe_load((PLAYBOOKS / "prepare.yml").read_text(encoding="utf-8"))[0]
     told = {*prepare["vars"]["__prepare_all_names"], "attested_node_ip"}
     assert taken - ORDERED - {BROUGHT, "attested_cluster_id"} == told
-    founder = (ROOT / "plugins" / "module_utils" / "bootstrap" / "founder.py").read_text(encoding="utf-8")
+    founder = (ROOT / "plugins" / "module_utils" / "node" / "init_machine.py").read_text(encoding="utf-8")
     assert set(re.findall(r'"(attested_\w+)":', founder)) == {*ORDERED, BROUGHT}
 
 

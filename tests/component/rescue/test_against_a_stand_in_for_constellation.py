@@ -48,7 +48,7 @@ MEASUREMENT_SECRET = bytes.fromhex("4790578891f3fe6cc22cb661ecdc1b7e33121b128754
 CLUSTER = bytes.fromhex("1f3d87784b0ce2d13d608d8455627a238acf5c96a62164cf02b236877e0bb0d9")
 UUID = "51111111-2222-4333-8444-555555555555"
 BOOTED = {4: b"\x04" * 32, 9: b"\x09" * 32, 11: b"\x0b" * 32}
-PROGRAM = (sys.executable, "-m", "ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.cli")
+PROGRAM = (sys.executable, "-m", "ansible_collections.attested.kubernetes.plugins.module_utils.cli.command")
 
 
 def booted(*, member: bool = False, banks: tuple[int, ...] = (SHA256,), **changes: bytes) -> Machine:

@@ -33,7 +33,7 @@ DERIVE = (
 )
 FORMAT = f"""cryptsetup luksFormat -q --type luks2 --cipher aes-xts-plain64 --key-size 512 --sector-size 4096 \
   --pbkdf argon2id --pbkdf-force-iterations 4 --pbkdf-memory 1024 --pbkdf-parallel 1 --uuid {UUID}"""
-NAME = "attested.kubernetes.plugins.module_utils.bootstrap.cli"
+NAME = "attested.kubernetes.plugins.module_utils.cli.command"
 PROGRAM = (sys.executable, "-m", f"ansible_collections.{NAME}")
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.node_boot import NodeBootConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.node_config import load_node_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import load_node_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.node_boot import NodeBootConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
 
 ROOT = Path(__file__).parents[3]

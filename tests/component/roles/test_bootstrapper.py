@@ -14,8 +14,8 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import BootstrapperConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.init.service import InitServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import BootstrapperConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config

@@ -72,7 +72,7 @@ class Processes:
         (folder / "service.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
         flags = ["--insecure-constellation-verify"] if witness_permits else []
         self._all = [
-            self._start("bootstrap", "--config", "node.yml", "--socket", "witness.sock", "--user", "root", *flags),
+            self._start("node", "--config", "node.yml", "--socket", "witness.sock", "--user", "root", *flags),
             self._start("verification", "--config", "service.yml"),
         ]
 

@@ -27,7 +27,7 @@ RUN_SECONDS = 600
 # Runs what the module kubeadm_node runs, and kills itself just before the step that it is told.
 VICTIM = """
 import json, os, signal, sys
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import client, order
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import client, order
 step, address = sys.argv[1:]
 go_on = order.NodeRun._do
 def do(self, name, wait_seconds):

@@ -10,22 +10,18 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import (
-    EventLogPaths,
-    NodeConfig,
-    NodeJournal,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.order import (
-    ControlPlaneTicket,
-    NodeTicket,
-    Parts,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
     ControlPlaneMember,
     KubeletCredential,
     NodeSpec,
     NodeView,
     Worker,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import EventLogPaths, NodeConfig, NodeJournal
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import (
+    ControlPlaneTicket,
+    NodeTicket,
+    Parts,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import Acquisition
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason

@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from functools import partial
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.state_disk import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey, MeasurementSecret, cluster_id
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.sealed import SealedSecrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import TicketSecrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.state_disk import (
     DiskSettings,
     MachineDisk,
     VolumeFile,
     held_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey, MeasurementSecret, cluster_id
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.sealed import SealedSecrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import TicketSecrets
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey, seal
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import (

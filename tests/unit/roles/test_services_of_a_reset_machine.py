@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.wipe import LEFT
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.wipe import LEFT
 
 ROLES = Path(__file__).parents[3] / "roles"
 CONFIGURATIONS = sorted(f"/{path}" for path in LEFT if path.is_relative_to("etc/attested"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.action.rescue import ActionModule
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import cli
+from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings, spellings_of_pem
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.rescue.test_extract import disk
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.rescue.test_values import (
@@ -73,7 +73,9 @@ def test_check_then_write_then_nothing_more(secret: str, tmp_path: Path) -> None
 
 def test_the_command_writes_the_same(secret: str, tmp_path: Path) -> None:
     act(master_secret=secret, disks=[UUID], keys_to=str(tmp_path / "ours"))
-    assert cli.main(["rescue", "keys", "--master-secret", secret, "--disk", UUID, "--out", str(tmp_path / "its")]) == 0
+    assert (
+        command.main(["rescue", "keys", "--master-secret", secret, "--disk", UUID, "--out", str(tmp_path / "its")]) == 0
+    )
     assert act(master_secret=secret, disks=[UUID], keys_to=str(tmp_path / "its"))["changed"] is False
     ours, its = files(tmp_path / "ours"), files(tmp_path / "its")
     assert {name for name in its if ours[name] == its[name]} >= {f"{UUID}.key", "measurement-secret"}

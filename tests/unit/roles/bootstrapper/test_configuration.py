@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jinja2
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.boot import BootstrapperConfig, disk_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import BootstrapperConfig, disk_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.service import RecoveryServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
 

@@ -25,7 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.audit import (
     verify_audit,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.audit import log as module
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.audit import lines_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.cli.audit import lines_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm

@@ -19,8 +19,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
     Purpose,
     answer,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap.answers import AnswerStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, PolicyError
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.answers import AnswerStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import with_lock
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     MeasurementProfile,

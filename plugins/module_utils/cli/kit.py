@@ -1,0 +1,179 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested kit`: recovery kits looked at, opened, and closed anew, where no cluster and no site is left.
+
+Nothing of a secret is printed or stands in arguments. Passphrases and PINs are typed at the terminal or read from a
+file (also /dev/fd/N); what a kit holds goes into a folder of its owner, outside of every site and repository.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import KeyServiceError
+from ..keys import SecretBytes
+from ..offline import (
+    MAX_CONTENT_BYTES,
+    Kit,
+    KitKeys,
+    Lock,
+    close_kit,
+    describe_kit,
+    open_kit,
+    open_token,
+    parse_identities,
+    read_kit_file,
+    require_free,
+    require_replaceable,
+    write_kit_file,
+    write_opened,
+)
+from ..reasons import Reason
+from ..site import read_cluster_file
+from ..system import SystemRandom, read_bytes
+from .prompts import add_passphrase, ask, passphrase_of, say
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from ..offline import Pkcs11Token
+
+_MAX_KEY_BYTES = 65536
+_MAX_PIN_BYTES = 256
+_PIN = range(32, 127)
+
+
+def add_kit(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command to those of `attested`."""
+    kit = commands.add_parser("kit", help="recovery kits of a cluster (docs/recovery-kit.md)")
+    actions = kit.add_subparsers(required=True, metavar="COMMAND")
+    show = actions.add_parser("show", parents=[common], help="what a kit says of itself, unopened")
+    show.add_argument("files", nargs="+", metavar="FILE")
+    show.set_defaults(run=_show)
+    opened = actions.add_parser("open", parents=[common], help="try a kit, or write what it holds into a folder")
+    opened.add_argument("file", metavar="FILE")
+    opened.add_argument("--out", metavar="FOLDER", help="an empty folder outside of every repository; none to only try")
+    opened.add_argument(
+        "--cluster-file", metavar="FILE", help="cluster.yml of the site: the kit must be of its cluster"
+    )
+    add_passphrase(opened, "ask for the passphrase of the kit")
+    opened.add_argument("--identity", metavar="FILE", help="identities of age, as age-keygen writes them")
+    _add_token(opened, required=False)
+    opened.set_defaults(run=_open)
+    written = actions.add_parser("write", parents=[common], help="close what was opened, under another lock")
+    written.add_argument("content", metavar="KIT.JSON", help="the file that attested kit open wrote")
+    written.add_argument(
+        "--out", required=True, metavar="FILE", help="the kit; an older one of the cluster is replaced"
+    )
+    add_passphrase(written, "ask for a new passphrase")
+    written.add_argument("--recipient", action="append", default=[], metavar="age1…", help="may be said several times")
+    written.add_argument("--token-key", metavar="FILE", help="RSA public key (PEM) of a PKCS#11 token")
+    written.set_defaults(run=_write)
+    keys = actions.add_parser("token-keys", parents=[common], help="the keys of a token that a kit can be closed to")
+    _add_token(keys, required=True)
+    keys.set_defaults(run=_token_keys)
+
+
+def _add_token(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument("--module", required=required, metavar="FILE", help="the PKCS#11 module (.so) of a token")
+    parser.add_argument("--token", default="", metavar="LABEL", help="which token, where the module has several")
+    parser.add_argument("--pin-file", metavar="FILE", help="read its PIN there instead of asking for it")
+
+
+def _show(options: argparse.Namespace) -> int:
+    rows = [{"file": name, **describe_kit(read_kit_file(name))} for name in options.files]
+    say({"files": rows}, as_json=options.json)
+    return 0
+
+
+def _open(options: argparse.Namespace) -> int:
+    if options.out:
+        require_free(options.out)
+    data = read_kit_file(options.file)
+    describe_kit(data)  # what is damaged is told before anybody types a passphrase
+    expected = read_cluster_file(options.cluster_file).cluster_id if options.cluster_file else b""
+    with _keys_of(options) as keys:
+        kit = open_kit(data, keys, expected=expected)
+    values = _facts(kit)
+    if options.out:
+        values["written"] = [str(path) for path in write_opened(options.out, kit)]
+    say(values, as_json=options.json)
+    return 0
+
+
+def _write(options: argparse.Namespace) -> int:
+    kit = Kit.from_bytes(read_bytes(options.content, limit=MAX_CONTENT_BYTES))
+    place = Path(options.out)
+    require_replaceable(place, cluster=kit.cluster_id)
+    data = close_kit(kit, _lock_of(options), random=SystemRandom())
+    write_kit_file(place, data, cluster=kit.cluster_id)
+    say({**_facts(kit), **describe_kit(data), "file": str(place)}, as_json=options.json)
+    return 0
+
+
+def _token_keys(options: argparse.Namespace) -> int:
+    with _token(options) as token:
+        keys = [key.decode("ascii") for key in token.public_keys()]
+    if options.json:
+        say({"keys": keys}, as_json=True)
+    else:
+        sys.stdout.writelines(keys)
+    return 0
+
+
+def _facts(kit: Kit) -> dict[str, Any]:
+    return {
+        "cluster id": kit.cluster_id.hex(),
+        "measurement salt": kit.measurement_salt.hex(),
+        "master secret": kit.master.fingerprint(),
+        "policy": f"generation {kit.policy_generation}",
+        "made at": kit.written,
+        "holds": [name for name, _text in kit.files],
+    }
+
+
+@contextmanager
+def _keys_of(options: argparse.Namespace) -> Iterator[KitKeys]:
+    if options.module:
+        with _token(options) as token:
+            yield KitKeys(token=token)
+    elif options.identity:
+        yield KitKeys(identities=parse_identities(read_bytes(options.identity, limit=_MAX_KEY_BYTES)))
+    else:
+        yield KitKeys(passphrase=_asked(options, new=False))
+
+
+def _lock_of(options: argparse.Namespace) -> Lock:
+    passphrase = _asked(options, new=True)
+    ways = [passphrase is not None, bool(options.recipient), bool(options.token_key)]
+    if ways.count(True) != 1:
+        raise KeyServiceError(
+            "expected one of --passphrase, --passphrase-file, --recipient and --token-key",
+            reason=Reason.KIT_KEY_MISSING,
+        )
+    token_key = read_bytes(options.token_key, limit=_MAX_KEY_BYTES) if options.token_key else b""
+    return Lock(passphrase=passphrase, recipients=tuple(options.recipient), token_key=token_key)
+
+
+def _asked(options: argparse.Namespace, *, new: bool) -> SecretBytes | None:
+    passphrase = passphrase_of(options, new=new)
+    return passphrase if len(passphrase) else None
+
+
+@contextmanager
+def _token(options: argparse.Namespace) -> Iterator[Pkcs11Token]:
+    with open_token(options.module, pin=_pin_of(options), token_label=options.token) as token:
+        yield token
+
+
+def _pin_of(options: argparse.Namespace) -> SecretBytes:
+    data = read_bytes(options.pin_file, limit=_MAX_PIN_BYTES) if options.pin_file else ask("PIN: ", what="pin")
+    pin = data.removesuffix(b"\n").removesuffix(b"\r")
+    if not pin or not all(byte in _PIN for byte in pin):
+        raise KeyServiceError("expected a PIN of printable ASCII characters", reason=Reason.KIT_TOKEN_UNUSABLE)
+    return SecretBytes(pin)

@@ -1,0 +1,102 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a bootstrapper does when it starts: which of the ways into the cluster is still open to this machine. Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ..attestation.eventlog import LockState
+from ..errors import NodeLockError
+from ..kubeadm import MEMBER_OPERATION
+from ..nodelock import require_open_to
+from ..reasons import Reason
+from .claim import Contender
+from .disk_setup import is_founded
+from .journal import NodePhase
+
+if TYPE_CHECKING:
+    from ..kubeadm import Machine
+    from ..nodelock import LockReading
+    from .claim import Claim
+    from .journal import NodeJournal
+
+
+class Course(Enum):
+    """The ways on; the value is what a person reads."""
+
+    RACE = "Wait for an init request and ask for a ticket, whichever comes first"
+    INIT = "Go on with the init request that has taken the lock"
+    JOIN = "Go on with the join that has taken the lock"
+    KEYS = "Wait for the keys that this control plane lost with its boot"
+    REJOIN = "Ask for a ticket again, then lock and start the kubelet"
+    KUBELET = "Make sure that the kubelet runs"
+
+
+class Membership(Enum):
+    """What the disk of this machine says of it, over resets."""
+
+    NONE = "none"
+    JOINING = "joining"
+    JOINED = "joined"
+    INITIALISING = "initialising"
+    INITIALISED = "initialised"
+
+
+_UNLOCKED = {
+    Membership.NONE: Course.RACE,
+    Membership.JOINING: Course.REJOIN,
+    Membership.JOINED: Course.REJOIN,
+    Membership.INITIALISING: Course.KEYS,
+    Membership.INITIALISED: Course.KEYS,
+}
+_LOCKED = {
+    Membership.JOINING: Course.JOIN,
+    Membership.JOINED: Course.KUBELET,
+    Membership.INITIALISING: Course.INIT,
+    Membership.INITIALISED: Course.KUBELET,
+}
+_CLAIMED = {Contender.INIT: Course.INIT, Contender.JOIN: Course.JOIN}
+
+
+def choose_course(
+    reading: LockReading, *, cluster_id: bytes, membership: Membership, claim: Claim | None, has_disk: bool = False
+) -> Course:
+    """Return the way on of a machine as found; the register comes first, then the disk, then the claim.
+
+    A member is never initialised or joined anew: after a reset it asks for its ticket, a founder for its keys. Those
+    of a founder with a state disk lie on it, so it comes back as all others with one do. Raises NODELOCK_FOREIGN,
+    NODELOCK_OTHER_CLUSTER, and NODELOCK_UNCLAIMED for a lock that neither disk nor claim explains.
+    """
+    require_open_to(reading, cluster_id)
+    if reading.state is LockState.UNLOCKED:
+        if has_disk and membership is Membership.INITIALISED:
+            return Course.REJOIN
+        return _UNLOCKED[membership]
+    if membership is not Membership.NONE:
+        return _LOCKED[membership]
+    if claim is None:
+        raise NodeLockError(
+            "expected to know who has taken the lock of this machine, neither its disk nor a claim says it",
+            reason=Reason.NODELOCK_UNCLAIMED,
+        )
+    return _CLAIMED[claim.contender]
+
+
+def is_control_plane(machine: Machine) -> bool:
+    """Say whether an init or a join as a control plane was begun here; raises KUBEADM_JOURNAL_MALFORMED."""
+    progress = machine.journal.load()
+    return progress is not None and progress.operation in ("init", MEMBER_OPERATION)
+
+
+def read_membership(machine: Machine, journal: NodeJournal) -> Membership:
+    """Return what the two journals of this machine say; raises NODE_JOURNAL_MALFORMED."""
+    progress = machine.journal.load()
+    if progress is not None and progress.operation == "init":
+        return Membership.INITIALISED if is_founded(machine) else Membership.INITIALISING
+    phase = journal.load().phase
+    if phase is NodePhase.JOINED:
+        return Membership.JOINED
+    return Membership.JOINING if phase in (NodePhase.LOCKED, NodePhase.JOINING) else Membership.NONE

@@ -1,0 +1,390 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-bootstrapper`: the program that a boot unit starts, with the real TPM, join services and kubeadm.
+
+It is root and has no network listener; `attested-init-service` beside it has port 9000 and nothing else. Ends with 0
+once the machine is a node (or was told to stop), 1 where another start may go further, 78 where a person is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import pwd
+import sys
+import threading
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..atls import JoinCaPins
+from ..audit import AuditLog, AuditPlace
+from ..errors import AttestedError, SystemFault
+from ..init import INIT_SOCKET, Desk, DeskService, Doors
+from ..join import TicketStore
+from ..keys import DiskId
+from ..keys.listener import SocketServer
+from ..keys.wrap import KeyStore
+from ..kubeadm import KubernetesPaths, Machine, NodeSpec
+from ..policy import Role
+from ..reasons import Reason
+from ..recovery import Contest, HelperTrial, Locked, RecoveryDesk, Unlocking
+from ..serving import Notifier, load_config, open_log, wait_for_stop
+from ..statedisk import StatePaths, wipe_progress
+from ..system import SystemClock, SystemRandom, SystemRunner, release
+from ..tpm import open_tpm
+from .boot_action import Membership, read_membership
+from .bootstrapper import PERSON_NEEDED, Bootstrapper, tell_step
+from .claim import ClaimFile
+from .client import JoinTickets, MachineLock, lock_paths, make_parts
+from .config import DEFAULT_PATH, load_node_config
+from .disk_setup import FoundingDisk, settle_founder
+from .init_machine import Ground, MachineFounder, TpmKeeping
+from .journal import NodeJournal
+from .member import MemberKeys
+from .playbook import RunnerPlaybooks
+from .race import Race
+from .recovery import ContestedDisk, RecoveredNode, Recovery, RecoveryDoor
+from .service import attester_of, facts_of
+from .services import MemberServices
+from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from ..init import Founder
+    from ..serving import Log
+    from ..system import Runner
+    from .config import NodeConfig
+    from .journal import NodePhase, NodeState
+    from .order import Parts
+
+CONFIG = "/etc/attested/bootstrapper.yml"
+INIT_UNIT = "attested-init-service.service"
+RECOVERY_AUDIT = Path("/var/lib/attested/recovery-audit")
+PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
+
+_TPM_SECONDS = 60.0
+_EX_CONFIG = 78
+"""sysexits.h; the unit does not start again after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootstrapperConfig:
+    """The configuration file, written by the role `bootstrapper`.
+
+    ``role`` is what the machine asks to be (the key service knows what it is registered as); ``serve_init``: an admin
+    may make a cluster on it; ``init_user`` is who asks from the network side; ``inventory`` is what playbooks are run
+    with; ``init_secret_hash`` lets in who has no certificate. ``api_proxy``: as in `NodeSpec`.
+    ``state_disk``, ``_erase``, ``_minimum_bytes``: as in `DiskSettings.of`. ``recovery_after_seconds``: how long a
+    rebooted node with a disk asks before an admin may recover it too, through the service of ``recovery_user``.
+    """
+
+    node_ip: str
+    role: Role = Role.WORKER
+    ignore_preflight_errors: tuple[str, ...] = ()
+    allow_cgroup_v1: bool = False
+    api_proxy: str = ""
+    serve_init: bool = False
+    init_user: str = "attested-init"
+    inventory: Path = Path("/etc/attested/bootstrap/inventory.yml")
+    init_secret_hash: str | None = None
+    state_disk: str = ""
+    state_disk_erase: str = ""
+    state_disk_minimum_bytes: int = MINIMUM_BYTES
+    recovery_after_seconds: float = 300.0
+    recovery_user: str = "attested-recovery"
+
+
+class ToldJournal(NodeJournal):
+    """The journal of the node, each entry of which is a line of the log too."""
+
+    def __init__(self, *, clock: SystemClock, log: Log) -> None:
+        """Write to the real file and to ``log``."""
+        super().__init__(clock=clock)
+        self._log = log
+
+    def enter(
+        self, phase: NodePhase, *, disk_id: str | None = None, kubernetes_version: str | None = None
+    ) -> NodeState:
+        """Go to ``phase``."""
+        self._log.event("phase", phase=phase.value)
+        return super().enter(phase, disk_id=disk_id, kubernetes_version=kubernetes_version)
+
+    def fail(self, error: AttestedError, *, next_try_seconds: float | None = None) -> NodeState:
+        """Keep why the phase does not end."""
+        wait = {} if next_try_seconds is None else {"next_try_seconds": round(next_try_seconds, 1)}
+        self._log.event("waiting" if wait else "failed", reason=error.code, message=error.message, **wait)
+        return super().fail(error, next_try_seconds=next_try_seconds)
+
+
+class TaskLog:
+    """Hears a playbook that nobody watches: a line of the log for each task, nothing of what tasks print."""
+
+    def __init__(self, log: Log) -> None:
+        """Write to ``log``."""
+        self._log = log
+
+    def step(self, stage: str, task: str) -> None:
+        """Hear that a task begins."""
+        self._log.event("task", stage=stage, task=task)
+
+    def line(self, text: str) -> None:
+        """Hear a line of output, which is not kept."""
+
+
+class SocketDoor:
+    """The desk at its socket, and the service on the network, which systemd ends together with this one."""
+
+    def __init__(
+        self,
+        node: NodeConfig,
+        config: BootstrapperConfig,
+        *,
+        node_config: str,
+        log: Log,
+        socket: str | Path = INIT_SOCKET,
+        runner: Runner | None = None,
+    ) -> None:
+        """Answer for the machine of ``node`` at ``socket``."""
+        self._node = node
+        self._config = config
+        self._node_config = node_config
+        self._log = log
+        self._socket = Path(socket)
+        self._runner = runner or SystemRunner()
+
+    @asynccontextmanager
+    async def opened(self, founder: Founder) -> AsyncIterator[None]:
+        """Let init requests come to ``founder``; raises FILE_UNUSABLE, CONFIG_INVALID, COMMAND_FAILED."""
+        service = DeskService(self._desk(founder), log=self._log)
+        caller = _user(self._config.init_user)
+        server = SocketServer(
+            self._socket,
+            handler=service.handle,
+            allowed=frozenset({0, caller.pw_uid}),
+            group=caller.pw_gid,
+            refused=lambda uid: self._log.event("caller_refused", user=uid),
+            stranger=Reason.INIT_CALLER_UNKNOWN,
+        )
+        await server.start()
+        try:
+            await asyncio.to_thread(self._runner.run, ["systemctl", "start", "--no-block", INIT_UNIT])
+            yield
+        finally:
+            await server.stop()
+            service.close()
+
+    def _desk(self, founder: Founder) -> Desk:
+        return Desk(
+            attester=partial(attester_of, self._node_config),
+            facts=partial(facts_of, self._node_config),
+            doors=Doors(pins=JoinCaPins.from_pem(self._node.join_ca), secret_hash=self._config.init_secret_hash),
+            founder=founder,
+            clock=SystemClock(),
+            random=SystemRandom(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """One start of the program."""
+
+    config: BootstrapperConfig
+    node: NodeConfig
+    node_config: str
+    log: Log
+    stopping: threading.Event
+
+    def bootstrapper(self) -> Bootstrapper:
+        """Return the bootstrapper of this machine; its journal says from now on what an init has left to say."""
+        claims, disk, contest = ClaimFile(), disk_of(self.config), Contest()
+        parts = self._parts(disk, contest)
+        settle_founder(parts.machine, parts.journal)
+        race = Race(
+            MachineLock(self.node),
+            cluster_id=self.node.cluster_id,
+            claims=claims,
+            initialising=lambda: read_membership(parts.machine, parts.journal) is Membership.INITIALISING,
+        )
+        return Bootstrapper(
+            parts,
+            race=race,
+            claims=claims,
+            founder=partial(self._founder, race, parts, disk),
+            door=SocketDoor(self.node, self.config, node_config=self.node_config, log=self.log),
+            serve_init=self.config.serve_init,
+            story=self.log,
+            services=self._services(parts) if self.config.role is Role.CONTROL_PLANE else None,
+            recovery=None if disk is None else self._recovery(disk, contest),
+        )
+
+    def _parts(self, disk: DiskSettings | None, contest: Contest) -> Parts:
+        machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+        spec = NodeSpec(
+            name=self.node.name,
+            node_ip=self.config.node_ip,
+            ignore_preflight_errors=self.config.ignore_preflight_errors,
+            allow_cgroup_v1=self.config.allow_cgroup_v1,
+            api_proxy=self.config.api_proxy,
+        )
+        parts = make_parts(
+            self.node,
+            spec,
+            machine,
+            tickets=JoinTickets(
+                self.node, spec, store=TicketStore(), handle=None, role=self.config.role, keeps_closed=disk is not None
+            ),
+            journal=ToldJournal(clock=SystemClock(), log=self.log),
+            disk=disk,
+        )
+        return parts if parts.disk is None else replace(parts, disk=ContestedDisk(parts.disk, contest))
+
+    def _recovery(self, disk: DiskSettings, contest: Contest) -> Recovery:
+        door = RecoveryDoor(
+            partial(self._recovery_desk, disk, contest),
+            user=partial(_user, self.config.recovery_user, whose="recovery"),
+            log=self.log,
+        )
+        return Recovery(contest=contest, door=door, after_seconds=self.config.recovery_after_seconds)
+
+    @contextmanager
+    def _recovery_desk(self, disk: DiskSettings, contest: Contest) -> Iterator[RecoveryDesk]:
+        disk_id = NodeJournal(clock=SystemClock()).load().disk_id or ""
+        cluster_id = self.node.cluster_id
+        trial = HelperTrial(Locked(device=disk.device, disk=DiskId(disk_id), cluster_id=cluster_id))
+        opener = RecoveredNode(
+            disk=self._machine_disk(disk),
+            disk_id=disk_id,
+            lock=MachineLock(self.node),
+            cluster_id=cluster_id,
+            keys=self._keys() if self.config.role is Role.CONTROL_PLANE else None,
+        )
+        place = AuditPlace(directory=RECOVERY_AUDIT)
+        record = AuditLog(place, node=self.node.name, clock=SystemClock(), random=SystemRandom())
+        with closing(record):
+            yield self._desk_of(Unlocking(trial, opener, contest), record)
+
+    def _desk_of(self, unlocking: Unlocking, record: AuditLog) -> RecoveryDesk:
+        return RecoveryDesk(
+            attester=partial(attester_of, self.node_config),
+            facts=partial(facts_of, self.node_config),
+            pins=JoinCaPins.from_pem(self.node.join_ca),
+            unlocking=unlocking,
+            record=record,
+            clock=SystemClock(),
+        )
+
+    def _machine_disk(self, disk: DiskSettings) -> MachineDisk:
+        return MachineDisk(disk, tcti=self.node.tcti, role=self.config.role)
+
+    def _keys(self) -> MemberKeys:
+        return MemberKeys(self.node, lock_paths=lock_paths(self.node), on_disk=True)
+
+    def _ground(self, playbook: str) -> Ground:
+        return Ground(playbook=PLAYBOOKS / playbook, inventory=self.config.inventory, node_name=self.node.name)
+
+    def _playbooks(self) -> RunnerPlaybooks:
+        return RunnerPlaybooks(canceled=self.stopping.is_set, ended=partial(tell_step, self.log))
+
+    def _services(self, parts: Parts) -> MemberServices:
+        return MemberServices(
+            self._ground("machine_member.yml"),
+            machine=parts.machine,
+            journal=parts.journal,
+            playbooks=self._playbooks(),
+            listener=TaskLog(self.log),
+        )
+
+    def _founder(self, race: Race, parts: Parts, disk: DiskSettings | None, stop_others: Callable[[], None]) -> Founder:
+        open_machine = partial(open_tpm, self.node.tcti, timeout_seconds=_TPM_SECONDS)
+        founding = None
+        if disk is not None:
+            founding = FoundingDisk(
+                self._machine_disk(disk),
+                machine=parts.machine,
+                journal=parts.journal,
+                random=SystemRandom(),
+                progress=partial(wipe_progress, StatePaths()),
+            )
+        return MachineFounder(
+            self._ground("machine_init.yml"),
+            race=race,
+            keeping=TpmKeeping(KeyStore(), open_machine=open_machine, on_disk=disk is not None),
+            playbooks=self._playbooks(),
+            stop_others=stop_others,
+            disk=founding,
+        )
+
+
+def disk_of(config: BootstrapperConfig) -> DiskSettings | None:
+    """Return the state disk of this machine, None for none; raises STATE_DISK_PATH, STATE_DISK_NAME."""
+    return DiskSettings.of(
+        config.state_disk, erase=config.state_disk_erase, minimum_bytes=config.state_disk_minimum_bytes
+    )
+
+
+async def run(boot: Boot) -> None:
+    """Go until this machine is a node, or until SIGTERM; raises what ended it."""
+    bootstrapper = boot.bootstrapper()
+    course = await asyncio.to_thread(bootstrapper.look)
+    Notifier().ready(course.value)
+    going = asyncio.create_task(bootstrapper.go(course))
+    stopped = asyncio.create_task(wait_for_stop())
+    await asyncio.wait({going, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if going.done():
+        stopped.cancel()
+        await going
+        return
+    boot.log.event("stopping", signal=stopped.result())
+    boot.stopping.set()
+    bootstrapper.stop_asking()
+    going.cancel()
+    with suppress(asyncio.CancelledError, AttestedError):
+        await going
+
+
+def exit_code(error: AttestedError) -> int:
+    """Return 78 where nothing but a person helps, else 1: another start looks again."""
+    return _EX_CONFIG if error.reason in PERSON_NEEDED else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit code, the error on standard error."""
+    options = _parser().parse_args(argv)
+    log = open_log()
+    try:
+        boot = Boot(
+            config=load_config(BootstrapperConfig, options.config),
+            node=load_node_config(options.node_config),
+            node_config=options.node_config,
+            log=log,
+            stopping=threading.Event(),
+        )
+        asyncio.run(run(boot))
+    except AttestedError as error:
+        sys.stderr.write(f"attested-bootstrapper: {error}\n")
+        return exit_code(error)
+    return 0
+
+
+def _user(name: str, *, whose: str = "init") -> Any:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise SystemFault(
+            f"expected the user {name} of the {whose} service, found none", reason=Reason.CONFIG_INVALID
+        ) from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attested-bootstrapper", description="Make a node of this machine: by an admin's init, or by joining."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="(default: %(default)s)")
+    parser.add_argument("--node-config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
+    return parser

@@ -1,0 +1,123 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A control plane takes the cluster's keys: compare → keep under the TPM → lock (design 9.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ..attestation.eventlog import DEFAULT_REGISTER, LockState
+from ..errors import KeyServiceError
+from ..nodelock import require_open_to
+from ..reasons import Reason
+from ..result import Step
+from ..system import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..keys import KeyBundle
+    from ..nodelock import NodeLock
+    from ..system import Clock
+    from ..tpm import Tpm
+    from .config import NodeConfig
+
+Sealer_contra = TypeVar("Sealer_contra", contravariant=True)
+
+
+class Keeper(Protocol[Sealer_contra]):
+    """Keeps the keys of a cluster at rest and opened (`keys.wrap.KeyStore`)."""
+
+    def write(self, bundle: KeyBundle, sealer: Sealer_contra, *, pcrs: Mapping[int, bytes]) -> bool:
+        """Keep ``bundle``, sealed to ``pcrs``; return whether anything changed."""
+
+    def opened(self) -> KeyBundle | None:
+        """Return the opened copy of this boot, or None."""
+
+
+def take_keys(
+    bundle: KeyBundle,
+    *,
+    config: NodeConfig,
+    tpm: Tpm,
+    store: Keeper[Sealer_contra],
+    sealer: Sealer_contra,
+    lock: NodeLock,
+    judged: Mapping[int, bytes],
+    clock: Clock | None = None,
+) -> tuple[Step, ...]:
+    """Keep ``bundle`` on this machine and lock it to its cluster; return what was done (nothing on a repetition).
+
+    1. to 3. of `keep_keys`.
+    4. The lock is taken.
+
+    The caller owes to have verified the machine and to discard the bundle.
+    """
+    time = clock or SystemClock()
+
+    def keep() -> bool:
+        return keep_keys(bundle, config=config, tpm=tpm, store=store, sealer=sealer, lock=lock, judged=judged)
+
+    steps = _step("keys", "Keep the keys under the TPM", time, keep)
+    steps += _step("lock", "Lock the machine to its cluster", time, lambda: _is_change(lock, config.cluster_id))  # 4
+    return tuple(steps)
+
+
+def keep_keys(
+    bundle: KeyBundle,
+    *,
+    config: NodeConfig,
+    tpm: Tpm,
+    store: Keeper[Sealer_contra],
+    sealer: Sealer_contra,
+    lock: NodeLock,
+    judged: Mapping[int, bytes],
+) -> bool:
+    """Keep ``bundle`` on this machine, at init and when it joins as a control plane; return whether anything changed.
+
+    1. The bundle is of the cluster that this machine's configuration names. CLUSTER_ID_MISMATCH
+    2. The machine is unlocked or locked to that cluster. NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER
+    3. The keys rest under the ``judged`` register values and the unlocked lock register.
+
+    A machine that is locked already must have the keys opened: sealing them again needs the unlocked register, so
+    STATE_CHANGED says to reboot first.
+    """
+    require_own_cluster(bundle, config)  # 1
+    reading = lock.read()
+    require_open_to(reading, config.cluster_id)  # 2
+    if reading.state is not LockState.UNLOCKED:
+        _require_held(store.opened(), bundle)
+        return False
+    pcrs = {**judged, DEFAULT_REGISTER: tpm.pcr_read([DEFAULT_REGISTER])[DEFAULT_REGISTER]}
+    return store.write(bundle, sealer, pcrs=pcrs)  # 3
+
+
+def require_own_cluster(bundle: KeyBundle, config: NodeConfig) -> None:
+    """Raise CLUSTER_ID_MISMATCH unless the keys are those of the cluster that this machine's configuration names."""
+    if bundle.cluster_id != config.cluster_id:
+        raise KeyServiceError(
+            f"expected the keys of cluster {config.cluster_id.hex()}, got those of {bundle.cluster_id.hex()}",
+            reason=Reason.CLUSTER_ID_MISMATCH,
+        )
+
+
+def _require_held(opened: KeyBundle | None, bundle: KeyBundle) -> None:
+    if opened != bundle:
+        raise KeyServiceError(
+            "expected an unlocked machine or one that holds these keys, it is locked and does not",
+            reason=Reason.STATE_CHANGED,
+            hint="Reboot the machine, then run the same playbook (init or node) again.",
+        )
+
+
+def _is_change(lock: NodeLock, cluster_id: bytes) -> bool:
+    taken = lock.acquire(cluster_id)
+    return taken.won or taken.marker_written
+
+
+def _step(name: str, title: str, clock: Clock, action: Callable[[], bool]) -> list[Step]:
+    begun = clock.monotonic()
+    if not action():
+        return []
+    return [Step(name=name, title=title, seconds=clock.monotonic() - begun)]

@@ -1,0 +1,108 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The renewal of a control plane's own certificates on this machine: for the program, the timer and the module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..certificates import ControlPlaneRenewal, EtcdMembers, StaticPods, first_to_end, read_leaves, renews
+from ..kubeadm import KubernetesPaths, Machine
+from ..result import Diff, Result
+from ..system import SystemClock, SystemRunner
+from .config import load_node_config
+from .control_plane_turns import AdminCredential, ControlPlaneTurns, local_api
+from .renewal_record import CONTROL_PLANE_DIRECTORY
+from .single_run import alone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ..certificates import Leaf, RenewalPlan
+    from ..result import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewedControlPlane:
+    """What was planned, what was done (nothing in check mode), and the certificates as they are now."""
+
+    plan: RenewalPlan
+    steps: tuple[Step, ...]
+    leaves: tuple[Leaf, ...]
+
+
+def renew_control_plane(
+    config: str | Path, *, at_once: bool, check: bool, say: Callable[[str], None] | None = None
+) -> RenewedControlPlane:
+    """Renew what is due of this control plane, or everything ``at_once``; in ``check`` mode only plan it.
+
+    Raises as `ControlPlaneRenewal` does; that a CA ends soon is in the plan.
+    """
+    node = load_node_config(config).name
+    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+    with alone(CONTROL_PLANE_DIRECTORY):
+        credential = AdminCredential(machine.paths, CONTROL_PLANE_DIRECTORY)
+        try:
+            return renew_on(machine, node=node, credential=credential, at_once=at_once, check=check, say=say)
+        finally:
+            credential.forget()
+
+
+def renew_on(
+    machine: Machine,
+    *,
+    node: str,
+    credential: AdminCredential,
+    at_once: bool,
+    check: bool,
+    say: Callable[[str], None] | None = None,
+) -> RenewedControlPlane:
+    """Renew on ``machine``, which is ``node`` to the cluster."""
+    read_leaves(machine.paths)  # a worker has no manifest to find the API by
+    api = local_api(machine, credential)
+    renewal = ControlPlaneRenewal(
+        machine,
+        pods=StaticPods(machine, node=node, reader=api),
+        members=EtcdMembers(machine.paths),
+        turns=ControlPlaneTurns(api, node=node, clock=machine.clock),
+        say=say,
+    )
+    todo = renewal.plan(at_once=at_once)
+    steps = () if check else renewal.apply(todo)
+    return RenewedControlPlane(plan=todo, steps=steps, leaves=read_leaves(machine.paths))
+
+
+def run_control_plane(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Do what the module `control_plane_certificates` is asked for."""
+    done = renew_control_plane(params["node_config"], at_once=params["at_once"], check=check_mode)
+    return result_of(done, check_mode=check_mode)
+
+
+def result_of(done: RenewedControlPlane, *, check_mode: bool) -> Result:
+    """Return the module's result; raises CONTROL_PLANE_CA_ENDS after the renewal, in check mode it is a warning."""
+    if not check_mode:
+        done.plan.require_lasting()
+    names = [leaf.certificate.name for leaf in done.plan.due]
+    return Result(
+        changed=bool(names),
+        values={
+            "renewed": names,
+            "certificates": [_shown(leaf) for leaf in done.leaves],
+            "expires": first_to_end(done.leaves).until.isoformat(timespec="seconds"),
+            "steps": [{**step.as_result(), "changed": True} for step in done.steps],
+        },
+        diff=Diff(before="", after="".join(f"renew {name}\n" for name in names)),
+        warnings=tuple(f"CA {name} ends at {ends:%Y-%m-%dT%H:%M:%SZ}" for name, ends in done.plan.ending),
+    )
+
+
+def _shown(leaf: Leaf) -> dict[str, str]:
+    return {
+        "name": leaf.certificate.name,
+        "serial": leaf.serial,
+        "expires": leaf.until.isoformat(timespec="seconds"),
+        "renews": renews(leaf).isoformat(timespec="seconds"),
+    }

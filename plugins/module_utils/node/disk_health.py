@@ -1,0 +1,148 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-disk-health`: says on this node's own Node whether its state disk is sound (docs/adr/0049).
+
+A systemd timer runs it. It reads the kernel's log and nothing of the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import AttestedError
+from ..kubeadm import KubeconfigNodeTeller, KubernetesPaths
+from ..policy import shown_time
+from ..reasons import Reason
+from ..statedisk import Damage, KmsgLog, damage_now
+from ..system import SystemClock, release
+from .config import DEFAULT_PATH, load_node_config
+from .disk_record import DiskRecord, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from ..system import Clock
+
+CONDITION = "StateDiskCorrupt"
+CORRUPT = "SectorCorrupt"
+SOUND = "NoCorruption"
+TELL_AGAIN = timedelta(minutes=5)
+"""As often as a kubelet tells its own conditions: a Node that was made anew has ours again by then."""
+
+
+class NodeTeller(Protocol):
+    """The Node of this machine, by the kubelet's own credential (`kubeadm.KubeconfigNodeTeller`)."""
+
+    def conditions(self, name: str) -> tuple[Mapping[str, Any], ...] | None:
+        """Return the conditions of Node ``name``, None where there is no such Node."""
+
+    def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
+        """Write one of them; raises API_UNREACHABLE, KUBELET_CREDENTIAL_REFUSED."""
+
+
+def plan_condition(found: Sequence[Mapping[str, Any]], seen: Seen, *, now: datetime) -> dict[str, Any]:
+    """Return the condition that says what was ``seen``; ``found`` are those that the Node has."""
+    was: Mapping[str, Any] = next((one for one in found if one["type"] == CONDITION), {})
+    status = "True" if seen.damage else "False"
+    since = was.get("lastTransitionTime") if was.get("status") == status else None
+    return {
+        "type": CONDITION,
+        "status": status,
+        "reason": CORRUPT if seen.damage else SOUND,
+        "message": _message(seen),
+        "lastHeartbeatTime": shown_time(now),
+        "lastTransitionTime": since or shown_time(now),
+    }
+
+
+def _message(seen: Seen) -> str:
+    if not seen.damage:
+        return "no sector of the state disk that was read in this boot failed; next: nothing"
+    return (
+        f"{seen.damage} of the state disk did not read as written, the last found at {shown_time(seen.found_at)}; "
+        f"who asks for one gets an error; next: attested explain {Reason.STATE_DISK_CORRUPT.name}"
+    )
+
+
+class DiskHealth:
+    """What was seen of the disk, and the Node that says so."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        look: Callable[[], Damage],
+        node: NodeTeller,
+        record: DiskRecord,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        """Speak for Node ``name``; ``say`` hears what changed."""
+        self._name = name
+        self._look = look
+        self._node = node
+        self._record = record
+        self._clock = clock
+        self._say = say
+
+    def run(self) -> Seen:
+        """Look once, and tell what is new, or what was told some minutes ago; raises what kept it from that.
+
+        What was found is kept before anybody is told: the cluster may be away, or the credential be among what is lost.
+        """
+        now = self._clock.now()
+        was = self._record.load()
+        seen = was.with_found(self._look(), now=now)
+        if seen != was:
+            self._record.save(seen)
+            self._say(str(seen.error()))
+        return seen if _is_fresh(seen, now) else self._tell(seen, now)
+
+    def _tell(self, seen: Seen, now: datetime) -> Seen:
+        found = self._node.conditions(self._name)
+        if found is None:
+            return seen
+        condition = plan_condition(found, seen, now=now)
+        self._node.set_condition(self._name, condition)
+        told = seen.told(now=now)
+        self._record.save(told)
+        if seen.told_at is None:
+            self._say(f"{CONDITION} of Node {self._name} is {condition['status']} ({condition['reason']})")
+        return told
+
+
+def _is_fresh(seen: Seen, now: datetime) -> bool:
+    """Whether the cluster was told lately; a clock that was set back makes nobody wait."""
+    return seen.told_at is not None and timedelta() <= now - seen.told_at < TELL_AGAIN
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"attested-disk-health: {text}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return 0 whatever was seen, or 1 with the error on standard error."""
+    parser = argparse.ArgumentParser(
+        prog="attested-disk-health", description="Say on this node's own Node whether its state disk is sound."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
+    options = parser.parse_args(argv)
+    try:
+        DiskHealth(
+            load_node_config(options.config).name,
+            look=lambda: damage_now(KmsgLog()),
+            node=KubeconfigNodeTeller(KubernetesPaths().kubelet_config),
+            record=DiskRecord(),
+            clock=SystemClock(),
+            say=_say,
+        ).run()
+    except AttestedError as error:
+        _say(str(error))
+        return 1
+    return 0

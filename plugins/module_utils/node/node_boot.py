@@ -1,0 +1,182 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-node-boot`: at each boot the site's signed repository makes a node of this machine, or nothing does.
+
+fetch → verify → write → measure → play (ADR 0022). It ends with 0 once the play has ended well, 1 where another start
+may go further, 78 where a person is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import AttestedError, SystemFault
+from ..reasons import Reason
+from ..serving import load_config, open_log
+from ..source import Installed, Machine, Measured, Places, Source, SourceConfig, parse_measured
+from ..system import SystemRunner, make_directory, read_bytes, release, require_tmpfs, write_atomic
+from .client import MachineLock
+from .config import DEFAULT_PATH, parse_node_config
+from .playbook import DIRECTORY, PlaybookOrder, RunnerPlaybooks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..nodelock import LockReading
+    from ..serving import Log
+    from .config import NodeConfig
+    from .playbook import Playbooks
+
+CONFIG = "/etc/attested/boot-source.yml"
+PLAYBOOK = Path(__file__).parents[3] / "playbooks" / "node.yml"
+INVENTORY = "hosts.yml"
+
+_CONFIG_BYTES = 64 << 10
+_EX_CONFIG = 78
+"""sysexits.h; the unit does not start again after it."""
+
+_PERSON_NEEDED = frozenset(
+    {
+        Reason.CONFIG_INVALID,
+        Reason.NODELOCK_FOREIGN,
+        Reason.NODELOCK_OTHER_CLUSTER,
+        Reason.NODE_CONFIG_MALFORMED,
+        Reason.SOURCE_LOCKED_BEFORE,
+        Reason.SOURCE_MEASURED_OTHER,
+        Reason.SOURCE_STATE_MALFORMED,
+    }
+)
+"""What no later start of the same boot would find better; a repository may be put right at any time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBootConfig:
+    """The configuration file, written by the role `boot_source`: the hash of the manifest that `prepare` installed."""
+
+    bundle: str
+
+
+class MeasuringLock(Protocol):
+    """The lock of this machine (`MachineLock`)."""
+
+    def read(self) -> LockReading:
+        """Return the reading now."""
+
+    def measure(self, text: str) -> bool:
+        """Extend the register by ``text``; return whether that was new."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoudListener:
+    """Tells of the play in the log of the unit: which task begins."""
+
+    log: Log
+
+    def step(self, stage: str, task: str) -> None:
+        """Hear that a task begins."""
+        self.log.event("task", stage=stage, task=task)
+
+    def line(self, text: str) -> None:
+        """Leave output out: what failed is in the error, and output may hold what no journal should."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBoot:
+    """One start of the program."""
+
+    node: NodeConfig
+    source: SourceConfig
+    machine: Machine
+    lock: MeasuringLock
+    playbooks: Playbooks
+    log: Log
+    places: Places = field(default_factory=Places)
+    playbook: Path = PLAYBOOK
+
+    def run(self) -> None:
+        """Make a node of this machine; raises SOURCE_…, NODELOCK_…, PLAYBOOK_… and what the play's modules raise."""
+        source = Source(self.source, runner=SystemRunner(), story=self.log, places=self.places)
+        site = source.obtain(self.machine, measured=_measured(self.lock.read()))
+        new = self.lock.measure(site.measured.to_text())
+        self.log.event("site_measured", commit=site.measured.commit, new=new)
+        self.playbooks.run(self._order(site.path), LoudListener(log=self.log))
+        self.log.event("node_made", commit=site.measured.commit, version=site.measured.version)
+
+    def _order(self, site: Path) -> PlaybookOrder:
+        """Return the play for this machine alone, whatever connection the site's inventory has for it.
+
+        A machine that the site does not have is in no group, so that no play matches it, which is an error. What the
+        site says of becoming root is for ssh: this is root already, and nobody else's process does the work.
+        """
+        machine = self.places.memory / "machine.yml"
+        write_atomic(machine, json.dumps({"all": {"hosts": {self.node.name: {}}}}).encode())
+        return PlaybookOrder(
+            playbook=self.playbook,
+            inventory=site / INVENTORY,
+            limit=self.node.name,
+            machine=machine,
+            variables={
+                "ansible_become": False,
+                "ansible_connection": "local",
+                "ansible_python_interpreter": sys.executable,
+            },
+        )
+
+
+def boot_of(node_config: str, config: str, *, log: Log) -> NodeBoot:
+    """Return the boot of this machine; raises NODE_CONFIG_MALFORMED, CONFIG_INVALID, FILE_UNUSABLE, NOT_TMPFS."""
+    content = read_bytes(node_config, limit=_CONFIG_BYTES)
+    node = parse_node_config(content, where=node_config)
+    if node.source is None:
+        raise SystemFault(
+            f"expected the section source in {node_config}, found none; set attested_source_url and run prepare",
+            reason=Reason.CONFIG_INVALID,
+        )
+    installed = Installed(collection=release(), bundle=load_config(NodeBootConfig, config).bundle)
+    make_directory(DIRECTORY, mode=0o700)
+    require_tmpfs(DIRECTORY)
+    return NodeBoot(
+        node=node,
+        source=node.source,
+        machine=Machine(installed=installed, node_config=hashlib.sha256(content).hexdigest()),
+        lock=MachineLock(node),
+        playbooks=RunnerPlaybooks(),
+        log=log,
+    )
+
+
+def exit_code(error: AttestedError) -> int:
+    """Return 1 where another start may go further, 78 where nothing but a person helps."""
+    return _EX_CONFIG if error.reason in _PERSON_NEEDED else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit code, the error on standard error."""
+    options = _parser().parse_args(argv)
+    try:
+        boot_of(options.node_config, options.config, log=open_log()).run()
+    except AttestedError as error:
+        sys.stderr.write(f"attested-node-boot: {error}\n")
+        return exit_code(error)
+    return 0
+
+
+def _measured(reading: LockReading) -> Measured | None:
+    return parse_measured(reading.source) if reading.source else None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attested-node-boot", description="Make a node of this machine as the site's signed repository says."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="(default: %(default)s)")
+    parser.add_argument("--node-config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
+    return parser

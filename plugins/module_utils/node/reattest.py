@@ -1,0 +1,93 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-reattest`: pushes fresh evidence of this node to a join service of its cluster; a systemd timer runs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..atls import JoinCaPins
+from ..errors import AttestedError
+from ..join import OccasionalAttester, TicketStore, first_window
+from ..join.client import JoinConfig, JoinMachine, push_evidence
+from ..system import SystemClock, SystemRandom, release
+from ..tpm import open_tpm
+from .config import DEFAULT_PATH, load_node_config
+from .push_record import PushRecord
+from .retry import Backoff, ask_again
+from .witness import read_event_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from ..system import Clock
+    from .config import NodeConfig
+
+_WAIT_SECONDS = 120
+
+
+def push(path: str | Path) -> tuple[str, datetime]:
+    """Push evidence once; return who took it, and when the next is overdue. Raises what refused it."""
+    config = load_node_config(path)
+    clock = SystemClock()
+    machine = JoinMachine(
+        attester=OccasionalAttester(partial(open_tpm, config.tcti)),
+        read_logs=lambda: read_event_logs(config.logs),
+        store=TicketStore(),
+        clock=clock,
+    )
+    return push_evidence(_join_config(config), machine)
+
+
+def push_and_keep(
+    ask: Callable[[], tuple[str, datetime]],
+    record: PushRecord,
+    *,
+    pause: Callable[[AttestedError], float | None],
+    clock: Clock,
+) -> tuple[str, datetime]:
+    """Push until evidence was taken, or the time is over; ``record`` keeps what became of it. Raises the last error."""
+    try:
+        answered = ask_again(ask, pause=pause, clock=clock, wait_seconds=_WAIT_SECONDS)
+    except AttestedError as error:
+        record.failed(error)
+        raise
+    record.good()
+    return answered
+
+
+def _join_config(config: NodeConfig) -> JoinConfig:
+    return JoinConfig(
+        endpoints=tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in config.endpoints),
+        pins=JoinCaPins.from_pem(config.join_ca),
+        cluster_id=config.cluster_id,
+        node_name=config.name,
+        own_addresses=frozenset({config.name}),
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return 0, or 1 with the error on standard error."""
+    parser = argparse.ArgumentParser(
+        prog="attested-reattest", description="Push fresh evidence of this node to its cluster."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
+    options = parser.parse_args(argv)
+    backoff = Backoff(first=first_window, random=SystemRandom())
+    clock = SystemClock()
+    try:
+        endpoint, due = push_and_keep(
+            lambda: push(options.config), PushRecord(clock=clock), pause=backoff.pause, clock=clock
+        )
+    except AttestedError as error:
+        sys.stderr.write(f"attested-reattest: {error}\n")
+        return 1
+    sys.stderr.write(f"attested-reattest: {endpoint} took it, overdue at {due:%Y-%m-%dT%H:%M:%SZ}\n")
+    return 0

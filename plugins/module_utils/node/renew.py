@@ -1,0 +1,101 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-renew`: renews the kubelet's client certificate when it is time; a systemd timer runs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import AttestedError
+from ..join import TicketStore, passes_by_itself
+from ..kubeadm import KubernetesPaths, Machine
+from ..reasons import Reason
+from ..system import SystemClock, SystemRunner, release
+from .client import JoinTickets
+from .config import DEFAULT_PATH, load_node_config
+from .journal import NodeJournal
+from .renewal import Renewal
+from .renewal_record import DIRECTORY, RenewalRecord
+from .single_run import alone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from .config import NodeConfig
+    from .renewal import Renewed
+
+_INTERVAL_SECONDS = 3600
+
+
+def renew(path: str | Path, *, at_once: bool) -> Renewed:
+    """Renew the certificate of this machine where it is time, or ``at_once``; raises what refused it."""
+    with alone(DIRECTORY):
+        return own_renewal(load_node_config(path)).run(at_once=at_once)
+
+
+def own_renewal(config: NodeConfig) -> Renewal:
+    """Return the renewal of this machine; the caller lets one run at a time (`alone`)."""
+    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+    return Renewal(
+        config.name,
+        machine,
+        tickets=JoinTickets(config, None, store=TicketStore(DIRECTORY), handle=None, itself=True, keeps_closed=True),
+        journal=NodeJournal(clock=machine.clock),
+        directory=DIRECTORY,
+    )
+
+
+def renew_and_keep(ask: Callable[[], Renewed], record: RenewalRecord, *, interval_seconds: int) -> Renewed:
+    """Renew; ``record`` keeps why there was none, and that the next run comes in ``interval_seconds``."""
+    try:
+        done = ask()
+    except AttestedError as error:
+        record.failed(error, next_seconds=interval_seconds, passes=does_pass(error))
+        raise
+    record.forget()
+    return done
+
+
+def does_pass(error: AttestedError) -> bool:
+    """Whether time alone may help against what kept this machine from its certificate."""
+    return error.reason is Reason.API_UNREACHABLE or passes_by_itself(error)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return 0, or 1 with the error on standard error."""
+    options = _parser().parse_args(argv)
+    record = RenewalRecord(clock=SystemClock())
+    try:
+        done = renew_and_keep(
+            lambda: renew(options.config, at_once=options.now), record, interval_seconds=options.interval
+        )
+    except AttestedError as error:
+        sys.stderr.write(f"attested-renew: {error}\n")
+        return 1
+    until = f"until {done.validity.ends:%Y-%m-%dT%H:%M:%SZ}"
+    if done.changed:
+        sys.stderr.write(f"attested-renew: renewed, serial {done.validity.serial}, good {until}\n")
+    else:
+        sys.stderr.write(f"attested-renew: good {until}, renewed from {done.validity.renews:%Y-%m-%dT%H:%M:%SZ}\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attested-renew", description="Renew the kubelet's certificate with fresh evidence, when it is time."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
+    parser.add_argument("--now", action="store_true", help="renew also where there is time left")
+    parser.add_argument(
+        "--interval",
+        type=int,
+        default=_INTERVAL_SECONDS,
+        metavar="SECONDS",
+        help="how often the timer runs this, for attested status (default: %(default)s)",
+    )
+    return parser

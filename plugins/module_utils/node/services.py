@@ -1,0 +1,89 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A machine that has joined as a control plane by itself: its key and join service, by the playbook that it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..kubeadm import MEMBER_OPERATION
+from ..system import write_atomic
+from .journal import NodePhase
+from .playbook import PlaybookOrder
+
+if TYPE_CHECKING:
+    from ..kubeadm import Machine
+    from .init_machine import Ground
+    from .journal import NodeJournal
+    from .playbook import Listener, Playbooks
+
+MARKER = Path("/var/lib/attested/services")
+"""There once the playbook ended well; a reset of the node removes it."""
+
+
+UNITS = ("attested-unlock.service", "attested-key-service.service", "attested-join-service.service")
+"""What waits for the keys at the boot of a control plane, in its order."""
+
+
+class Services(Protocol):
+    """What a node runs for other machines, and a worker does not."""
+
+    def missing(self) -> bool:
+        """Say whether this machine should run them and does not yet."""
+
+    def install(self) -> None:
+        """Let it run them; raises what the playbook raises."""
+
+    def resume(self) -> None:
+        """Start what systemd passed over at the boot because the state disk was closed."""
+
+
+class MemberServices:
+    """The services of a further control plane; a start after a kill or a failure makes them complete."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        *,
+        machine: Machine,
+        journal: NodeJournal,
+        playbooks: Playbooks,
+        listener: Listener,
+        marker: Path = MARKER,
+        units: Path = Path("/etc/systemd/system"),
+    ) -> None:
+        """Run the playbook of ``ground`` on ``machine``; ``listener`` hears of its tasks.
+
+        ``units`` is where the services' units lie.
+        """
+        self._ground = ground
+        self._machine = machine
+        self._journal = journal
+        self._playbooks = playbooks
+        self._listener = listener
+        self._marker = marker
+        self._units = units
+
+    def missing(self) -> bool:
+        """Say whether it joined as a control plane (one that made its cluster has them from its init)."""
+        progress = self._machine.journal.load()
+        member = progress is not None and progress.operation == MEMBER_OPERATION
+        return member and self._journal.load().phase is NodePhase.JOINED and not self._marker.exists()
+
+    def install(self) -> None:
+        """Run the playbook; raises PLAYBOOK_FAILED or the reason of the module that failed, and FILE_UNUSABLE."""
+        version = self._journal.load().kubernetes_version
+        variables = {"attested_node_name": self._ground.node_name, "attested_kubernetes_version": version}
+        self._playbooks.run(
+            PlaybookOrder(playbook=self._ground.playbook, inventory=self._ground.inventory, variables=variables),
+            self._listener,
+        )
+        write_atomic(self._marker, b"")
+
+    def resume(self) -> None:
+        """Start those that were installed; one that does not come up is for systemd, which tries again."""
+        there = [unit for unit in UNITS if (self._units / unit).exists()]
+        if there:
+            self._machine.runner.run(["systemctl", "start", "--no-block", *there], check=False)
