@@ -32,6 +32,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "keys/derive.py": (f"{_UNIT}/keys/test_derive.py",),
     "keys/issue.py": (f"{_UNIT}/join/test_ticket.py",),
     "keys/kubelet.py": (f"{_UNIT}/keys/test_kubelet.py",),
+    "keys/reattest.py": (f"{_UNIT}/keys/test_reattest.py", "tests/attacks/test_s59_reattestation.py"),
     "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
     "keys/releaser.py": tuple(f"{_UNIT}/keys/test_releaser{part}.py" for part in ("", "_control_plane", "_order")),
     "keys/ring.py": (f"{_UNIT}/keys/test_ring.py",),
@@ -57,6 +58,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
 """A file below plugins/module_utils, and its unit and component tests."""
 
 API_BED: dict[str, tuple[str, ...]] = {
+    "keys/reattest.py": ("tests/api_bed/test_reattest.py",),
     "keys/release.py": ("tests/api_bed/test_tickets.py",),
     "keys/releaser.py": ("tests/api_bed/test_tickets.py", "tests/api_bed/test_policy.py"),
     "policy/in_force.py": ("tests/api_bed/test_policy.py",),
@@ -74,6 +76,7 @@ NUMBERED = {
     "join/ticket.py",
     "keys/control_plane.py",
     "keys/kubelet.py",
+    "keys/reattest.py",
     "keys/release.py",
     "keys/releaser.py",
     "keys/serving_approver.py",

@@ -77,7 +77,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -205,8 +205,8 @@ class Bed:
             metrics=None,
         )
 
-    def reattester(self) -> Reattester:
-        """Return what takes evidence that is pushed."""
+    def reattester(self, *, healed: Callable[[], None] = lambda: None) -> Reattester:
+        """Return what takes evidence that is pushed, and calls ``healed`` for a node that stands better than before."""
         return Reattester(
             cluster_id=self.bundle.cluster_id,
             take=self.releaser.take,
@@ -216,6 +216,7 @@ class Bed:
             clock=self.clock,
             overdue_after=timedelta(hours=3),
             rate=self.pushes,
+            healed=healed,
         )
 
     def follow(self, *plurals: str) -> None:

@@ -122,13 +122,16 @@ class Reattester:
         if shows_activation(bound, record=record):
             note(proven="yes")
         push = _Push(channel=channel, request=request, bound=bound, record=record, note=note, gone=gone)
-        for left in reversed(range(_ATTEMPTS)):
-            try:
-                return self._try(push)
-            except ApiError as error:
-                if error.reason is not Reason.API_CONFLICT or not left:
-                    raise
-        raise Refusal("expected an identity that stands still", reason=Reason.API_CONFLICT)
+        return self._reattest(push)
+
+    def _reattest(self, push: _Push, attempts: int = _ATTEMPTS) -> Reattested:
+        """Try until nobody changed the identity meanwhile."""
+        try:
+            return self._try(push)
+        except ApiError as error:
+            if error.reason is not Reason.API_CONFLICT or attempts == 1:
+                raise
+        return self._reattest(push, attempts - 1)
 
     def _try(self, push: _Push) -> Reattested:
         now, ek = self._clock.now(), push.record.ek_public.spki_sha256()
