@@ -26,8 +26,9 @@ from .cluster import (
     plan_policy,
     profile_sha256,
 )
-from .decision import EventDeviation, MeasurementMismatch, RegisterDeviation, Verdict, decide, event_deviations
+from .decision import MeasurementMismatch, RegisterDeviation, Verdict, decide
 from .documents import parse_documents, render_document
+from .events import ENTRY_MARK, EventDeviation, event_deviations
 from .facts import BootFacts, boot_options, given_options
 from .identity import (
     Admission,
@@ -73,6 +74,7 @@ __all__ = [
     "API_VERSION",
     "CONDITION",
     "DEFAULT_REGISTERS",
+    "ENTRY_MARK",
     "FIRMWARE_REGISTER",
     "FIRST_RESETTABLE_REGISTER",
     "GRUB_REGISTER",

@@ -8,14 +8,13 @@ Values and proven facts decide; events in words only explain.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ..errors import PolicyError
 from ..reasons import Reason
 from .assertions import GRUB_REGISTER, IMAGE_REGISTER, KERNEL_REGISTER, FailedAssertion, failed_assertions
+from .events import event_deviations
 from .facts import BootFacts, boot_options
 from .profile import Posture
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from .events import EventDeviation
     from .profile import AllowedValue, MeasuredEvent, MeasurementProfile
 
 _ROOT_HASH = "roothash="
@@ -58,46 +58,6 @@ class RegisterDeviation:
         got = "not quoted" if self.got is None else f"got {self.got.hex()}"
         wanted = " or ".join(f"{value.digest.hex()} ({value.label})" for value in self.allowed)
         return f"PCR {self.pcr}: expected {wanted}, {got}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventDeviation:
-    """An event that differs from the reference; ``expected`` or ``got`` is None where the other has no counterpart."""
-
-    expected: MeasuredEvent | None
-    got: MeasuredEvent | None
-
-    @property
-    def pcr(self) -> int:
-        """The register of the event."""
-        return self._told[0].pcr
-
-    @property
-    def rank(self) -> int:
-        """What sorts a list of deviations: the better a person understands it, the smaller."""
-        return min(event.rank for event in self._told)
-
-    @property
-    def place(self) -> str:
-        """Where it is: register, number in the log and type, as far as they are known."""
-        number = "" if self.got is None or self.got.index is None else f" {self.got.index}"
-        kind = self._told[0].kind
-        return f"PCR {self.pcr} event{number}" + (f" ({kind})" if kind else "")
-
-    @property
-    def _told(self) -> tuple[MeasuredEvent, ...]:
-        """What there is of the two, the machine's own first."""
-        return tuple(event for event in (self.got, self.expected) if event is not None)
-
-    def __str__(self) -> str:
-        """Return the deviation as a clause, with digests where the words are the same."""
-        wanted = "none" if self.expected is None else repr(self.expected.text)
-        if self.got is None:
-            return f"{self.place}: expected {wanted}, got none"
-        if self.expected is not None and self.expected.text == self.got.text:
-            change = f"expected {self.expected.digest.hex()}, got {self.got.digest.hex()}"
-            return f"{self.place} {_told(self.got)}: {change}"
-        return f"{self.place}: expected {wanted}, got {_told(self.got)}"
 
 
 class MeasurementMismatch(PolicyError):
@@ -223,32 +183,3 @@ def _labels(profile: MeasurementProfile, pcrs: Mapping[int, bytes]) -> dict[int,
         pcr: next(value.label for value in allowed if value.digest == pcrs[pcr])
         for pcr, allowed in sorted(profile.registers.items())
     }
-
-
-def event_deviations(
-    reference: Sequence[MeasuredEvent], events: Sequence[MeasuredEvent], pcrs: Iterable[int]
-) -> tuple[EventDeviation, ...]:
-    """Return what differs in the registers ``pcrs``; without reference events there is nothing to compare with."""
-    found: list[EventDeviation] = []
-    for pcr in sorted(pcrs):
-        expected = [event for event in reference if event.pcr == pcr]
-        if expected:
-            found += _aligned(expected, [event for event in events if event.pcr == pcr])
-    return tuple(sorted(found, key=lambda deviation: deviation.rank))
-
-
-def _aligned(expected: list[MeasuredEvent], got: list[MeasuredEvent]) -> list[EventDeviation]:
-    """Pair the events of one register by their digests, and return the pairs that differ."""
-    matcher = difflib.SequenceMatcher(
-        None, [event.digest for event in expected], [event.digest for event in got], autojunk=False
-    )
-    return [
-        EventDeviation(expected=old, got=new)
-        for tag, a, b, c, d in matcher.get_opcodes()
-        if tag != "equal"
-        for old, new in zip_longest(expected[a:b], got[c:d])
-    ]
-
-
-def _told(event: MeasuredEvent) -> str:
-    return repr(event.text) if event.proven else f"{event.text!r} (told, not proven)"

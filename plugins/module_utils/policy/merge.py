@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from ..errors import PolicyError
 from ..reasons import Reason
 from .assertions import Assertions, Lockdown
-from .decision import event_deviations
+from .events import event_deviations
 from .profile import AllowedValue, MeasurementProfile, Posture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from .decision import EventDeviation
+    from .events import EventDeviation
 
 _ORDER = (Posture.BOOT, Posture.ROOT, Posture.RUNTIME)
 

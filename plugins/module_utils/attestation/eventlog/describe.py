@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...policy import MeasuredEvent
 from ...tpm import ALG_SHA256
 from . import kinds
+from .keys import described_authority, described_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -98,8 +99,19 @@ def _variable(event: FirmwareEvent, _hint: str) -> _Words:
     variable = kinds.efi_variable(event.data)
     if variable is None:
         return _other(event, _hint)
-    value = variable.value.hex() if len(variable.value) <= kinds.SHORT_VALUE else f"{len(variable.value)} bytes"
-    return _Words(f"EFI variable {variable.name} = {value or 'empty'}", (event.data,))
+    return _Words(f"EFI variable {variable.name} = {_value(event, variable)}", (event.data,))
+
+
+def _value(event: FirmwareEvent, variable: kinds.EfiVariable) -> str:
+    """Return the value as a person knows it: keys by name, a short text or value as it is, others by their size."""
+    value = variable.value
+    if event.kind == kinds.EV_EFI_VARIABLE_DRIVER_CONFIG and variable.name in kinds.KEY_DATABASES:
+        return described_keys(value)
+    if event.kind == kinds.EV_EFI_VARIABLE_AUTHORITY and variable.name != kinds.SBAT_LEVEL:
+        return described_authority(value)
+    if variable.name == kinds.SBAT_LEVEL and value.isascii():
+        return " ".join(value.decode().split())
+    return (value.hex() if len(value) <= kinds.SHORT_VALUE else f"{len(value)} bytes") or "empty"
 
 
 def _image(event: FirmwareEvent, _hint: str) -> _Words:

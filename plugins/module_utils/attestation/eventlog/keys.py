@@ -12,39 +12,56 @@ from __future__ import annotations
 import hashlib
 
 from ..._deps.crypto import unreadable, x509
+from ...policy import ENTRY_MARK
 
 _GUID_BYTES = 16
 _LIST_HEAD = _GUID_BYTES + 12
 _MAX_ENTRIES = 1024
 _X509 = bytes.fromhex("a159c0a5e494a74a87b5ab155c2bf072")
 _SHA256 = bytes.fromhex("2616c4c14c509240aca941f936934328")
+_HASH_BYTES = 32
 _SHORT = 16
+_MOST_HASHES = 16
+_NO_CERTIFICATE = ", no certificate"
 
 
 def described_keys(value: bytes) -> str:
-    """Return what a signature database holds: certificates by subject, hashes by number."""
+    """Return the entries of a signature database: certificates by subject and hash, hashes by their first digits.
+
+    Of many hashes (a dbx has hundreds) the number and the last one are told.
+    """
     if not value:
         return "empty"
     names: list[str] = []
-    hashes = others = at = 0
+    hashes: list[bytes] = []
+    others = at = 0
     while at + _LIST_HEAD <= len(value) and len(names) + others <= _MAX_ENTRIES:
         size, head, each = (int.from_bytes(value[at + o : at + o + 4], "little") for o in (16, 20, 24))
         entries = value[at + _LIST_HEAD + head : at + size]
         if size < _LIST_HEAD or at + size > len(value) or each <= _GUID_BYTES or len(entries) % each:
             return f"{len(value)} bytes"
-        kind, count = value[at : at + _GUID_BYTES], len(entries) // each
-        if kind == _X509:
-            names += [described_certificate(entries[n * each + _GUID_BYTES : (n + 1) * each]) for n in range(count)]
-        hashes += count if kind == _SHA256 else 0
-        others += count if kind not in {_X509, _SHA256} else 0
+        kind = value[at : at + _GUID_BYTES]
+        found = [entries[place + _GUID_BYTES : place + each] for place in range(0, len(entries), each)]
+        names += map(described_certificate, found) if kind == _X509 else ()
+        hashes += found if kind == _SHA256 else ()
+        others += len(found) if kind not in {_X509, _SHA256} else 0
         at += size
-    counted = [f"{number} {what}" for number, what in ((hashes, "hashes"), (others, "other entries")) if number]
-    return ", ".join([*names, *counted])
+    counted = [f"{others} other entries"] if others else []
+    return ENTRY_MARK.join([*names, *_described_hashes(hashes), *counted])
+
+
+def _described_hashes(hashes: list[bytes]) -> list[str]:
+    if len(hashes) <= _MOST_HASHES:
+        return [f"hash {one.hex()[:_SHORT]}" for one in hashes]
+    return [f"{len(hashes)} hashes", f"the last {hashes[-1].hex()[:_SHORT]}"]
 
 
 def described_authority(value: bytes) -> str:
-    """Return what allowed a program: one entry of a database, its owner in front; or the value itself."""
-    return described_certificate(value[_GUID_BYTES:])
+    """Return what allowed a program: one entry of a database, its owner in front; or a certificate of shim's own."""
+    if len(value) == _GUID_BYTES + _HASH_BYTES:
+        return f"hash {value[_GUID_BYTES:].hex()[:_SHORT]}"
+    owned = described_certificate(value[_GUID_BYTES:])
+    return described_certificate(value) if owned.endswith(_NO_CERTIFICATE) else owned
 
 
 def described_certificate(data: bytes) -> str:
@@ -52,5 +69,5 @@ def described_certificate(data: bytes) -> str:
     try:
         subject = x509.load_der_x509_certificate(data).subject.rfc4514_string()
     except unreadable():
-        return data.hex() if len(data) <= _SHORT else f"{len(data)} bytes, no certificate"
+        return data.hex() if len(data) <= _SHORT else f"{len(data)} bytes{_NO_CERTIFICATE}"
     return f"{subject} (sha256 {hashlib.sha256(data).hexdigest()[:16]})"

@@ -96,6 +96,12 @@ GLOBAL_VARIABLE = bytes.fromhex("61dfe48bca93d211aa0d00e098032b8c")
 SHIM_LOCK = bytes.fromhex("50ab5d6046e00043abb63dd810dd8b23")
 """The vendor of shim's variables (SbatLevel, MokListRT)."""
 
+KEY_DATABASES = ("PK", "KEK", "db", "dbx")
+"""Secure Boot's variables that are lists of keys and hashes (UEFI 2.10, 32.3)."""
+
+SBAT_LEVEL = "SbatLevel"
+"""Shim's variable that says which generations of programs are revoked: text."""
+
 _GUID_BYTES = 16
 _VARIABLE_HEAD = _GUID_BYTES + 8 + 8
 _IMAGE_HEAD = 32

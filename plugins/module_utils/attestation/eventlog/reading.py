@@ -44,8 +44,8 @@ TOPICS = (
 )
 """In the order in which a boot is told."""
 
-_DATABASES = ("PK", "KEK", "db", "dbx")
 _SHORT_DIGEST = 16
+_GRUB_LINUX = "grub_cmd: linux "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +68,13 @@ def read_boot(
 ) -> tuple[BootLine, ...]:
     """Return the lines of one boot, topic by topic; logs that lead to quoted registers are the caller's to require."""
     described = describe(firmware, userspace, command_line=command_line)
+    kernels = _kernels(firmware.events, described)
     lines = [
         BootLine(topic=topic, text=printable(text), pcr=told.pcr, index=event.number, proven=proven and told.proven)
         for index, (event, told) in enumerate(zip(firmware.events, described, strict=False))
-        for topic, text, proven in _lines(event, told, behind=_is_behind(firmware.events, index))
+        for topic, text, proven in _lines(
+            event, told, behind=_is_behind(firmware.events, index), kernel=index in kernels
+        )
     ]
     lines += [
         BootLine(topic="user space", text=told.text, pcr=told.pcr, index=index, proven=told.proven)
@@ -85,7 +88,33 @@ def _is_behind(events: Sequence[FirmwareEvent], index: int) -> bool:
     return any(one.pcr == events[index].pcr and is_separator(one) for one in events[:index])
 
 
-def _lines(event: FirmwareEvent, told: MeasuredEvent, *, behind: bool) -> Iterator[tuple[str, str, bool]]:
+def _kernels(events: Sequence[FirmwareEvent], described: Sequence[MeasuredEvent]) -> set[int]:
+    """Return the places of the events that are a kernel by what the log says of them, all others are boot loaders.
+
+    A file that GRUB's command ``linux`` names, a program whose sections systemd-stub measures next, the program without
+    a path that one of these starts, and what is called like Linux.
+    """
+    found: set[int] = set()
+    asked, started = "", False
+    for place, (event, told) in enumerate(zip(events, described, strict=False)):
+        if told.text.startswith(_GRUB_LINUX):
+            asked = told.text.removeprefix(_GRUB_LINUX).split(" ", maxsplit=1)[0]
+        if event.kind == kinds.EV_EFI_BOOT_SERVICES_APPLICATION:
+            path = kinds.image_path(event.data)
+            has_sections = place + 1 < len(events) and kinds.section_name(events[place + 1].data) != ""
+            if has_sections or _is_linux(path) or (started and not path):
+                found.add(place)
+            started = True
+        elif event.pcr == KERNEL_REGISTER and (_is_linux(told.text) or (asked and told.text == asked)):
+            found.add(place)
+    return found
+
+
+def _is_linux(path: str) -> bool:
+    return path.replace("\\", "/").rpartition("/")[2].lower().startswith(("vmlinuz", "linux", "bzimage"))
+
+
+def _lines(event: FirmwareEvent, told: MeasuredEvent, *, behind: bool, kernel: bool) -> Iterator[tuple[str, str, bool]]:
     """Yield topic, text and whether the event's own proof covers that text; most events say nothing to a person."""
     digest = event.digests.get(ALG_SHA256, b"").hex()[:_SHORT_DIGEST]
     if event.pcr == FIRMWARE_REGISTER and event.kind == kinds.EV_S_CRTM_VERSION:
@@ -96,9 +125,9 @@ def _lines(event: FirmwareEvent, told: MeasuredEvent, *, behind: bool) -> Iterat
     elif event.pcr == SECURE_BOOT_REGISTER:
         yield from _keys(event, behind=behind)
     elif event.kind == kinds.EV_EFI_BOOT_SERVICES_APPLICATION:
-        yield "boot loader", f"{told.text}, digest {digest}", False
+        yield "kernel" if kernel else "boot loader", f"{told.text}, digest {digest}", False
     elif event.pcr in {GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER}:
-        yield from _kernel(event, told, digest)
+        yield from _kernel(event, told, digest, kernel=kernel)
 
 
 def _keys(event: FirmwareEvent, *, behind: bool) -> Iterator[tuple[str, str, bool]]:
@@ -106,17 +135,17 @@ def _keys(event: FirmwareEvent, *, behind: bool) -> Iterator[tuple[str, str, boo
     if variable is None:
         return
     if behind:
-        allowed = variable.value.decode() if variable.name == "SbatLevel" and variable.value.isascii() else ""
+        allowed = variable.value.decode() if variable.name == kinds.SBAT_LEVEL and variable.value.isascii() else ""
         text = " ".join(allowed.split()) or described_authority(variable.value)
         yield "authority", f"{variable.name}: {text}", True
     elif variable.name == "SecureBoot":
         state = "on" if variable.value == b"\x01" else "off"
         yield "secure boot", state if variable.value else "off (the firmware has no such variable)", True
-    elif variable.name in _DATABASES:
+    elif variable.name in kinds.KEY_DATABASES:
         yield "keys", f"{variable.name}: {described_keys(variable.value)}", True
 
 
-def _kernel(event: FirmwareEvent, told: MeasuredEvent, digest: str) -> Iterator[tuple[str, str, bool]]:
+def _kernel(event: FirmwareEvent, told: MeasuredEvent, digest: str, *, kernel: bool) -> Iterator[tuple[str, str, bool]]:
     text = event.data.rstrip(b"\x00").decode(errors="replace")
     if told.text.startswith("kernel command line") or text.startswith("kernel_cmdline: "):
         yield "command line", told.text, True
@@ -126,4 +155,4 @@ def _kernel(event: FirmwareEvent, told: MeasuredEvent, digest: str) -> Iterator[
     elif told.text.endswith((" section .linux", " section .uname")) and not told.proven:
         yield "kernel", f"{told.text}, digest {digest}", False
     elif event.pcr == KERNEL_REGISTER and not told.proven:
-        yield "kernel" if "vmlinuz" in told.text else "boot loader", f"file {told.text}, digest {digest}", False
+        yield "kernel" if kernel else "boot loader", f"file {told.text}, digest {digest}", False

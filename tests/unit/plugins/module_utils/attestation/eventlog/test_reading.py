@@ -11,12 +11,18 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
     TOPICS,
     BootLine,
+    FirmwareEvent,
+    FirmwareLog,
     kinds,
     parse_firmware_log,
     parse_records,
     read_boot,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog.keys import described_keys
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog.keys import (
+    described_authority,
+    described_keys,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots
 
 
@@ -34,7 +40,8 @@ def told(name: str, topic: str) -> list[tuple[str, bool]]:
 def test_every_recorded_boot_tells_all_that_a_person_asks_for(name: str) -> None:
     topics = [line.topic for line in lines(name)]
     missing = {"user space", "authority"} if name.startswith("deb12") else {"authority"}
-    assert set(TOPICS) - set(topics) <= missing | ({"user space"} if "grub" in name else set())
+    missing |= {"user space"} if "grub" in name else {"boot loader"}  # firmware starts a unified image itself
+    assert set(TOPICS) - set(topics) <= missing
     assert topics == sorted(topics, key=TOPICS.index)
 
 
@@ -64,7 +71,7 @@ def test_keys_by_subject_and_the_one_that_was_used() -> None:
         "PK: CN=attested corpus PK",
         "KEK: CN=attested corpus KEK",
         "db: CN=attested corpus db",
-        "dbx: 1 hashes",
+        "dbx: hash e3b0c44298fc1c14",
     ]
     authority = told("deb13-secureboot", "authority")
     assert [(text.split(" (")[0], proven) for text, proven in authority] == [("db: CN=attested corpus db", True)]
@@ -111,10 +118,66 @@ def test_an_edited_variable_is_told_as_a_hint() -> None:
     assert [(line.text, line.proven) for line in read if line.topic == "secure boot"] == [("off", False)]
 
 
+def measured(kind: int, data: bytes, pcr: int) -> FirmwareEvent:
+    return FirmwareEvent(pcr=pcr, kind=kind, digests={ALG_SHA256: bytes(32)}, data=data)
+
+
+def program(path: str) -> FirmwareEvent:
+    """An event of a program at ``path``, of none for an empty one (UEFI 2.10, 10.3.5.4)."""
+    name = f"{path}\0".encode("utf-16-le")
+    node = bytes([4, 4]) + (4 + len(name)).to_bytes(2, "little") + name
+    return measured(kinds.EV_EFI_BOOT_SERVICES_APPLICATION, bytes(32) + (node if path else b""), 4)
+
+
+def read_ipl(text: str, pcr: int = 9) -> FirmwareEvent:
+    return measured(kinds.EV_IPL, text.encode(), pcr)
+
+
+@pytest.mark.parametrize(
+    ("events", "topics"),
+    [
+        pytest.param([program("\\EFI\\BOOT\\grubx64.efi")], ["boot loader"], id="a loader"),
+        pytest.param(
+            [program("\\EFI\\BOOT\\grubx64.efi"), program("")], ["boot loader", "kernel"], id="what a loader starts"
+        ),
+        pytest.param([program("")], ["boot loader"], id="what firmware starts without a path may be anything"),
+        pytest.param([program("\\EFI\\debian\\vmlinuz.efi")], ["kernel"], id="a kernel that firmware starts itself"),
+        pytest.param(
+            [program("\\EFI\\Linux\\x.efi"), measured(kinds.EV_IPL, ".osrel\0".encode("utf-16-le"), 11)],
+            ["kernel"],
+            id="an image whose sections follow",
+        ),
+        pytest.param(
+            [read_ipl("grub_cmd: linux /kernel-6 ro", 8), read_ipl("/kernel-6"), read_ipl("/grub.cfg")],
+            ["kernel", "boot loader"],
+            id="the file that GRUB was told to start",
+        ),
+    ],
+)
+def test_a_kernel_is_not_called_a_boot_loader(events: list[FirmwareEvent], topics: list[str]) -> None:
+    read = read_boot(FirmwareLog(events=tuple(events), startup_locality=0), ())
+    told = [line.topic for line in read if line.topic in {"boot loader", "kernel"}]
+    assert sorted(told) == sorted(topics)
+
+
+def hash_list(*hashes: bytes) -> bytes:
+    """A signature list of SHA-256 hashes (UEFI 2.10, 32.4.1)."""
+    kind = bytes.fromhex("2616c4c14c509240aca941f936934328")
+    entries = b"".join(bytes(16) + one for one in hashes)
+    sizes = (28 + len(entries), 0, 48)
+    return kind + b"".join(size.to_bytes(4, "little") for size in sizes) + entries
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         pytest.param(b"", "empty", id="no key"),
+        pytest.param(
+            hash_list(b"a" * 32, b"b" * 32), f"hash {b'a'.hex() * 8} | hash {b'b'.hex() * 8}", id="a few hashes"
+        ),
+        pytest.param(
+            hash_list(*[b"a" * 32] * 16, b"b" * 32), f"17 hashes | the last {b'b'.hex() * 8}", id="many hashes"
+        ),
         pytest.param(b"x" * 28, "28 bytes", id="a list that says nonsense of its size"),
         pytest.param(bytes(16) + bytes([28, 0, 0, 0]) + bytes(8), "28 bytes", id="entries of no size"),
         pytest.param(
@@ -126,3 +189,7 @@ def test_an_edited_variable_is_told_as_a_hint() -> None:
 )
 def test_what_is_no_list_of_keys_is_counted(value: bytes, text: str) -> None:
     assert described_keys(value) == text
+
+
+def test_a_program_that_is_allowed_by_its_hash_is_told_by_it() -> None:
+    assert described_authority(bytes(16) + b"a" * 32) == f"hash {b'a'.hex() * 8}"
