@@ -564,6 +564,12 @@ class Reason(Enum):
         "The first request names no disk, later ones the assigned one: restore /var/lib/attested/node.json, or reset the node.",
         "ansible-playbook attested.kubernetes.reset",
     )
+    DISK_ID_TAKEN = _row(
+        Coarse.REFUSED,
+        "The disk of a machine is that of another identity as well: a live one, or one of another node or role.",
+        "Find out who wrote these identities: only what was the same node in the same role before leaves its disk to a machine.",
+        "kubectl get nodeidentities -o custom-columns=NAME:.metadata.name,NODE:.spec.nodeName,ROLE:.spec.role,DISK:.status.diskId",
+    )
     DISK_KEY_WRONG = _row(
         Coarse.LOCAL,
         "A key does not open a disk.",

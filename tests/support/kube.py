@@ -63,11 +63,11 @@ class FakeGateway:
         """Return objects of a kind, without apiVersion and kind, as a list has them."""
         self._require_up()
         left_out = {"apiVersion", "kind"}
-        wanted = {path.removeprefix("spec."): value for path, value in (where or {}).items()}
+        wanted = [(*path.split("."), value) for path, value in (where or {}).items()]
         items = [
             copy.deepcopy(item)
             for item in self._objects[plural].values()
-            if all(item.get("spec", {}).get(field) == value for field, value in wanted.items())
+            if all(item.get(part, {}).get(field) == value for part, field, value in wanted)
         ]
         return tuple({name: value for name, value in item.items() if name not in left_out} for item in items)
 

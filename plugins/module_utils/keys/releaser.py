@@ -35,7 +35,7 @@ from ..attestation import (
     verify_node,
 )
 from ..errors import ApiError, AttestedError, KeyServiceError, PolicyError, Refusal
-from ..policy import OVERDUE_AFTER, Role, inherited_disk
+from ..policy import OVERDUE_AFTER, Role
 from ..reasons import Reason
 from ..system import NamedLocks
 from .ca import JoinCa, load_signing_key
@@ -246,7 +246,7 @@ class Releaser:
             held=self._held.get(ek),
             fresh_disk=DiskId.from_random(self._random.token(_UUID_BYTES)),
             now=now,
-            inherited_disk=inherited_disk([one.identity for one in snapshot.registrations], node.identity),
+            inherited_disk=snapshot.inherited_disk(node.identity),
             overdue_after=self._overdue_after,
         )
         if near is not None:

@@ -31,6 +31,8 @@ from .gateway import IDENTITIES, POLICIES, PROFILES
 
 KEY_FIELDS = ("spec.ekSha256", "spec.ekAliasSha256")
 """Where an identity says its endorsement keys: the API finds it by either."""
+DISK_FIELD = "status.diskId"
+"""Where it says the disk that the key service assigned to it."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -129,7 +131,7 @@ class LivePolicy:
         return self._snapshot(judged, registrations, ek_sha256="")
 
     def snapshot_for(self, ek_sha256: str) -> Snapshot:
-        """Return all that decides about one machine as it is now: what shares a key of its chip, or its node's name.
+        """Return all that decides about one machine as it is now: what shares its chip's keys, its node's name, a disk.
 
         A few small reads instead of one that grows with the cluster. A revocation among them is recorded first. Raises
         API_UNAVAILABLE, MANIFEST_INVALID, and what the guard raises.
@@ -139,8 +141,9 @@ class LivePolicy:
         for other in {key for one in found.values() for key in _keys(one)} - {ek_sha256}:
             found |= self._holders(other)
         for name in {one["spec"]["nodeName"] for one in found.values()}:
-            for one in self._gateway.objects(IDENTITIES, where={"spec.nodeName": name}):
-                found[one["metadata"]["name"]] = one
+            found |= self._where("spec.nodeName", name)
+        for disk in {one.get("status", {}).get("diskId", "") for one in found.values()} - {""}:
+            found |= self._where(DISK_FIELD, disk)
         registrations = self._registrations(found.values())
         self._note(registrations, judged)
         return self._snapshot(judged, registrations, ek_sha256=ek_sha256)
@@ -225,11 +228,11 @@ class LivePolicy:
 
     def _holders(self, ek_sha256: str) -> dict[str, Mapping[str, Any]]:
         """Return the objects that have this key, by name."""
-        return {
-            one["metadata"]["name"]: one
-            for field in KEY_FIELDS
-            for one in self._gateway.objects(IDENTITIES, where={field: ek_sha256})
-        }
+        return {name: one for field in KEY_FIELDS for name, one in self._where(field, ek_sha256).items()}
+
+    def _where(self, field: str, value: str) -> dict[str, Mapping[str, Any]]:
+        """Return the identities whose ``field`` has this value, by name."""
+        return {one["metadata"]["name"]: one for one in self._gateway.objects(IDENTITIES, where={field: value})}
 
     def _registrations(self, objects: Iterable[Mapping[str, Any]]) -> tuple[Registration, ...]:
         return tuple(_registration(self._parse(raw, IDENTITY_KIND).identities[0], raw) for raw in objects)

@@ -26,7 +26,7 @@ from ..errors import ApiError
 from ..policy import POLICY_NAME
 from ..reasons import Reason
 from .gateway import IDENTITIES, POLICIES, PROFILES
-from .live import KEY_FIELDS, LivePolicy
+from .live import DISK_FIELD, KEY_FIELDS, LivePolicy
 from .shared import SharedReads
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .gateway import Gateway
     from .live import Guard, Snapshot
 
-INDEXED = (*KEY_FIELDS, "spec.nodeName", "spec.admission")
+INDEXED = (*KEY_FIELDS, "spec.nodeName", "spec.admission", DISK_FIELD)
 FOLLOW_SECONDS = 240
 SETTLE_SECONDS = 2.0
 
@@ -190,13 +190,14 @@ class NearPolicy:
     def settle(self, ek_sha256: str, revision: str) -> None:
         """Return once all that happened before ``revision`` is known, if the identity still stands after it.
 
-        Raises what `Snapshot.identity_for` raises, and API_UNAVAILABLE when the watch does not come that far.
+        Raises what `Snapshot.identity_for` and `Snapshot.inherited_disk` raise, and API_UNAVAILABLE when the watch does
+        not come that far.
         """
         self.caches[IDENTITIES].wait_for(int(revision), seconds=self._settle_seconds)
-        self.snapshot_for(ek_sha256).identity_for(ek_sha256)
+        snapshot = self.snapshot_for(ek_sha256)
+        snapshot.inherited_disk(snapshot.identity_for(ek_sha256))
 
 
 def _indexed(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    spec = document.get("spec", {})
-    said = ((path, spec.get(path.removeprefix("spec."))) for path in INDEXED)
+    said = ((path, document.get(part, {}).get(name)) for path in INDEXED for part, _dot, name in [path.partition(".")])
     return tuple((path, str(value)) for path, value in said if value)

@@ -117,9 +117,34 @@ def identity_name(ek_sha256: str) -> str:
 def inherited_disk(identities: Iterable[NodeIdentity], heir: NodeIdentity) -> str:
     """Return the disk id that ``heir`` takes over from the revoked identity which an admin replaced by it, or nothing.
 
-    The machine's claims have no part in it: the admin names the heir in the revoked object, under one node name.
-    Raises `PolicyError` IDENTITY_AMBIGUOUS where two of them leave it different disks.
+    The machine's claims have no part in it: the admin names the heir in the revoked object, under one node name. The
+    caller owes that a control plane which inherits is one that the site signed.
+
+    1. Those that it replaces leave it one disk. IDENTITY_AMBIGUOUS
+    2. The disk that it has or inherits is nobody else's: other identities that have it are revoked ones of the same
+       node name and the same role, which were that node before. DISK_ID_TAKEN
     """
+    every = tuple(identities)
+    left = _left_to(every, heir)  # 1
+    disk = heir.status.disk_id or left
+    others = tuple(one for one in every if one.name != heir.name and disk and one.status.disk_id == disk)
+    foreign = tuple(one for one in others if not _was_the_same_node(one, heir))
+    if foreign:  # 2
+        holders = ", ".join(f"{one.name} ({one.node_name}, {one.role.value}, {one.admission.value})" for one in foreign)
+        raise _refusal(
+            f"expected the disk {disk} with {heir.name} ({heir.node_name}, {heir.role.value}) alone, it is also that "
+            f"of {holders}",
+            Reason.DISK_ID_TAKEN,
+        )
+    return left
+
+
+def _was_the_same_node(other: NodeIdentity, heir: NodeIdentity) -> bool:
+    before = (other.node_name, other.role) == (heir.node_name, heir.role)
+    return before and other.admission is Admission.REVOKED
+
+
+def _left_to(identities: tuple[NodeIdentity, ...], heir: NodeIdentity) -> str:
     left = {
         one.status.disk_id
         for one in identities

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import PolicyError
 from ..reasons import Reason
-from .identity import Role, find_identity
+from .identity import Role, find_identity, inherited_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,12 +96,23 @@ class SignedPolicy(SitePolicy):
         self._require_never_revoked((ek_sha256,))  # 1
         identity = super().identity_for(ek_sha256)  # 2
         self._require_never_revoked(identity.keys)  # 3
-        if identity.role is Role.CONTROL_PLANE and not self._policy.names_control_plane(identity):  # 4
+        self._require_signed(identity)  # 4
+        return identity
+
+    def inherited_disk(self, heir: NodeIdentity) -> str:
+        """Return the disk id that ``heir`` takes over, or nothing; raises as `identity.inherited_disk` does.
+
+        The disk of a control plane goes to one that the site signed, and to no other. IDENTITY_UNSIGNED
+        """
+        self._require_signed(heir)
+        return inherited_disk(self._identities, heir)
+
+    def _require_signed(self, identity: NodeIdentity) -> None:
+        if identity.role is Role.CONTROL_PLANE and not self._policy.names_control_plane(identity):
             raise PolicyError(
                 f"expected the identity of the control plane {identity.node_name} in the signed policy, it is not",
                 reason=Reason.IDENTITY_UNSIGNED,
             )
-        return identity
 
     def _require_never_revoked(self, keys: tuple[str, ...]) -> None:
         for key in keys:

@@ -75,6 +75,56 @@ def test_two_disks_for_one_heir_are_refused() -> None:
     assert caught.value.code == "IDENTITY_AMBIGUOUS"
 
 
+def plane(**changes: Any) -> NodeIdentity:
+    return replace(machine(), role=Role.CONTROL_PLANE, **changes)
+
+
+def holding(one: NodeIdentity, disk_id: str = "disk-a") -> NodeIdentity:
+    return replace(one, status=IdentityStatus(disk_id=disk_id))
+
+
+@pytest.mark.parametrize(
+    ("others", "heir"),
+    [
+        pytest.param([replace(old(), role=Role.CONTROL_PLANE)], machine(), id="a worker is no heir of a control plane"),
+        pytest.param([old()], plane(), id="nor a control plane of a worker"),
+        pytest.param(
+            [old(), holding(machine("c3" * 32, "w-3"))], machine(), id="an heir of a disk that another node has now"
+        ),
+        pytest.param([holding(machine(OTHER, "w-2"))], holding(machine()), id="two live nodes with one disk"),
+        pytest.param(
+            [old(admission=Admission.REFUSED)], holding(machine()), id="a refused machine's, which may come back"
+        ),
+        pytest.param([old(node_name="w-2")], holding(machine()), id="a revoked machine's of another node"),
+        pytest.param(
+            [replace(old(), role=Role.CONTROL_PLANE)], holding(machine()), id="a revoked machine's of another role"
+        ),
+    ],
+)
+def test_a_disk_is_one_nodes_alone(others: list[NodeIdentity], heir: NodeIdentity) -> None:
+    with pytest.raises(PolicyError) as caught:
+        inherited_disk([*others, heir], heir)
+    assert caught.value.code == "DISK_ID_TAKEN"
+    assert others[-1].name in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param([old(replaced_by="")], id="the machine that was this node before"),
+        pytest.param([old(), old(ek_sha256="c3" * 32, replaced_by=identity_name(OTHER))], id="and the one before it"),
+        pytest.param([holding(machine(OTHER, "w-2"), "disk-b"), machine("c3" * 32, "w-3")], id="nodes with their own"),
+    ],
+)
+def test_a_disk_of_ones_own_stays_ones_own(others: list[NodeIdentity]) -> None:
+    heir = holding(machine())
+    inherited_disk([*others, heir], heir)
+
+
+def test_nodes_without_a_disk_share_none() -> None:
+    assert inherited_disk([machine(OTHER, "w-2"), machine()], machine()) == ""
+
+
 def test_an_approved_machine_is_found() -> None:
     assert find_identity([machine(OTHER, "w-2"), machine()], EK) == machine()
 
