@@ -2441,9 +2441,20 @@ class Reason(Enum):
     )
     TPM_HIERARCHY_AUTH = _row(
         Coarse.LOCAL,
-        "The owner or endorsement hierarchy of the TPM has a password, and the machine does not hold it.",
+        "The owner or endorsement hierarchy of the TPM has a password, and the machine does not hold it, or holds another.",
         "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (vaulted) for this machine and run the playbook "
         "again, after each reboot as well; or set the password to empty with tpm2_changeauth.",
+    )
+    TPM_HIERARCHY_DISABLED = _row(
+        Coarse.LOCAL,
+        "The owner or endorsement hierarchy of the TPM is off, so that its keys cannot be made or used.",
+        "Enable it in the firmware's menu (security device, endorsement or storage hierarchy), then power the machine off and "
+        "on; a program that called TPM2_HierarchyControl has the same effect until then.",
+    )
+    TPM_LOCKOUT = _row(
+        Coarse.LOCAL,
+        "The TPM is in lockout: too many wrong passwords of its objects were tried.",
+        "Find out who tries them, then end it by tpm2_dictionarylockout --clear-lockout, or wait: the TPM forgets them with time.",
     )
     TPM_MALFORMED = _row(
         Coarse.INVALID,

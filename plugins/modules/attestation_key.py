@@ -16,8 +16,11 @@ description:
   - Both are derived from the TPM's own seed, so making them again gives the same keys. A handle in use is never
     overwritten; the key is then made at each use.
   - Fails with C(TPM_EK_UNSUPPORTED) where the TPM is certified only for other keys, C(TPM_HIERARCHY_AUTH) where a
-    hierarchy has a password that the machine does not hold (see M(attested.kubernetes.tpm_authorization)),
+    hierarchy has a password that the machine does not hold, or holds wrongly (see
+    M(attested.kubernetes.tpm_authorization)), C(TPM_HIERARCHY_DISABLED) where the owner or the endorsement hierarchy
+    is off, C(TPM_PCR_UNAVAILABLE) without an active SHA-256 bank,
     C(TPM_UNREACHABLE), C(TPM_BUSY) or C(TPM_TCTI_INVALID).
+  - A TPM in lockout is a warning (C(TPM_LOCKOUT)); nothing of this collection needs what a lockout bars.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:

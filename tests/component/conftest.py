@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,3 +84,39 @@ def machine(booted: Boots) -> TpmMachine:
 def policy(machine: TpmMachine) -> SitePolicy:
     """A site that enrolled the machine and learned its boot."""
     return machine.policy()
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Callable[..., str]:
+    """Run ``tool(swtpm, "quote", …)`` in the test's folder; return its output, fail with its message."""
+    if shutil.which("tpm2") is None:
+        pytest.skip("no independent opinion here: tpm2 not installed (package tpm2-tools)")
+
+    def run(swtpm: Swtpm | None, command: str, *arguments: str) -> str:
+        environment = {**os.environ, "TPM2TOOLS_TCTI": swtpm.tcti if swtpm else "none"}
+        done = subprocess.run(
+            ["tpm2", command, *arguments], cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    return run
+
+
+@pytest.fixture
+def lock_out(tool: Callable[..., str], tmp_path: Path) -> Callable[[Swtpm], None]:
+    """Put a TPM into lockout: one wrong password of a protected object is enough for it then."""
+
+    def change(swtpm: Swtpm) -> None:
+        (tmp_path / "data").write_bytes(b"data")
+        tool(swtpm, "dictionarylockout", "--setup-parameters", "-n", "1", "-t", "1000", "-l", "1000")
+        tool(swtpm, "createprimary", "-C", "o", "-c", "parent.ctx")
+        tool(swtpm, "create", "-C", "parent.ctx", "-p", "right", "-i", "data", "-u", "data.pub", "-r", "data.priv")
+        tool(swtpm, "flushcontext", "-t")
+        tool(swtpm, "load", "-C", "parent.ctx", "-u", "data.pub", "-r", "data.priv", "-c", "data.ctx")
+        tool(swtpm, "flushcontext", "-t")
+        with pytest.raises(AssertionError, match="DA counter incremented"):
+            tool(swtpm, "unseal", "-c", "data.ctx", "-p", "wrong")
+        tool(swtpm, "flushcontext", "-t")
+
+    return change

@@ -74,7 +74,8 @@ class TpmView:
     """A TPM as it shows itself to anybody who may open it; ``problem`` says why it could not be read.
 
     ``certificates`` and ``other_certificates`` name endorsement keys that we use, and those that we do not.
-    ``registers`` are those of the SHA-256 bank, 32 bytes each; empty where there is no such bank.
+    ``registers`` are those of the SHA-256 bank, 32 bytes each; empty where there is no such bank. ``disabled`` names
+    hierarchies that are off; ``in_lockout``: it takes no password of a protected object.
     """
 
     problem: str = ""
@@ -83,6 +84,8 @@ class TpmView:
     certificates: tuple[str, ...] = ()
     other_certificates: tuple[str, ...] = ()
     passwords: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    in_lockout: bool = False
     registers: Mapping[int, bytes] = field(default_factory=dict)
 
 

@@ -154,6 +154,8 @@ def _view_of(properties: TpmProperties, indices: Sequence[int], registers: dict[
         certificates=tuple(name for index, name in NV_EK_CERTIFICATES.items() if index in indices),
         other_certificates=tuple(name for index, name in NV_EK_OTHER.items() if index in indices),
         passwords=tuple(name for name, is_set in passwords.items() if is_set),
+        disabled=properties.disabled,
+        in_lockout=properties.in_lockout,
         registers=registers,
     )
 

@@ -158,10 +158,13 @@ def _tpm(seen: MachineView, expected: Expected) -> Iterator[Finding]:
     if tpm.problem:
         yield _missing("tpm", tpm.problem, f"Enable the TPM 2.0 in the firmware; attested_tcti is {expected.tcti}.")
         return
+    if tpm.disabled:
+        text = f"expected owner and endorsement hierarchy enabled, off: {', '.join(tpm.disabled)}"
+        yield _missing("tpm", f"{text} ({Reason.TPM_HIERARCHY_DISABLED.name})", "Enable it in the firmware; reboot.")
     if not tpm.sha256_bank:
         yield _missing(
             "tpm",
-            "expected an active SHA-256 bank, it has none",
+            f"expected an active SHA-256 bank, it has none ({Reason.TPM_PCR_UNAVAILABLE.name})",
             "Activate it in the firmware, or by tpm2_pcrallocate.",
         )
     if tpm.other_certificates and not tpm.certificates:
@@ -177,6 +180,9 @@ def _tpm(seen: MachineView, expected: Expected) -> Iterator[Finding]:
     if tpm.passwords:
         step = "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (role tpm_authorization)."
         yield _note("tpm", f"a password is set for: {', '.join(tpm.passwords)}", step)
+    if tpm.in_lockout:
+        step = "Nothing for a node. See who tries them, then tpm2_dictionarylockout --clear-lockout."
+        yield _note("tpm", f"in lockout after wrong passwords of its objects ({Reason.TPM_LOCKOUT.name})", step)
 
 
 def _boot(seen: MachineView, expected: Expected) -> Iterator[Finding]:

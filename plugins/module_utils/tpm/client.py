@@ -18,7 +18,7 @@ from .commands import Command, Entity, LoadedKey, Password, Reply
 from .connection import Connection
 from .lock import DEFAULT_DIRECTORY, tpm_lock
 from .marshal import malformed, sized, u16, u32
-from .responses import RC_FAILURE, ResponseError
+from .responses import RC_FAILURE, WRONG_AUTH, ResponseError
 from .sessions import PendingSession, Session
 from .structures import PcrSelection, Public, marshal_selections, read_selections
 from .transport import connect, parse_tcti
@@ -50,7 +50,11 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpmProperties:
-    """What a TPM says of itself; ``banks`` are the active hash algorithms, strings are for people only."""
+    """What a TPM says of itself; ``banks`` are the active hash algorithms, strings are for people only.
+
+    ``disabled``: names of the hierarchies of ours (owner, endorsement) that are off until the next restart.
+    ``in_lockout``: it takes no password of an object that is protected against trying them all.
+    """
 
     manufacturer: str
     vendor: str
@@ -58,6 +62,8 @@ class TpmProperties:
     banks: tuple[int, ...]
     owner_auth_set: bool
     endorsement_auth_set: bool
+    in_lockout: bool
+    disabled: tuple[str, ...]
 
 
 class Tpm(Connection):
@@ -85,7 +91,7 @@ class Tpm(Connection):
         return tuple(selection.bank for selection in read_selections(reader) if selection.indices)
 
     def properties(self) -> TpmProperties:
-        """Return manufacturer, version, banks and which hierarchies have a password."""
+        """Return manufacturer, version, banks and the state of the hierarchies."""
         count = c.PT_FIRMWARE_VERSION_2 - c.PT_MANUFACTURER + 1
         fixed, permanent = self.property_range(c.PT_MANUFACTURER, count), self.property(c.PT_PERMANENT)
         vendor = b"".join(u32(fixed.get(tag, 0)) for tag in range(c.PT_VENDOR_STRING_1, c.PT_VENDOR_STRING_4 + 1))
@@ -97,7 +103,14 @@ class Tpm(Connection):
             banks=self.banks(),
             owner_auth_set=bool(permanent & c.PERMANENT_OWNER_AUTH_SET),
             endorsement_auth_set=bool(permanent & c.PERMANENT_ENDORSEMENT_AUTH_SET),
+            in_lockout=bool(permanent & c.PERMANENT_IN_LOCKOUT),
+            disabled=self._disabled(),
         )
+
+    def _disabled(self) -> tuple[str, ...]:
+        state = self.property(c.PT_STARTUP_CLEAR)
+        wanted = {"owner": c.STARTUP_OWNER_ENABLED, "endorsement": c.STARTUP_ENDORSEMENT_ENABLED}
+        return tuple(name for name, flag in wanted.items() if not state & flag)
 
     def hierarchy_auth(self, hierarchy: int) -> bytes:
         """Return the auth value of a hierarchy (RH_OWNER, RH_ENDORSEMENT): empty, or the one that was given.
@@ -117,14 +130,18 @@ class Tpm(Connection):
 
     @contextlib.contextmanager
     def authorized(self, hierarchy: int) -> Iterator[Authorization]:
-        """Give what authorises ``hierarchy``: the empty password, or an HMAC, which does not show the auth value."""
+        """Give what authorises ``hierarchy``: the empty password, or an HMAC, which does not show the auth value.
+
+        The commands in the block raise TPM_HIERARCHY_AUTH, by name, where the TPM refuses the value that is held.
+        """
         auth = self.hierarchy_auth(hierarchy)
         if not auth:
             yield Password()
             return
         with self.session(None, c.SESSION_HMAC, encrypts=False) as session:
             session.auth = auth
-            yield session
+            with password_checked(hierarchy):
+                yield session
 
     # Registers
 
@@ -316,12 +333,8 @@ class Tpm(Connection):
 
     def prove_authorization(self, hierarchy: int) -> None:
         """Show the TPM the auth value of ``hierarchy`` without any effect; raises TPM_HIERARCHY_AUTH if it is wrong."""
-        with self.session(None, c.SESSION_POLICY, encrypts=False) as session:
-            try:
-                self._policy_secret(session, hierarchy)
-            except ResponseError as error:
-                name = _HIERARCHY_FLAGS[hierarchy][1]
-                raise _password_refused(name, error) from error  # pylint: disable=bad-exception-cause
+        with self.session(None, c.SESSION_POLICY, encrypts=False) as session, password_checked(hierarchy):
+            self._policy_secret(session, hierarchy)
 
     def _policy_secret(self, session: Session, hierarchy: int) -> None:
         """Satisfy the policy of the EK templates: whoever may use the endorsement hierarchy."""
@@ -333,11 +346,20 @@ class Tpm(Connection):
             self.execute(command)
 
 
-def _password_refused(hierarchy: str, error: ResponseError) -> TpmError:
-    return TpmError(
-        f"expected the password of the {hierarchy} hierarchy, the TPM refuses the one that was given: {error.message}",
-        reason=Reason.TPM_HIERARCHY_AUTH,
-    )
+@contextlib.contextmanager
+def password_checked(hierarchy: int) -> Iterator[None]:
+    """Tell a wrong auth value of ``hierarchy`` by its name: raises TPM_HIERARCHY_AUTH for it, else what comes."""
+    try:
+        yield
+    except ResponseError as error:
+        if error.base not in WRONG_AUTH:
+            raise
+        name = _HIERARCHY_FLAGS[hierarchy][1]
+        raise TpmError(
+            f"expected the password of the {name} hierarchy, the TPM refuses the one that is held here: "
+            f"{error.message}",
+            reason=Reason.TPM_HIERARCHY_AUTH,
+        ) from error
 
 
 def _credential_refused(error: ResponseError) -> TpmError:

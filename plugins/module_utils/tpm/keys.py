@@ -18,6 +18,7 @@ from ..errors import TpmError
 from ..reasons import Reason
 from . import constants as c
 from .commands import LoadedKey
+from .responses import RC_HANDLE, ResponseError
 from .templates import AK, EK_ECC, EK_RSA, matches
 
 if TYPE_CHECKING:
@@ -194,7 +195,8 @@ def _persistent_public(tpm: Tpm, kind: KeyKind) -> Public | None:
     try:
         public, qualified_name = tpm.read_public(kind.persistent)
     except TpmError as error:
-        if error.reason is Reason.TPM_MALFORMED:
+        hidden = isinstance(error, ResponseError) and error.base == RC_HANDLE  # its hierarchy is off
+        if hidden or error.reason is Reason.TPM_MALFORMED:
             return None  # an object of a kind that is not used here
         raise
     ours = matches(public, kind.template) and qualified_name == public.qualified_name(c.RH_ENDORSEMENT)

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 from ..errors import TpmError
 from ..reasons import Reason
 from . import constants as c
+from .client import password_checked
 from .commands import Command, Entity
 from .keys import load_endorsement_key
 from .marshal import Reader, malformed, sized, u16, u32
-from .responses import ResponseError
+from .responses import RC_HANDLE, ResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 COUNTER_SIZE = 8
 COUNTER_ATTRIBUTES = c.NV_OWNER_WRITE | c.NV_OWNER_READ | c.NV_AUTH_READ | c.NV_NO_DA | c.NV_TYPE_COUNTER
 """Only the owner increments, anybody on the machine reads; not orderly, so each increment outlives a power cut."""
-
-_HANDLE_UNKNOWN = 0x08B
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,7 @@ class NvCounter:
     def increment(self) -> int:
         """Add one and return the new value; raises TPM_NV_FOREIGN, TPM_HIERARCHY_AUTH."""
         public = self._required()
-        with self._authenticated(self._tpm.hierarchy_auth(c.RH_OWNER)) as session:
+        with self._owned() as session:
             handles = (Entity.of(c.RH_OWNER), public.entity)
             self._tpm.execute(Command(code=c.CC_NV_INCREMENT, handles=handles, auths=(session,)))
         return self._read(self._required())
@@ -111,7 +110,7 @@ class NvCounter:
         wanted = NvPublic(
             index=self._index, name_alg=c.ALG_SHA256, attributes=COUNTER_ATTRIBUTES, auth_policy=b"", size=COUNTER_SIZE
         )
-        with self._authenticated(self._tpm.hierarchy_auth(c.RH_OWNER)) as session:
+        with self._owned() as session:
             self._tpm.execute(
                 Command(
                     code=c.CC_NV_DEFINE_SPACE,
@@ -144,7 +143,7 @@ class NvCounter:
         try:
             reader = self._tpm.execute(Command(code=c.CC_NV_READ_PUBLIC, handles=(Entity.of(self._index),))).parameters
         except ResponseError as error:
-            if error.base != _HANDLE_UNKNOWN:
+            if error.base != RC_HANDLE:
                 raise
             return None
         public = NvPublic.parse(reader.sized(c.MAX_BUFFER))
@@ -160,6 +159,13 @@ class NvCounter:
                 f"{COUNTER_SIZE} bytes), found attributes {public.attributes:#010x} and {public.size} bytes",
                 reason=Reason.TPM_NV_FOREIGN,
             )
+
+    @contextlib.contextmanager
+    def _owned(self) -> Iterator[Session]:
+        """Give the session that authorises the owner's hierarchy; a wrong password is told by TPM_HIERARCHY_AUTH."""
+        auth = self._tpm.hierarchy_auth(c.RH_OWNER)
+        with self._authenticated(auth) as session, password_checked(c.RH_OWNER):
+            yield session
 
     @contextlib.contextmanager
     def _authenticated(self, auth: bytes) -> Iterator[Session]:

@@ -8,17 +8,27 @@ from __future__ import annotations
 from ..errors import TpmError
 from ..reasons import Reason
 
+RC_HIERARCHY = 0x085
+RC_HANDLE = 0x08B
+RC_AUTH_FAIL = 0x08E
 RC_POLICY_FAIL = 0x09D
 RC_INTEGRITY = 0x09F
+RC_BAD_AUTH = 0x0A2
 RC_INITIALIZE = 0x100
 RC_FAILURE = 0x101
 RC_PCR_CHANGED = 0x128
 RC_YIELDED = 0x908
 RC_TESTING = 0x90A
+RC_LOCKOUT = 0x921
 RC_RETRY = 0x922
 
 RETRYABLE = frozenset({RC_RETRY, RC_TESTING, RC_YIELDED})
 """The TPM did nothing yet: the same bytes are to be sent again."""
+
+WRONG_AUTH = frozenset({RC_AUTH_FAIL, RC_BAD_AUTH})
+"""The auth value that was shown is not the entity's (with and without protection against trying them all)."""
+
+_REASONS = {RC_HIERARCHY: Reason.TPM_HIERARCHY_DISABLED, RC_LOCKOUT: Reason.TPM_LOCKOUT}
 
 OUT_OF_SLOTS = frozenset({0x902, 0x903, 0x905, 0x906})
 """No room for one more object or session."""
@@ -118,10 +128,11 @@ class ResponseError(TpmError):
     ``about_parameter`` says that it refused what it was given, not who asked or in which state.
     """
 
-    def __init__(self, code: int, command: str, *, reason: Reason = Reason.TPM_COMMAND_FAILED) -> None:
-        super().__init__(f"expected success of {command}, got {describe(code)}", reason=reason, hint=_hint(code))
+    def __init__(self, code: int, command: str, *, reason: Reason | None = None) -> None:
         self.code_number = code
         self.base = base(code)
+        chosen = reason or _REASONS.get(self.base, Reason.TPM_COMMAND_FAILED)
+        super().__init__(f"expected success of {command}, got {describe(code)}", reason=chosen, hint=_hint(code))
         self.about_parameter = code & (_FORMAT_ONE_BIT | _PARAMETER_BIT) == _FORMAT_ONE_BIT | _PARAMETER_BIT
 
 

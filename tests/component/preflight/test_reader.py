@@ -138,7 +138,10 @@ def test_a_lock_register_that_somebody_else_used_wants_a_reboot(booted: Swtpm, o
     [
         pytest.param(False, "sha256", [("note", "the TPM has no certificate for it")], id="no certificate"),
         pytest.param(
-            True, "sha1", [("missing", "expected an active SHA-256 bank, it has none")], id="an old bank only"
+            True,
+            "sha1",
+            [("missing", "expected an active SHA-256 bank, it has none (TPM_PCR_UNAVAILABLE)")],
+            id="an old bank only",
         ),
     ],
 )
@@ -148,6 +151,28 @@ def test_a_tpm_without_certificate_or_bank(
     tpm = swtpms("other", certified=certified, banks=banks)
     values = run_preflight(options(tpm.tcti), False).values
     assert findings(values, checks={"tpm", "endorsement key"}) == expected
+
+
+def test_a_tpm_in_lockout_is_told_and_keeps_nobody_out(booted: Swtpm, lock_out: Callable[[Swtpm], None]):
+    lock_out(booted)
+    ((level, text),) = findings(run_preflight(options(booted.tcti), False).values, checks={"tpm"})
+    assert (level, text) == ("note", "in lockout after wrong passwords of its objects (TPM_LOCKOUT)")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        pytest.param(("e", "ehEnable"), "endorsement", id="endorsement"),
+        pytest.param(("o", "shEnable"), "owner", id="owner"),
+    ],
+)
+def test_a_hierarchy_that_is_off_keeps_a_machine_out(
+    booted: Swtpm, tool: Callable[..., str], words: tuple[str, str], name: str
+):
+    tool(booted, "hierarchycontrol", "-C", *words, "clear")
+    ((level, text),) = findings(run_preflight(options(booted.tcti), False).values, checks={"tpm"})
+    assert level == "missing"
+    assert text == f"expected owner and endorsement hierarchy enabled, off: {name} (TPM_HIERARCHY_DISABLED)"
 
 
 def test_no_tpm_and_no_log_are_told_and_raise_nothing(tmp_path: Path):

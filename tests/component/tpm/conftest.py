@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -38,29 +35,19 @@ def _certificate(tpm2b_public: bytes) -> bytes:
     return signed.public_bytes(serialization.Encoding.DER)
 
 
-def write_certificate(tool: Callable[..., str], swtpm: Swtpm, index: int, data: bytes, *, folder: Path) -> None:
+def write_certificate(
+    tool: Callable[..., str],
+    swtpm: Swtpm,
+    index: int,
+    data: bytes,
+    *,
+    folder: Path,
+    attributes: str = "ownerwrite|ownerread|authread|no_da",
+) -> None:
     """Define the NV index as a manufacturer does, and write ``data`` into it."""
     (folder / "nv").write_bytes(data)
-    attributes = "ownerwrite|ownerread|authread|no_da"
     tool(swtpm, "nvdefine", f"{index:#x}", "-C", "o", "-s", str(len(data)), "-a", attributes)
     tool(swtpm, "nvwrite", f"{index:#x}", "-C", "o", "-i", "nv")
-
-
-@pytest.fixture
-def tool(tmp_path: Path) -> Callable[..., str]:
-    """Run ``tool(swtpm, "quote", …)`` in the test's folder; return its output, fail with its message."""
-    if shutil.which("tpm2") is None:
-        pytest.skip("no independent opinion here: tpm2 not installed (package tpm2-tools)")
-
-    def run(swtpm: Swtpm | None, command: str, *arguments: str) -> str:
-        environment = {**os.environ, "TPM2TOOLS_TCTI": swtpm.tcti if swtpm else "none"}
-        done = subprocess.run(
-            ["tpm2", command, *arguments], cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout.decode()
-
-    return run
 
 
 @pytest.fixture
@@ -80,7 +67,7 @@ def use_ecc_ek(tool: Callable[..., str], tmp_path: Path) -> Callable[[Swtpm], No
 def put_certificate(tool: Callable[..., str], tmp_path: Path) -> Callable[[Swtpm, int, bytes], None]:
     """Write bytes of the test's choice to where a certificate would be."""
 
-    def put(swtpm: Swtpm, index: int, data: bytes) -> None:
-        write_certificate(tool, swtpm, index, data, folder=tmp_path)
+    def put(swtpm: Swtpm, index: int, data: bytes, **options: str) -> None:
+        write_certificate(tool, swtpm, index, data, folder=tmp_path, **options)
 
     return put

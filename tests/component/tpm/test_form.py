@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import form
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Swtpm
 
 
@@ -34,3 +38,33 @@ def test_certified_key_is_said_to_be_certified(swtpms: Any) -> None:
     certified = form.run(parameters(swtpms("a")), False).values["ek_certified"]
     plain = form.run(parameters(swtpms("b", certified=False)), False).values["ek_certified"]
     assert (certified, plain) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "flag"),
+    [pytest.param("endorsement", "ehEnable", id="endorsement"), pytest.param("owner", "shEnable", id="owner")],
+)
+def test_a_hierarchy_that_is_off_is_named_before_anything_is_kept(
+    hierarchy: str, flag: str, swtpm: Swtpm, tool: Callable[..., str]
+) -> None:
+    assert form.run(parameters(swtpm), True).values["ak_name"]
+    tool(swtpm, "hierarchycontrol", "-C", hierarchy[0], flag, "clear")
+    with pytest.raises(TpmError, match=f"got {hierarchy} off") as caught:
+        form.run(parameters(swtpm), False)
+    assert caught.value.code == "TPM_HIERARCHY_DISABLED"
+
+
+def test_a_tpm_without_the_sha256_bank_is_refused(swtpm: Swtpm, tool: Callable[..., str]) -> None:
+    tool(swtpm, "pcrallocate", "sha1:all+sha256:none")
+    swtpm.reset()
+    with pytest.raises(TpmError, match="bank of sha256, got sha1") as caught:
+        form.run(parameters(swtpm), False)
+    assert caught.value.code == "TPM_PCR_UNAVAILABLE"
+
+
+def test_a_lockout_is_told_and_bars_nothing(swtpm: Swtpm, lock_out: Callable[[Swtpm], None]) -> None:
+    assert form.run(parameters(swtpm), True).warnings == ()
+    lock_out(swtpm)
+    done = form.run(parameters(swtpm), False)
+    assert done.changed
+    assert [one.split(":")[0] for one in done.warnings] == ["TPM_LOCKOUT"]

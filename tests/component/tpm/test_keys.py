@@ -14,6 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.system.random 
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
     ALG_ECC,
     ALG_RSA,
+    NvCounter,
     load_attestation_key,
     load_endorsement_key,
     load_second_endorsement_key,
@@ -163,6 +164,53 @@ def test_a_hierarchy_with_a_password_is_refused_by_name(
         with pytest.raises(TpmError, match=f"the {hierarchy} hierarchy") as caught:
             action(tpm)
     assert caught.value.reason is Reason.TPM_HIERARCHY_AUTH
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "action"),
+    [
+        pytest.param("endorsement", load_attestation_key, id="endorsement: no attestation key"),
+        pytest.param("owner", persist_keys, id="owner: nothing is kept"),
+        pytest.param("owner", lambda tpm: seal(tpm, b"s", {0: bytes(32)}), id="owner: nothing is sealed"),
+        pytest.param("owner", lambda tpm: NvCounter(tpm).define(), id="owner: no counter"),
+    ],
+)
+def test_a_wrong_password_of_a_hierarchy_is_told_by_its_name(
+    hierarchy: str, action, swtpm: Swtpm, opened: Opened, tool: Callable[..., str]
+) -> None:
+    tool(swtpm, "changeauth", "-c", hierarchy, "password")
+    number = {"owner": RH_OWNER, "endorsement": RH_ENDORSEMENT}[hierarchy]
+    with opened(swtpm, auths={number: b"password"}) as tpm:
+        load_attestation_key(tpm)
+    said = pytest.raises(TpmError, match=f"password of the {hierarchy} hierarchy, the TPM refuses")
+    with opened(swtpm, auths={number: b"another"}) as tpm, said as caught:
+        action(tpm)
+    assert caught.value.reason is Reason.TPM_HIERARCHY_AUTH
+
+
+def test_a_hierarchy_that_is_off_is_told_by_its_code(swtpm: Swtpm, opened: Opened, tool: Callable[..., str]) -> None:
+    """Also of a key that was kept: its handle is still listed, and hidden."""
+    with opened(swtpm) as tpm:
+        persist_keys(tpm)
+    tool(swtpm, "hierarchycontrol", "-C", "e", "ehEnable", "clear")
+    for load in (load_attestation_key, load_endorsement_key):
+        with opened(swtpm) as tpm, pytest.raises(TpmError) as caught:
+            load(tpm)
+        assert caught.value.reason is Reason.TPM_HIERARCHY_DISABLED
+
+
+def test_what_a_lockout_bars_is_told_by_its_code(
+    swtpms: Callable[..., Swtpm], opened: Opened, put_certificate, lock_out: Callable[[Swtpm], None]
+) -> None:
+    """A certificate in an index that its maker left protected against trying passwords."""
+    swtpm = swtpms("plain", certified=False)
+    put_certificate(swtpm, 0x01C00002, b"0" * 8, attributes="ownerwrite|ownerread|authread")
+    with opened(swtpm) as tpm:
+        assert tpm.nv_read(0x01C00002) == b"0" * 8
+    lock_out(swtpm)
+    with opened(swtpm) as tpm, pytest.raises(TpmError) as caught:
+        tpm.nv_read(0x01C00002)
+    assert caught.value.reason is Reason.TPM_LOCKOUT
 
 
 def test_a_credential_for_another_tpm_is_refused(swtpms: Callable[..., Swtpm], opened: Opened) -> None:

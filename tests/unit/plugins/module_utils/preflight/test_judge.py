@@ -93,6 +93,7 @@ def test_a_good_machine_lacks_nothing():
         pytest.param({"taken_ports": (6443,)}, "ports", "6443", id="port taken"),
         pytest.param({"tpm": TpmView(problem="no TPM"), "boot": BootView()}, "tpm", "no TPM", id="no TPM"),
         pytest.param({"tpm": replace(TPM, sha256_bank=False)}, "tpm", "SHA-256", id="no SHA-256 bank"),
+        pytest.param({"tpm": replace(TPM, disabled=("owner",))}, "tpm", "off: owner", id="a hierarchy is off"),
         pytest.param({"tpm": replace(TPM, **OTHER_EK)}, "endorsement key", "H-6", id="another kind of EK"),
         pytest.param({"boot": BootView(firmware_problem="no log")}, "event log", "no log", id="no log"),
         pytest.param(
@@ -118,6 +119,7 @@ def test_one_thing_is_missing_and_named_with_a_next_step(seen: dict[str, Any], c
     [
         pytest.param({"tpm": replace(TPM, certificates=())}, {}, "note", "no certificate", id="EK without certificate"),
         pytest.param({"tpm": replace(TPM, passwords=("owner",))}, {}, "note", "owner", id="password of the TPM"),
+        pytest.param({"tpm": replace(TPM, in_lockout=True)}, {}, "note", "lockout", id="TPM in lockout"),
         pytest.param({"silent_peers": ("10.0.0.12:22",)}, {}, "note", "10.0.0.12:22", id="a firewall between"),
         pytest.param({"boot": BootView(secure_boot=False)}, {}, "note", "is off", id="Secure Boot off"),
         pytest.param({"boot": BootView(secure_boot=None)}, {}, "note", "is not proven", id="Secure Boot unproven"),
