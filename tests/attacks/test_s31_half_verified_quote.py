@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.sev_snp import (
+    SnpCollateral,
     SnpEvidence,
     SnpPolicy,
     TcbVersion,
@@ -34,6 +35,7 @@ THREAT = Threat(
     case="CVE-2026-22696; verification only, not proven on hardware",
     bed="bytes",
     stops=(
+        ("attestation/sev_snp/verifier.py step 2", "TEE_CHAIN_UNTRUSTED"),
         ("attestation/sev_snp/verifier.py step 6", "TEE_DEBUG"),
         ("attestation/sev_snp/verifier.py step 6", "TEE_VMPL"),
         ("attestation/sev_snp/verifier.py step 7", "TEE_TCB_TOO_OLD"),
@@ -55,13 +57,13 @@ def data(variant: str) -> bytes:
     return TeeBinding(variant=variant, key=KEY, qualifying_data=EXCHANGE).report_data()
 
 
-def judge_snp(evidence: SnpEvidence) -> object:
+def judge_snp(evidence: SnpEvidence, collateral: SnpCollateral = SNP_COLLATERAL) -> object:
     policy = SnpPolicy(
         measurements=frozenset({snp.MEASUREMENT}),
         keys=frozenset({key_name(KEY)}),
         minimum_tcb=TcbVersion(bootloader=3, snp=8),
     )
-    return verify_snp_report(evidence, qualifying_data=EXCHANGE, policy=policy, collateral=SNP_COLLATERAL, now=snp.NOW)
+    return verify_snp_report(evidence, qualifying_data=EXCHANGE, policy=policy, collateral=collateral, now=snp.NOW)
 
 
 def judge_tdx(evidence: TdxEvidence, **changes: object) -> object:
@@ -90,6 +92,14 @@ def test_a_built_report_of_sev_snp_changed_in_one_field(change: dict[str, bytes]
     """The processor signs each of these; only looking at the field stops it."""
     assert judge_snp(FAMILY.evidence(data("sev-snp"), KEY))
     assert code_of(lambda: judge_snp(FAMILY.evidence(data("sev-snp"), KEY, **change))) == code
+
+
+def test_a_built_report_of_sev_snp_under_an_intermediate_of_the_attackers() -> None:
+    """Everything below the root is the attacker's and fits together; root and revocation list are the true ones."""
+    other = snp.Family()
+    evidence, own = other.evidence(data("sev-snp"), KEY), other.collateral()
+    assert judge_snp(evidence, own)
+    assert code_of(lambda: judge_snp(evidence, replace(SNP_COLLATERAL, ask=own.ask))) == "TEE_CHAIN_UNTRUSTED"
 
 
 def test_a_built_quote_of_tdx_by_another_enclave() -> None:

@@ -20,6 +20,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "attestation/ek_certificate.py": (f"{_UNIT}/attestation/test_ek_certificate.py",),
     "attestation/eventlog/nodelock.py": (f"{_UNIT}/attestation/eventlog/test_nodelock.py",),
     "attestation/eventlog/replay.py": (f"{_UNIT}/attestation/eventlog/test_replay.py",),
+    "attestation/sev_snp/verifier.py": (f"{_UNIT}/attestation/sev_snp",),
     "attestation/tpm2/verifier.py": (
         f"{_UNIT}/attestation/tpm2",
         f"{_UNIT}/attestation/test_verify.py",
@@ -71,6 +72,7 @@ MUTANT = "ATTESTED_MUTANT"
 NUMBERED = {
     "atls/pins.py",
     "attestation/ek_certificate.py",
+    "attestation/sev_snp/verifier.py",
     "attestation/tpm2/verifier.py",
     "attestation/verify.py",
     "join/ticket.py",

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -95,7 +95,13 @@ class Family:
         return builder.sign(key, hashes.SHA384(), rsa_padding=_PSS)
 
     def collateral(
-        self, *, revoked: int = 99, days: int = 30, ark_days: int = 365, ask_days: int = 365
+        self,
+        *,
+        revoked: int = 99,
+        days: int = 30,
+        ark_days: int = 365,
+        ask_days: int = 365,
+        crl_issuer: str = "ARK-Own",
     ) -> SnpCollateral:
         """Return root, intermediate (serial number 6) and a list that revokes ``revoked``, valid for ``days``."""
         ark = self.certificate("ARK-Own", "ARK-Own", self.ark_key.public_key(), self.ark_key, days=ark_days)
@@ -103,13 +109,24 @@ class Family:
         entry = x509.RevokedCertificateBuilder().serial_number(revoked).revocation_date(NOW - timedelta(days=2)).build()
         crl = (
             x509.CertificateRevocationListBuilder()
-            .issuer_name(_name("ARK-Own"))
+            .issuer_name(_name(crl_issuer))
             .last_update(NOW - timedelta(days=1))
             .next_update(NOW + timedelta(days=days))
             .add_revoked_certificate(entry)
             .sign(self.ark_key, hashes.SHA384(), rsa_padding=_PSS)
         )
         return SnpCollateral(ark=ark, ask=ask, crl=crl)
+
+    def endless(self, collateral: SnpCollateral) -> SnpCollateral:
+        """Return ``collateral`` with a list that does not say when the next one comes (RFC 5280 5.1.2.5 forbids it)."""
+        crl = collateral.crl
+        until = b"\x17\x0d" + f"{crl.next_update_utc:%y%m%d%H%M%SZ}".encode()
+        signed = _tlv(0x30, _content(crl.tbs_certlist_bytes).replace(until, b"", 1))
+        whole = _content(crl.public_bytes(serialization.Encoding.DER)).removeprefix(crl.tbs_certlist_bytes)
+        algorithm = whole[: -len(_tlv(0x03, b"\x00" + crl.signature))]
+        signature = self.ark_key.sign(signed, _PSS, hashes.SHA384())
+        encoded = _tlv(0x30, signed + algorithm + _tlv(0x03, b"\x00" + signature))
+        return replace(collateral, crl=x509.load_der_x509_crl(encoded))
 
     def evidence(
         self,
@@ -137,6 +154,16 @@ class Family:
 def _integer(value: int) -> bytes:
     content = value.to_bytes(value.bit_length() // 8 + 1, "big")
     return b"\x02" + bytes([len(content)]) + content
+
+
+def _tlv(tag: int, content: bytes) -> bytes:
+    size = len(content).to_bytes((len(content).bit_length() + 7) // 8, "big")
+    return bytes([tag, *([0x80 | len(size)] if len(content) > 0x7F else []), *size]) + content
+
+
+def _content(encoded: bytes) -> bytes:
+    """Return what is in a structure of DER."""
+    return encoded[2 + (encoded[1] & 0x7F if encoded[1] & 0x80 else 0) :]
 
 
 def _name(text: str) -> x509.Name:

@@ -58,8 +58,8 @@ def verify_snp_report(
     """
     report = SnpReport.parse(evidence.report)  # 1
     _verify_collateral(collateral, now)  # 2
-    certificate = _signing_certificate(evidence.certificate, collateral, now)  # 3
-    _verify_signature(report, certificate)  # 4
+    certificate, key = _signing_certificate(evidence.certificate, collateral, now)  # 3
+    _verify_signature(report, key)  # 4
     _verify_platform(report, certificate)  # 5
     _verify_guest(report, policy)  # 6
     _verify_versions(report, policy)  # 7
@@ -88,11 +88,13 @@ def _verify_collateral(collateral: SnpCollateral, now: datetime) -> None:
 def _signed(crl: x509.CertificateRevocationList, ark: x509.Certificate) -> bool:
     try:
         return crl.issuer == ark.subject and crl.is_signature_valid(ark.public_key())  # type: ignore[arg-type]
-    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
+    except unreadable():
         return False
 
 
-def _signing_certificate(data: bytes, collateral: SnpCollateral, now: datetime) -> x509.Certificate:
+def _signing_certificate(
+    data: bytes, collateral: SnpCollateral, now: datetime
+) -> tuple[x509.Certificate, ec.EllipticCurvePublicKey]:
     if len(data) > MAX_CERTIFICATE_BYTES:
         raise _malformed(f"at most {MAX_CERTIFICATE_BYTES} bytes", f"{len(data)}")
     try:
@@ -100,18 +102,18 @@ def _signing_certificate(data: bytes, collateral: SnpCollateral, now: datetime) 
         first, last, _read = certificate.not_valid_before_utc, certificate.not_valid_after_utc, certificate.extensions
         key = certificate.public_key()
     except unreadable() as error:
-        raise _malformed("a certificate", f"{error}"[:200]) from error
+        raise _malformed("a certificate", f"{error}") from error
     _verify_issued(certificate, collateral.ask, "a signing key of the intermediate")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
-        raise _malformed("a key on P-384", "another")
+        raise _malformed("a key on P-384", "another kind")
     _verify_dates("signing key's certificate", first, last, now)
-    return certificate
+    return certificate, key
 
 
 def _verify_issued(certificate: x509.Certificate, issuer: x509.Certificate, expected: str) -> None:
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, exceptions.InvalidSignature, exceptions.UnsupportedAlgorithm) as error:
+    except unreadable(exceptions.InvalidSignature) as error:
         raise Refusal(
             f"expected {expected}, got a certificate that is none", reason=Reason.TEE_CHAIN_UNTRUSTED
         ) from error
@@ -126,14 +128,11 @@ def _verify_dates(what: str, first: datetime, last: datetime | None, now: dateti
         )
 
 
-def _verify_signature(report: SnpReport, certificate: x509.Certificate) -> None:
-    key = certificate.public_key()
+def _verify_signature(report: SnpReport, key: ec.EllipticCurvePublicKey) -> None:
+    signature = asymmetric_utils.encode_dss_signature(report.r, report.s)
     try:
-        signature = asymmetric_utils.encode_dss_signature(report.r, report.s)
-        if not isinstance(key, ec.EllipticCurvePublicKey):  # step 3 saw to it
-            raise exceptions.InvalidSignature
         key.verify(signature, report.signed, ec.ECDSA(hashes.SHA384()))
-    except (exceptions.InvalidSignature, ValueError) as error:
+    except exceptions.InvalidSignature as error:
         raise Refusal(
             "expected a report signed by the certified key, got another signature", reason=Reason.TEE_SIGNATURE
         ) from error
@@ -207,10 +206,9 @@ def _verify_measurement(report: SnpReport, policy: SnpPolicy) -> None:
 def _extension(certificate: x509.Certificate, oid: str) -> bytes:
     """Return the bytes of one of AMD's extensions, empty where there is none."""
     try:
-        found = certificate.extensions.get_extension_for_oid(x509.ObjectIdentifier(oid)).value
+        return certificate.extensions.get_extension_for_oid(x509.ObjectIdentifier(oid)).value.public_bytes()
     except x509.ExtensionNotFound:
         return b""
-    return found.value if isinstance(found, x509.UnrecognizedExtension) else b""
 
 
 def _chip(data: bytes) -> bytes:

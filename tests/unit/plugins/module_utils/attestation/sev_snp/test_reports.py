@@ -40,6 +40,7 @@ from ansible_collections.attested.kubernetes.tests.support.snp import (
 )
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,12 @@ FAMILY, OTHER = Family(), Family()
 COLLATERAL = FAMILY.collateral()
 DATA = TeeBinding(variant="sev-snp", key=KEY.public, qualifying_data=EXCHANGE).report_data()
 GOOD = FAMILY.evidence(DATA, KEY.public)
+PSS_OID = bytes.fromhex("06092a864886f70d01010a")
+BY_NO_NAME = COLLATERAL.crl.public_bytes(serialization.Encoding.DER).replace(b"\x0c\x07ARK-Own", b"\x03\x07\x00RK-Own")
+UNREADABLE = replace(COLLATERAL, crl=x509.load_der_x509_crl(BY_NO_NAME))
+CROSS_SIGNED = replace(
+    COLLATERAL, ark=FAMILY.certificate("ARK-Own", "ARK-Other", FAMILY.ark_key.public_key(), OTHER.ark_key)
+)
 ALLOWED = SnpPolicy(
     measurements=frozenset({MEASUREMENT}),
     keys=frozenset({key_name(KEY.public)}),
@@ -63,10 +70,15 @@ def verified(evidence: SnpEvidence = GOOD, **changes: Any) -> VerifiedSnpReport:
     return verify_snp_report(evidence, **{**arguments, **changes})
 
 
-def refused(evidence: SnpEvidence = GOOD, **changes: Any) -> str:
+def told(evidence: SnpEvidence = GOOD, **changes: Any) -> tuple[str, str]:
+    """Return the code and the sentence of a refusal."""
     with pytest.raises(AttestedError) as caught:
         verified(evidence, **changes)
-    return caught.value.code
+    return caught.value.code, str(caught.value)
+
+
+def refused(evidence: SnpEvidence = GOOD, **changes: Any) -> str:
+    return told(evidence, **changes)[0]
 
 
 def built(**changes: Any) -> SnpEvidence:
@@ -87,8 +99,8 @@ def test_a_real_report_is_of_its_chip_and_chain(folder: str, debug: bool, microc
     collateral = SnpCollateral(ark=ark, ask=ask, crl=COLLATERAL.crl)
     report = SnpReport.parse((REAL / folder / "report.bin").read_bytes())
     data = (REAL / folder / "vcek.der").read_bytes()
-    certificate = verifier._signing_certificate(data, collateral, datetime(2025, 1, 1, tzinfo=UTC))
-    verifier._verify_signature(report, certificate)
+    certificate, key = verifier._signing_certificate(data, collateral, datetime(2025, 1, 1, tzinfo=UTC))
+    verifier._verify_signature(report, key)
     verifier._verify_platform(report, certificate)
     assert (report.debug, report.vmpl, report.reported_tcb.microcode) == (debug, 0, microcode)
 
@@ -97,7 +109,7 @@ def test_a_real_report_under_the_certificate_of_another_chip() -> None:
     report = SnpReport.parse((REAL / "milan" / "report.bin").read_bytes())
     other = x509.load_der_x509_certificate((REAL / "milan-debug" / "vcek.der").read_bytes())
     with pytest.raises(Refusal) as caught:
-        verifier._verify_signature(report, other)
+        verifier._verify_signature(report, other.public_key())
     assert caught.value.code == "TEE_SIGNATURE"
 
 
@@ -111,12 +123,12 @@ def test_a_real_guest_with_debugging_is_refused() -> None:
 @pytest.mark.parametrize("folder", ["milan", "milan-debug"])
 def test_any_changed_byte_of_a_real_report_is_a_refusal(folder: str) -> None:
     data = (REAL / folder / "report.bin").read_bytes()
-    certificate = x509.load_der_x509_certificate((REAL / folder / "vcek.der").read_bytes())
+    key = x509.load_der_x509_certificate((REAL / folder / "vcek.der").read_bytes()).public_key()
     for offset in range(0, len(data), 7):
         changed = bytearray(data)
         changed[offset] ^= 0x80
         with pytest.raises(Refusal) as caught:
-            verifier._verify_signature(SnpReport.parse(bytes(changed)), certificate)
+            verifier._verify_signature(SnpReport.parse(bytes(changed)), key)
         assert caught.value.code in {"EVIDENCE_MALFORMED", "TEE_SIGNATURE"}
 
 
@@ -187,7 +199,11 @@ def test_step_1_a_built_report_of_another_form(report: bytes) -> None:
         pytest.param(replace(COLLATERAL, ark=OTHER.collateral().ark), "TEE_CHAIN_UNTRUSTED", id="another ARK"),
         pytest.param(replace(COLLATERAL, ask=OTHER.collateral().ask), "TEE_CHAIN_UNTRUSTED", id="another ASK"),
         pytest.param(replace(COLLATERAL, ark=COLLATERAL.ask), "TEE_CHAIN_UNTRUSTED", id="a root that is none"),
+        pytest.param(CROSS_SIGNED, "TEE_CHAIN_UNTRUSTED", id="a root that somebody else signed"),
         pytest.param(replace(COLLATERAL, crl=OTHER.collateral().crl), "TEE_CHAIN_UNTRUSTED", id="another list"),
+        pytest.param(FAMILY.collateral(crl_issuer="SEV-Own"), "TEE_CHAIN_UNTRUSTED", id="a list by another name"),
+        pytest.param(UNREADABLE, "TEE_CHAIN_UNTRUSTED", id="a list by no name at all"),
+        pytest.param(FAMILY.endless(COLLATERAL), "TEE_COLLATERAL_EXPIRED", id="a list without an end"),
         pytest.param(FAMILY.collateral(revoked=6), "TEE_KEY_REVOKED", id="a revoked intermediate"),
         pytest.param(FAMILY.collateral(days=-1 + 1), "TEE_COLLATERAL_EXPIRED", id="a list that ends this instant"),
         pytest.param(FAMILY.collateral(ark_days=-1), "TEE_COLLATERAL_EXPIRED", id="a root that has ended"),
@@ -196,6 +212,34 @@ def test_step_1_a_built_report_of_another_form(report: bytes) -> None:
 )
 def test_step_2_built_collateral(collateral: SnpCollateral, code: str) -> None:
     assert refused(collateral=collateral, now=NOW + timedelta(seconds=1)) == code
+
+
+def test_step_2_another_intermediate_beside_the_root_accepts_no_evidence_of_its_own() -> None:
+    """The report, its key and the intermediate fit together; only the root does not know them."""
+    own = replace(COLLATERAL, ask=OTHER.collateral().ask)
+    assert refused(OTHER.evidence(DATA, KEY.public), collateral=own) == "TEE_CHAIN_UNTRUSTED"
+
+
+@pytest.mark.parametrize(
+    ("collateral", "what"),
+    [
+        pytest.param(FAMILY.collateral(ark_days=-1), "root", id="the root"),
+        pytest.param(FAMILY.collateral(ask_days=-1), "intermediate", id="the intermediate"),
+        pytest.param(FAMILY.collateral(days=0), "revocation list", id="the revocation list"),
+    ],
+)
+def test_step_2_it_is_told_what_has_ended(collateral: SnpCollateral, what: str) -> None:
+    assert (
+        f"expected a {what} valid at 2026-11-22, got one for 2026-1"
+        in told(collateral=collateral, now=NOW + timedelta(seconds=1))[1]
+    )
+
+
+@pytest.mark.parametrize(
+    "now", [pytest.param(NOW - timedelta(days=1), id="first"), pytest.param(NOW + timedelta(days=30), id="last")]
+)
+def test_step_2_a_built_list_counts_from_its_first_instant_to_its_last(now: datetime) -> None:
+    assert verified(now=now).product == "Milan-B0"
 
 
 @pytest.mark.parametrize(
@@ -222,16 +266,38 @@ def test_step_2_the_clock_moves_over_built_collateral(days: int, code: str | Non
             id="another family's certificate",
         ),
         pytest.param(built(days=-1), "TEE_COLLATERAL_EXPIRED", id="a certificate that has ended"),
+        pytest.param(
+            replace(GOOD, certificate=GOOD.certificate.replace(PSS_OID, PSS_OID[:-1] + b"\x7f")),
+            "TEE_CHAIN_UNTRUSTED",
+            id="a certificate with an algorithm that nobody knows",
+        ),
     ],
 )
 def test_step_3_the_certificate_of_a_built_report(evidence: SnpEvidence, code: str) -> None:
     assert refused(evidence) == code
 
 
+def sized(size: int) -> SnpEvidence:
+    """Return good evidence whose certificate has ``size`` bytes."""
+    filler = f"{AMD}.99"
+    missing = size - len(built(certified={**extensions(), filler: bytes(2000)}).certificate)
+    return built(certified={**extensions(), filler: bytes(2000 + missing)})
+
+
+def test_step_3_a_built_certificate_has_at_most_four_kibibytes() -> None:
+    assert len(sized(4096).certificate) == 4096
+    assert verified(sized(4096)).product == "Milan-B0"
+    assert refused(sized(4097)) == "TEE_COLLATERAL_MALFORMED"
+
+
 def test_step_3_a_built_certificate_for_a_key_that_is_no_chips() -> None:
     ask = COLLATERAL.ask.public_bytes(serialization.Encoding.DER)
     signed = FAMILY.certificate("SEV-VCEK", "SEV-Own", FAMILY.ask_key.public_key(), FAMILY.ask_key)
     assert refused(replace(GOOD, certificate=ask)) == "TEE_CHAIN_UNTRUSTED"
+    encoded = signed.public_bytes(serialization.Encoding.DER)
+    assert refused(replace(GOOD, certificate=encoded)) == "TEE_COLLATERAL_MALFORMED"
+    shorter = ec.generate_private_key(ec.SECP256R1()).public_key()
+    signed = FAMILY.certificate("SEV-VCEK", "SEV-Own", shorter, FAMILY.ask_key, extensions())
     encoded = signed.public_bytes(serialization.Encoding.DER)
     assert refused(replace(GOOD, certificate=encoded)) == "TEE_COLLATERAL_MALFORMED"
 
@@ -250,6 +316,11 @@ def test_step_4_a_built_report_with_the_signature_of_another() -> None:
     assert refused(replace(GOOD, report=GOOD.report[:0x2A0] + later[0x2A0:])) == "TEE_SIGNATURE"
 
 
+@pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
+def test_step_4_a_built_report_with_numbers_that_no_signature_has(byte: bytes) -> None:
+    assert refused(replace(GOOD, report=GOOD.report[:0x2A0] + byte * 144 + bytes(368))) == "TEE_SIGNATURE"
+
+
 @pytest.mark.parametrize(
     "evidence",
     [
@@ -264,6 +335,11 @@ def test_step_4_a_built_report_with_the_signature_of_another() -> None:
 )
 def test_step_5_a_built_report_of_another_platform(evidence: SnpEvidence) -> None:
     assert refused(evidence, policy=replace(ALLOWED, vlek=True)) == "TEE_CERTIFICATE_MISMATCH"
+
+
+def test_step_5_a_built_chip_id_in_an_octet_string() -> None:
+    """AMD writes it so in some certificates, raw in others."""
+    assert verified(built(certified=extensions(chip=b"\x04\x40" + CHIP))).report.chip_id == CHIP
 
 
 @pytest.mark.parametrize("missing", [f"{AMD}.2", f"{AMD}.3.1", f"{AMD}.3.8"])
@@ -294,6 +370,24 @@ def test_step_5_a_built_certificate_without_one_of_its_extensions(missing: str) 
 )
 def test_steps_6_to_10_of_a_built_report(changes: dict[str, bytes], policy: dict[str, Any], code: str) -> None:
     assert refused(built(**changes), policy=replace(ALLOWED, **policy)) == code
+
+
+def test_step_6_a_built_report_without_multithreading_where_it_is_not_allowed() -> None:
+    assert verified(built(at_008=number(1 << 17, 8)), policy=replace(ALLOWED, smt=False)).report.smt is False
+
+
+def test_step_7_a_built_report_of_a_chip_that_went_back_since_the_guest_started() -> None:
+    """The TCB at launch is good; the one that is reported, and certified, is older."""
+    older = bytes([2, *TCB[1:]])
+    code, sentence = told(built(at_180=older, certified=extensions(tcb=older)))
+    assert (code, "got older versions of bootloader (" in sentence) == ("TEE_TCB_TOO_OLD", True)
+    code, sentence = told(policy=replace(ALLOWED, minimum_guest_svn=3))
+    assert (code, "got older versions of guest (" in sentence) == ("TEE_TCB_TOO_OLD", True)
+
+
+def test_a_built_product_name_is_shown_without_what_steers_a_terminal() -> None:
+    shown = verified(built(certified={**extensions(), f"{AMD}.2": b"\x16\x06 ~\x1f\x7f\x80A"})).product
+    assert shown == " ~???A"
 
 
 def test_a_chip_of_the_allow_list_is_no_identity() -> None:
