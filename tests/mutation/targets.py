@@ -53,6 +53,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "policy/identity.py": (f"{_UNIT}/policy/test_identity.py",),
     "policy/in_force.py": tuple(f"{_UNIT}/policy/test_{name}.py" for name in ("assertions", "cluster", "identity")),
     "policy/profile.py": (f"{_UNIT}/policy/test_profile.py",),
+    "policy/signature.py": (f"{_UNIT}/policy/test_cluster.py",),
     "policy/standing.py": (f"{_UNIT}/policy/test_standing.py",),
     "sealing/box.py": (f"{_UNIT}/sealing",),
 }
@@ -84,6 +85,7 @@ NUMBERED = {
     "keys/serving_approver.py",
     "keys/serving_request.py",
     "policy/in_force.py",
+    "policy/signature.py",
     "policy/standing.py",
 }
 """Files whose docstrings number their checks: nothing may survive there, listed or not."""

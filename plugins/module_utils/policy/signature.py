@@ -31,6 +31,7 @@ MAX_MACHINES = 256
 _USE = "attestation-policy"
 _SIGNATURE = re.compile(r"[A-Za-z0-9+/]{86}==")
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
+_NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 def sign_policy(policy: ClusterPolicy, *, private_key: bytes, cluster_id: bytes) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def _exception(fields: Fields) -> PolicyException:
 def _moment(fields: Fields, name: str) -> datetime:
     text = fields.matching(name, _TIME, "a time like 2026-11-21T12:00:00Z")
     try:
-        return datetime.strptime(text, TIMESTAMP).replace(tzinfo=UTC) if text else datetime.fromtimestamp(0, UTC)
+        return datetime.strptime(text, TIMESTAMP).replace(tzinfo=UTC) if text else _NO_TIME
     except ValueError:
         fields.note(f"{name}: expected a day and time that exist, got {text!r}")
-        return datetime.fromtimestamp(0, UTC)
+        return _NO_TIME

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls import length_prefixed
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     Admission,
@@ -125,6 +127,45 @@ def test_what_was_signed_is_read_back_as_an_object_of_a_list() -> None:
     assert verified({**listed, "status": {"seenBy": {"cp-1": {"generation": 3}}}}) == policy()
 
 
+KNOWN_SIGNATURE = "TVf5x+7CA6dJ/aGNRpaqqdmkAEXOjl3TwSCKehVSijtMfQFTBBC0rsPBvsff8Wz0NZKEjCy5EUjvxwjnA7BRCA=="
+
+
+def test_a_policy_that_was_signed_once_stays_good() -> None:
+    """What is signed, and in whose name: another use of the key, or another order, would sign other bytes."""
+    assert signed(policy())["spec"]["signature"] == KNOWN_SIGNATURE
+
+
+def test_a_signature_of_the_same_words_for_another_use_is_none() -> None:
+    document = signed(policy())
+    words = length_prefixed(CLUSTER, policy().to_bytes())
+    document["spec"]["signature"] = base64.b64encode(KEY.sign(words)).decode()
+    assert code(lambda: verified(document)) == "POLICY_SIGNATURE"
+
+
+def named(count: int) -> tuple[NamedDigest, ...]:
+    return tuple(NamedDigest(f"n-{number:04}", ek(number)) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("most", "sized"),
+    [
+        pytest.param(2**53 - 1, lambda number: replace(policy(), generation=number), id="its generation"),
+        pytest.param(256, lambda count: replace(policy(), profiles=named(count)), id="profiles"),
+        pytest.param(64, lambda count: replace(policy(), control_planes=named(count)), id="control planes"),
+        pytest.param(8192, lambda count: replace(policy(), revoked=tuple(map(ek, range(count)))), id="revoked keys"),
+        pytest.param(64, lambda count: replace(policy(), exceptions=(GLASS,) * count), id="exceptions"),
+        pytest.param(
+            256,
+            lambda count: replace(policy(), exceptions=(replace(GLASS, machines=tuple(map(ek, range(count)))),)),
+            id="machines of an exception",
+        ),
+    ],
+)
+def test_what_a_policy_holds_is_bounded(most: int, sized: Any) -> None:
+    assert verified(signed(sized(most))) == sized(most)
+    assert code(lambda: verified(signed(sized(most + 1)))) == "MANIFEST_INVALID"
+
+
 def test_equal_policies_have_equal_bytes_whatever_the_order() -> None:
     turned = policy(profiles=reversed(PROFILES), revoked=[ek(9), ek(9)])
     assert (turned.to_bytes(), signed(turned)) == (policy().to_bytes(), signed(policy()))
@@ -183,6 +224,8 @@ def test_another_kind_of_key_signs_nothing() -> None:
     "change",
     [
         pytest.param(lambda one: one["spec"].update(extra=1), id="an unknown field"),
+        pytest.param(lambda one: one.update(extra=1), id="an unknown field beside its spec"),
+        pytest.param(lambda one: one["spec"]["exceptions"][0]["profile"].update(extra=1), id="one of a profile"),
         pytest.param(lambda one: one["spec"].pop("revoked"), id="no revocations"),
         pytest.param(lambda one: one["spec"].update(revoked=[ek(1), ek(1)]), id="a revocation twice"),
         pytest.param(lambda one: one["spec"].update(revoked=["EK"]), id="a revocation that is no digest"),
@@ -196,6 +239,14 @@ def test_a_malformed_policy_is_refused(change: Any) -> None:
     document = signed(policy())
     change(document)
     assert code(lambda: verified(document)) == "MANIFEST_INVALID"
+
+
+def test_a_time_of_another_form_is_told_once() -> None:
+    document = signed(policy())
+    document["spec"]["exceptions"][0]["expires"] = "tomorrow"
+    with pytest.raises(PolicyError) as caught:
+        verified(document)
+    assert str(caught.value).count("expires: expected") == 1
 
 
 # ---- what it names
