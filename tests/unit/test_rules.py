@@ -157,6 +157,34 @@ def test_importing_verification_loads_neither_grpc_nor_kubernetes(package):
     assert done.stdout.strip() == "[]"
 
 
+def test_one_loader_reads_what_others_wrote():
+    """The others read a node's own state, the answers of its own processes, or a header in its one spelling."""
+    own = {
+        "plugins/module_utils/audit/chain.py",
+        "plugins/module_utils/bootstrap/answers.py",
+        "plugins/module_utils/bootstrap/claim.py",
+        "plugins/module_utils/bootstrap/disk_record.py",
+        "plugins/module_utils/bootstrap/journal.py",
+        "plugins/module_utils/bootstrap/pushed.py",
+        "plugins/module_utils/bootstrap/renewal_record.py",
+        "plugins/module_utils/components/cache.py",
+        "plugins/module_utils/join/store.py",
+        "plugins/module_utils/keys/wrap.py",
+        "plugins/module_utils/kubeadm/journal.py",
+        "plugins/module_utils/luks/strict_json.py",
+        "plugins/module_utils/nodelock/log.py",
+        "plugins/module_utils/statedisk/form.py",
+        "plugins/module_utils/statedisk/gateway.py",
+        "plugins/module_utils/statedisk/process.py",
+        "plugins/module_utils/system/documents.py",
+        "plugins/module_utils/tpm/authorization.py",
+        "plugins/plugin_utils/action.py",
+        "plugins/plugin_utils/node_action.py",
+    }
+    parsers = re.compile(r"\bjson\.loads?\(|\byaml\.(safe_)?load|\byaml\.(parse|compose)")
+    assert {shown(path) for path in house.plugin_files() if parsers.search(path.read_text(encoding="utf-8"))} == own
+
+
 def test_only_one_file_starts_processes():
     starters = {"subprocess", "pty", "multiprocessing"}
     found = {

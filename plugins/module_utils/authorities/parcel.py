@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from ..system import load_json
 from .halves import Successor, unusable
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def parse_successors(data: bytes) -> dict[str, Successor]:
     try:
         return {
             str(name): Successor(public=public.encode("ascii"), private=private.encode("ascii"))
-            for name, (public, private) in json.loads(data).items()
+            for name, (public, private) in load_json(data).items()
         }
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError):
         raise unusable("expected successors by authority, got something else") from None  # the cause may hold a key

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import http.client
-import json
 import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..errors import KubeadmError
 from ..reasons import Reason
+from ..system import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ class EtcdMembers:
 
     def _problems(self) -> Iterator[str]:
         try:
-            members = json.loads(self._ask("POST", self._local + _LIST, body=b"{}"))["members"]
+            members = load_json(self._ask("POST", self._local + _LIST, body=b"{}"))["members"]
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             yield f"this machine's does not list them ({type(error).__name__})"
             return
@@ -58,7 +58,7 @@ class EtcdMembers:
         if member.get("isLearner"):
             return "is a learner"
         try:
-            said = json.loads(self._ask("GET", f"{urls[0]}/health"))
+            said = load_json(self._ask("GET", f"{urls[0]}/health"))
         except (OSError, http.client.HTTPException, ValueError) as error:
             return f"does not answer ({type(error).__name__})"
         return None if isinstance(said, dict) and said.get("health") == "true" else "says that it is not"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .._deps.yaml import yaml
 from ..errors import AttestedError, KubeadmError
 from ..reasons import Reason
-from ..system import read_bytes, write_atomic
+from ..system import load_document, read_bytes, write_atomic
 from .table import API_SERVER
 
 if TYPE_CHECKING:
@@ -131,10 +131,10 @@ def runs_since(pod: Mapping[str, Any] | None, stamp: str) -> bool:
 
 def _pod(manifest: bytes) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(manifest)
+        document = load_document(manifest)
         if document["kind"] != "Pod" or not document["spec"]["containers"] or not document["metadata"]["name"]:
             raise _malformed("expected a Pod with a name and a container")
-    except (yaml.YAMLError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise _malformed("expected a Pod with a name and a container") from error
     found: dict[str, Any] = document
     return found

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from enum import Enum
 from pathlib import PurePosixPath
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 from ..errors import ComponentError
 from ..reasons import Reason
+from ..system import load_json
 from .manifest import (
     MANIFEST_LIMIT,
     MANIFEST_NAME,
@@ -46,8 +46,8 @@ def parse_manifest(data: bytes) -> Manifest:
     if len(data) > MANIFEST_LIMIT:
         raise _malformed([f"expected at most {MANIFEST_LIMIT} bytes, found {len(data)}"])
     try:
-        document = json.loads(data)
-    except (RecursionError, ValueError) as error:
+        document = load_json(data, limit=MANIFEST_LIMIT)
+    except ValueError as error:
         raise _malformed([f"expected JSON: {error}"]) from error
     reader = _Reader()
     manifest = reader.manifest(document)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from ..errors import SystemFault, TransportError
 from ..reasons import Reason
+from ..system import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,13 +67,13 @@ def render_list(addresses: Iterable[str]) -> bytes:
 def parse_list(data: bytes) -> tuple[str, ...]:
     """Return the addresses in ``data``, at least one; raises FILE_UNUSABLE."""
     try:
-        body = json.loads(data)
+        body = load_json(data)
         found = body["control_planes"]
         if body["version"] != _VERSION or not isinstance(found, list) or not 1 <= len(found) <= MAX_ADDRESSES:
             raise ValueError
         if not all(isinstance(one, str) and can_be_control_plane(parse_address(one)[0]) for one in found):
             raise ValueError
-    except (ValueError, KeyError, TypeError, RecursionError, TransportError) as error:
+    except (ValueError, KeyError, TypeError, TransportError) as error:
         raise SystemFault("expected a list of control planes, found something else", reason=Reason.FILE_UNUSABLE) from (
             error
         )

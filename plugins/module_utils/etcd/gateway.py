@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from ..errors import EtcdError
 from ..reasons import Reason
+from ..system import load_json
 from .members import Member
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class EtcdGateway:
         """Say whether a member answers and could read from a majority: etcd's own question of health does that."""
         try:
             status, body = self._exchange(url, "GET", "/health", timeout_seconds=_HEALTH_SECONDS)
-            return status == http.client.OK and str(json.loads(body)["health"]).lower() == "true"
+            return status == http.client.OK and str(load_json(body)["health"]).lower() == "true"
         except (EtcdError, KeyError, TypeError, ValueError):
             return False
 
@@ -110,7 +111,7 @@ class EtcdGateway:
                 retry_after_seconds=_AGAIN_SECONDS if status == http.client.SERVICE_UNAVAILABLE else 0.0,
             )
         try:
-            answer: dict[str, Any] = json.loads(body)
+            answer: dict[str, Any] = load_json(body, limit=_LIMIT)
         except ValueError as error:
             raise _unreachable(self._endpoint, "its answer is no JSON") from error
         return answer

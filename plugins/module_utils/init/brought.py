@@ -22,7 +22,7 @@ from ..policy import (
     verify_policy,
 )
 from ..reasons import Reason
-from ..system import unique_members
+from ..system import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -83,8 +83,8 @@ def _dumped(value: object) -> bytes:
 
 def _loaded(data: bytes, kind: type) -> Any:
     try:
-        found = json.loads(data.decode("utf-8"), object_pairs_hook=unique_members)
-    except (ValueError, RecursionError) as error:
+        found = load_json(data)
+    except ValueError as error:
         raise _no_policy("JSON, got none") from error
     if not isinstance(found, kind):
         raise _no_policy(f"a {kind.__name__} in JSON, got another value")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import KeyServiceError
 from ..reasons import Reason
+from ..system import load_json
 from .secret import SecretBytes
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def import_master_secret(data: bytes) -> MasterSecret:
     Raises MASTER_SECRET_MALFORMED, and MASTER_SECRET_ROTATED for the file of a ring that was rotated (`import_ring`).
     """
     try:
-        document = json.loads(data)
+        document = load_json(data)
         if isinstance(document, dict) and "number" in document:
             raise rotated()
         key, salt = (base64.b64decode(document[name], validate=True) for name in ("key", "salt"))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError, KeyServiceError
@@ -13,6 +12,7 @@ from ..kube import IDENTITIES, POLICIES
 from ..policy import POLICY_NAME, Admission
 from ..proto import message_class, parse
 from ..reasons import Reason
+from ..system import load_json
 from .policy_client import POLICY_REQUEST, POLICY_RESPONSE
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class PolicyDesk:
 
     def _adopt(self, document: bytes) -> bool:
         try:
-            parsed = json.loads(document)
+            parsed = load_json(document)
         except ValueError as error:
             raise KeyServiceError("expected a policy in JSON", reason=Reason.MESSAGE_MALFORMED) from error
         if not isinstance(parsed, dict):

@@ -26,7 +26,7 @@ from ..atls import label, length_prefixed
 from ..errors import PolicyError, SystemFault
 from ..policy import Seen, adopt, follow, rolled_back
 from ..reasons import Reason
-from ..system import read_bytes, remove
+from ..system import load_json, read_bytes, remove
 from ..tpm import NvCounter, open_tpm
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class RecordKey:
     def parse(self, data: bytes) -> Entry | None:
         """Return the entry of a file, None where it is not one that these keys have made."""
         try:
-            document = json.loads(data)
+            document = load_json(data)
             mac = str(document.pop("mac")).encode()
             if not any(hmac.compare_digest(mac, self._mac(document, key).encode()) for key in (self.key, *self.former)):
                 return None

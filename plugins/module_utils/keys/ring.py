@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import KeyServiceError
 from ..reasons import Reason
-from ..system import unique_members
+from ..system import load_json
 from .derive import disk_key, emergency_ssh_seed, measurement_secret
 from .master import MasterSecret, import_master_secret, rotated
 from .secret import DiskKey, MeasurementSecret, SecretBytes
@@ -191,8 +191,8 @@ def version_number(name: str) -> int:
 
 def _document(data: bytes) -> Any:
     try:
-        return json.loads(data, object_pairs_hook=unique_members)
-    except (ValueError, RecursionError):
+        return load_json(data)
+    except ValueError:
         raise _malformed("a master secret in JSON") from None  # as above
 
 

@@ -23,7 +23,7 @@ from .._deps.crypto import aead, exceptions
 from ..atls import label, length_prefixed
 from ..errors import KeyServiceError, TpmError
 from ..reasons import Reason
-from ..system import SystemRandom, make_directory, read_bytes, require_no_swap, require_tmpfs, write_atomic
+from ..system import SystemRandom, load_json, make_directory, read_bytes, require_no_swap, require_tmpfs, write_atomic
 from ..tpm import SealedObject, Tpm, seal, unseal
 from .bundle import KeyBundle
 
@@ -251,7 +251,7 @@ class _Rest:
 
 def _parse(data: bytes) -> _Rest:
     try:
-        document = json.loads(data)
+        document = load_json(data, limit=_LIMIT)
         if (document["version"], document["algorithm"]) != (_VERSION, _ALGORITHM):
             raise _damaged(f"version {_VERSION} with {_ALGORITHM}")
         return _Rest(

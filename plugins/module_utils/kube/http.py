@@ -9,7 +9,6 @@ of our CPU a call (0.9 of 1.8 ms), and all that it knows of our kinds is that th
 
 from __future__ import annotations
 
-import json
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -18,6 +17,7 @@ from urllib.parse import urlencode
 from .._deps.kube import client, http_exceptions, rest
 from ..errors import ApiError
 from ..reasons import Reason
+from ..system import MAX_ANSWER_BYTES, MAX_ANSWER_LEVELS, load_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -91,7 +91,7 @@ class ApiHttp:
             if answer.status == _NOT_FOUND:
                 return None
             _check(answer, request)
-            document: dict[str, Any] = json.loads(data)
+            document: dict[str, Any] = _parsed(data)
         except (client.ApiException, http_exceptions.HTTPError, ValueError) as error:
             _fail(request, error)
         return document
@@ -141,9 +141,13 @@ def _lines(stream: Any) -> Iterator[Mapping[str, Any]]:
     try:
         for chunk in stream.stream(decode_content=False):
             *lines, buffer = (buffer + chunk).split(b"\n")
-            yield from (json.loads(line) for line in lines if line.strip())
+            yield from (_parsed(line) for line in lines if line.strip())
     finally:
         stream.close()
+
+
+def _parsed(data: bytes) -> Any:
+    return load_json(data, limit=MAX_ANSWER_BYTES, levels=MAX_ANSWER_LEVELS)
 
 
 def _check(answer: Any, request: ApiRequest) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import http.client
 import json
 import ssl
@@ -15,10 +14,9 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from .._deps.yaml import yaml
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import read_bytes
+from ..system import MAX_ANSWER_LEVELS, load_document, load_json, read_bytes
 from .spec import API_PORT
 
 if TYPE_CHECKING:
@@ -219,7 +217,7 @@ def wait_registered(reader: NodeReader, name: str, *, boot_id: str, clock: Clock
 
 def _view(body: bytes) -> NodeView:
     try:
-        node: dict[str, Any] = json.loads(body)
+        node: dict[str, Any] = load_json(body, limit=_LIMIT, levels=MAX_ANSWER_LEVELS)
         conditions = node["status"].get("conditions", [])
         return NodeView(
             name=node["metadata"]["name"],
@@ -233,9 +231,9 @@ def _view(body: bytes) -> NodeView:
 
 def _conditions(body: bytes) -> tuple[Mapping[str, Any], ...]:
     try:
-        found = json.loads(body)["status"].get("conditions") or []
+        found = load_json(body, limit=_LIMIT, levels=MAX_ANSWER_LEVELS)["status"].get("conditions") or []
         return tuple({"type": one["type"], **one} for one in found)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise KubeadmError("expected a Node object from the API server", reason=Reason.API_UNREACHABLE) from error
 
 
@@ -243,19 +241,19 @@ def _api_servers(body: bytes) -> tuple[str, ...]:
     try:
         pairs = [
             (str(ip_address(address["ip"])), int(port["port"]))
-            for subset in json.loads(body).get("subsets") or []
+            for subset in load_json(body, limit=_LIMIT, levels=MAX_ANSWER_LEVELS).get("subsets") or []
             for address in subset.get("addresses") or []
             for port in subset["ports"]
             if port.get("name", "https") == "https"
         ]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise KubeadmError("expected Endpoints from the API server", reason=Reason.API_UNREACHABLE) from error
     return tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in pairs)
 
 
 def _server(kubeconfig: bytes) -> _Server:
     try:
-        config: dict[str, Any] = yaml.safe_load(kubeconfig)
+        config: dict[str, Any] = load_document(kubeconfig)
         cluster = config["clusters"][0]["cluster"]
         user = config["users"][0]["user"]
         address = urlsplit(cluster["server"])
@@ -267,7 +265,7 @@ def _server(kubeconfig: bytes) -> _Server:
             key=user["client-key"],
             name=str(cluster.get("tls-server-name") or address.hostname),
         )
-    except (yaml.YAMLError, KeyError, IndexError, TypeError, ValueError, binascii.Error) as error:
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         raise KubeadmError(
             "expected the kubelet's kubeconfig, found something else", reason=Reason.KUBECONFIG_MALFORMED
         ) from error

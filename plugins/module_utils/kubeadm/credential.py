@@ -15,10 +15,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import serialization, x509
-from .._deps.yaml import yaml
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import Clock, make_directory, place_link, read_bytes, write_atomic
+from ..system import Clock, load_document, make_directory, place_link, read_bytes, write_atomic
 from .render import documents
 
 if TYPE_CHECKING:
@@ -127,14 +126,14 @@ def place(credential: KubeletCredential, paths: KubernetesPaths, *, clock: Clock
 def embedded_credential(kubeconfig: bytes) -> KubeletCredential | None:
     """Return the credential embedded in a kubeconfig of kubeadm, or None when it names files instead."""
     try:
-        user: dict[str, Any] = yaml.safe_load(kubeconfig)["users"][0]["user"]
+        user: dict[str, Any] = load_document(kubeconfig)["users"][0]["user"]
         if "client-certificate-data" not in user:
             return None
         return KubeletCredential(
             certificate=base64.b64decode(user["client-certificate-data"], validate=True),
             key=base64.b64decode(user["client-key-data"], validate=True),
         )
-    except (yaml.YAMLError, KeyError, IndexError, TypeError, binascii.Error) as error:
+    except (ValueError, KeyError, IndexError, TypeError) as error:
         raise _malformed("one user") from error
 
 
@@ -148,7 +147,7 @@ def adopt_embedded(paths: KubernetesPaths, *, clock: Clock) -> bool:
     if credential is None:
         return False
     place(credential, paths, clock=clock)
-    config = yaml.safe_load(text)
+    config = load_document(text)
     config["users"][0]["user"] = {
         "client-certificate": str(paths.kubelet_credential),
         "client-key": str(paths.kubelet_credential),
@@ -178,8 +177,8 @@ def believing(kubeconfig: bytes, authorities: bytes) -> bytes:
 
 def _document(kubeconfig: bytes) -> Any:
     try:
-        return yaml.safe_load(kubeconfig)
-    except yaml.YAMLError as error:
+        return load_document(kubeconfig)
+    except ValueError as error:
         raise _malformed("one cluster") from error
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import SystemClock, SystemRunner
+from ..system import MAX_ANSWER_BYTES, MAX_ANSWER_LEVELS, SystemClock, SystemRunner, load_json
 from .gateway import last_words, redact
 from .spec import API_PORT, KubernetesPaths
 
@@ -82,7 +82,10 @@ class Kubectl:
     def read(self, kinds: Iterable[str], *options: str) -> list[dict[str, Any]]:
         """Return all objects of ``kinds``; raises KUBECTL_FAILED."""
         result = self._checked("get", ",".join(kinds), "--output=json", *options)
-        items: list[dict[str, Any]] = json.loads(result.stdout)["items"]
+        try:
+            items: list[dict[str, Any]] = _answer(result.stdout)["items"]
+        except (KeyError, TypeError) as error:
+            raise _unreadable() from error
         return items
 
     def patch(self, kind: str, name: str, document: Mapping[str, Any]) -> None:
@@ -92,7 +95,7 @@ class Kubectl:
     def read_one(self, kind: str, name: str, namespace: str) -> tuple[dict[str, Any], ...]:
         """Return one object, nothing where it is not there; raises KUBECTL_FAILED."""
         found = self._checked("get", kind, name, f"--namespace={namespace}", "--ignore-not-found", "--output=json")
-        return (json.loads(found.stdout),) if found.stdout.strip() else ()
+        return (_answer(found.stdout),) if found.stdout.strip() else ()
 
     def raw(self, path: str, *, server: str) -> str:
         """Return what one API server (its URL) answers at ``path``; raises KUBECTL_FAILED."""
@@ -172,6 +175,17 @@ class Kubectl:
             timeout_seconds=_TIMEOUT_SECONDS,
             check=False,
         )
+
+
+def _answer(data: bytes) -> Any:
+    try:
+        return load_json(data, limit=MAX_ANSWER_BYTES, levels=MAX_ANSWER_LEVELS)
+    except ValueError as error:
+        raise _unreadable() from error
+
+
+def _unreadable() -> KubeadmError:
+    return KubeadmError("expected objects in JSON from kubectl, got something else", reason=Reason.KUBECTL_FAILED)
 
 
 def _failed(verb: str, result: CommandResult) -> KubeadmError:

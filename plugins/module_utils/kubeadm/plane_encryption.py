@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import load_documents, make_directory, read_bytes, write_atomic
+from ..system import load_documents, load_json, make_directory, read_bytes, write_atomic
 from .encryption_file import CLEAR, EncryptionFile, EncryptionKey, name_key
 from .render import ENCRYPTION_ARGUMENT, documents, encryption_path
 from .rotation import PlaneKeys, next_number
@@ -147,7 +147,7 @@ def told_configuration(text: str, *, path: str) -> str:
 def parse_keys(data: bytes) -> dict[str, bytes]:
     """Return keys by name as `render_keys` wrote them; raises ENCRYPTION_MALFORMED."""
     try:
-        return {str(name): bytes.fromhex(secret) for name, secret in json.loads(data).items()}
+        return {str(name): bytes.fromhex(secret) for name, secret in load_json(data).items()}
     except (ValueError, TypeError, AttributeError):
         raise KubeadmError(
             "expected keys by name, got something else", reason=Reason.ENCRYPTION_MALFORMED

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._deps.yaml import yaml
-from ..errors import AttestedError
+from ..errors import AttestedError, PolicyError
 from ..keys.policy_client import PolicyClient, RecordState
 from ..reasons import Reason
 from ..result import Result
+from ..system import load_document
 from .kubectl import Kubectl
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _GROUP = "attested-kubernetes.dev"
 def run_record(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Hand the site's signed policy to the key service of this control plane; raises what it is refused with."""
     client = PolicyClient(params["socket"])
-    document = yaml.safe_load(params["policy"])
+    document = _policy(params["policy"])
     if check_mode:
         wanted = int(document["spec"]["generation"])
         return Result(changed=_state(client).generation != wanted, values={"generation": wanted})
@@ -45,6 +45,19 @@ def run_record_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # n
             "identities": [_identity(one) for one in identities],
         }
     )
+
+
+def _policy(text: str) -> dict[str, Any]:
+    """Return the policy that the site signed; whether it did says the key service."""
+    try:
+        document = load_document(text)
+        int(document["spec"]["generation"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise PolicyError(
+            "expected a signed policy in YAML, got something else", reason=Reason.MANIFEST_INVALID
+        ) from error
+    found: dict[str, Any] = document
+    return found
 
 
 def _state(client: PolicyClient) -> RecordState:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from ..errors import KubeadmError
 from ..reasons import Reason
+from ..system import load_json
 from .encryption_file import CLEAR
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class EtcdGateway:
     def _page(self, first: bytes, end: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
         asked = {"key": _text(first), "range_end": _text(end), "limit": str(_PAGE)}
         try:
-            answer = json.loads(self._post("/v3/kv/range", json.dumps(asked).encode()))
+            answer = load_json(self._post("/v3/kv/range", json.dumps(asked).encode()), limit=_MAX_ANSWER_BYTES)
             found = [(base64.b64decode(one["key"]), base64.b64decode(one["value"])) for one in answer.get("kvs", ())]
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _unreadable(f"etcd did not answer: {type(error).__name__}") from None

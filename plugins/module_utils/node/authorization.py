@@ -22,7 +22,7 @@ from ..errors import SystemFault
 from ..reasons import Reason
 from ..result import Result
 from ..sealing import OneTimeKey, open_to_key, seal_to_key
-from ..system import make_directory, read_bytes, remove, write_atomic
+from ..system import load_json, make_directory, read_bytes, remove, write_atomic
 from ..tpm import HIERARCHY_NAMES, MAX_AUTH_BYTES, RH_ENDORSEMENT, RH_OWNER, HeldAuths, in_memory, open_tpm
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _open(box: str, key: OneTimeKey) -> dict[int, bytes]:
         sealed = base64.b64decode(box, validate=True)
     except (binascii.Error, ValueError) as error:
         raise SystemFault("expected base64 in sealed, got something else", reason=Reason.OPTION_INVALID) from error
-    document = json.loads(open_to_key(sealed, key=key, binding=_binding(key.public)))
+    document = load_json(open_to_key(sealed, key=key, binding=_binding(key.public)))
     return {_NUMBERS[name]: bytes.fromhex(value) for name, value in document.items()}
 
 

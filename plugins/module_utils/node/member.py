@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from ..keys.wrap import KeyStore, RestSealer
 from ..nodelock import NodeLock, NodeLockPaths
 from ..policy import verify_policy
 from ..reasons import Reason
+from ..system import load_json
 from ..tpm import open_tpm
 from .cluster_keys import keep_keys, require_own_cluster
 
@@ -102,7 +102,7 @@ class MemberKeys:
 
 def _document(policy: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(policy)
+        document = load_json(policy)
     except ValueError as error:
         raise _malformed() from error
     if not isinstance(document, dict):

@@ -21,7 +21,7 @@ from ..errors import KeyServiceError, SiteError
 from ..keys import Carried, MasterRing, MasterSecret, MasterVersion, MeasurementSecret, SecretBytes, cluster_id
 from ..keys.ca import JoinCa, load_signing_key
 from ..reasons import Reason
-from ..system import unique_members
+from ..system import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,17 +194,12 @@ def _document(data: bytes) -> dict[str, Any]:
     if len(data) > MAX_CONTENT_BYTES:
         raise malformed(f"at most {MAX_CONTENT_BYTES} bytes in a kit")
     try:
-        text = data.decode("utf-8")
-        body = json.loads(text, object_pairs_hook=unique_members, parse_float=_refuse, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        body = load_json(data, limit=MAX_CONTENT_BYTES)
+    except ValueError:
         raise malformed("JSON in a kit") from None  # the cause would carry the text, and the text is secret
     if not isinstance(body, dict):
         raise malformed("one JSON object in a kit")
     return body
-
-
-def _refuse(text: str) -> None:
-    raise ValueError(text)
 
 
 def _require_fields(body: dict[str, Any], names: set[str]) -> None:

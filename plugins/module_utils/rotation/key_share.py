@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from ..errors import SystemFault
 from ..reasons import Reason
 from ..sealing import open_to_key, seal, seal_to_key
+from ..system import load_json
 
 if TYPE_CHECKING:
     from ..node.authorization import OfferStore
@@ -72,7 +73,7 @@ def encode(data: bytes) -> str:
 
 def _parse(data: bytes) -> ShareOrder:
     try:
-        document = json.loads(data)
+        document = load_json(data)
         return ShareOrder(
             names=tuple(str(name) for name in document["names"]),
             secret=bytes.fromhex(document["secret"]),

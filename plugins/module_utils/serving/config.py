@@ -12,10 +12,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .._deps.yaml import yaml
 from ..errors import SiteError
 from ..reasons import Reason
-from ..system import read_bytes
+from ..system import load_document, read_bytes
 
 _MAX_CONFIG_BYTES = 1 << 16
 
@@ -48,8 +47,8 @@ def load_config(kind: type[Config], path: str | Path) -> Config:
 
 def _mapping(path: str | Path) -> dict[str, Any]:
     try:
-        entries = yaml.safe_load(read_bytes(path, limit=_MAX_CONFIG_BYTES))
-    except yaml.YAMLError as error:
+        entries = load_document(read_bytes(path, limit=_MAX_CONFIG_BYTES))
+    except ValueError as error:
         raise SiteError(f"expected YAML in {path}, got: {error}", reason=Reason.CONFIG_INVALID) from error
     if not isinstance(entries, dict) or not all(isinstance(name, str) for name in entries):
         raise SiteError(f"expected a mapping in {path}, got {type(entries).__name__}", reason=Reason.CONFIG_INVALID)

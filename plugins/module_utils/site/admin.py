@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import ec, exceptions, hashes, serialization, x509
 from .._deps.yaml import yaml
-from ..system import read_bytes, write_atomic
+from ..errors import SiteError
+from ..reasons import Reason
+from ..system import load_document, read_bytes, write_atomic
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -42,11 +44,31 @@ def needs_certificate(site: Site, vault: Vault, *, now: datetime, authorities: b
     """
     if not site.admin_kubeconfig.exists():
         return True
-    body = yaml.safe_load(vault.decrypt(read_bytes(site.admin_kubeconfig)))
+    body = _kubeconfig(site, vault)
     certificate = x509.load_pem_x509_certificate(base64.b64decode(body["users"][0]["user"]["client-certificate-data"]))
     if authorities and not _is_of(body["clusters"][0]["cluster"], certificate, authorities):
         return True
     return certificate.not_valid_after_utc - now < RENEW_BELOW
+
+
+def _kubeconfig(site: Site, vault: Vault) -> dict[str, Any]:
+    """Return the admin's kubeconfig, which has one cluster and one user; raises KUBECONFIG_MALFORMED."""
+    try:
+        body: dict[str, Any] = load_document(vault.decrypt(read_bytes(site.admin_kubeconfig)))
+        texts = (
+            body["current-context"],
+            body["clusters"][0]["cluster"]["certificate-authority-data"],
+            *(body["users"][0]["user"][name] for name in ("client-certificate-data", "client-key-data")),
+        )
+        whole = all(isinstance(one, str) for one in texts)
+    except (ValueError, KeyError, IndexError, TypeError):
+        whole = False
+    if not whole:
+        raise SiteError(
+            "expected a kubeconfig with one cluster and one user in .secrets/admin.kubeconfig, got something else",
+            reason=Reason.KUBECONFIG_MALFORMED,
+        )
+    return body
 
 
 def _is_of(cluster: dict[str, Any], certificate: x509.Certificate, authorities: bytes) -> bool:
@@ -67,7 +89,7 @@ def has_access(site: Site, vault: Vault, *, cluster_name: str, now: datetime) ->
     """Return whether .secrets/admin.kubeconfig is good, for the cluster of this name and by the admin's own key."""
     if not site.admin_key.exists() or needs_certificate(site, vault, now=now):
         return False
-    body = yaml.safe_load(vault.decrypt(read_bytes(site.admin_kubeconfig)))
+    body = _kubeconfig(site, vault)
     key = base64.b64decode(body["users"][0]["user"]["client-key-data"])
     return bool(body["current-context"] == cluster_name and key == vault.decrypt(read_bytes(site.admin_key)))
 

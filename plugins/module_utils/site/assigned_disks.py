@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .._deps.yaml import yaml
 from ..errors import PolicyError, Refusal, SiteError
 from ..keys import DiskId
 from ..reasons import Reason
+from ..system import load_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -123,8 +123,8 @@ def _lines(text: bytes) -> list[bytes]:
 
 def _variables(text: bytes, place: str) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        found = load_document(text)
+    except ValueError as error:
         raise _unusable(place, "YAML") from error
     if found is not None and not isinstance(found, dict):
         raise _unusable(place, "a mapping of variables")

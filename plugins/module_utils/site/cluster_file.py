@@ -13,7 +13,7 @@ from .._deps.yaml import yaml
 from ..errors import SiteError
 from ..keys import cluster_id, measurement_secret
 from ..reasons import Reason
-from ..system import read_bytes
+from ..system import load_document, read_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,8 +88,8 @@ def render(cluster: ClusterFile) -> bytes:
 def parse(data: bytes) -> ClusterFile:
     """Return the facts in ``data``; raises SITE_CLUSTER_FILE naming every problem found."""
     try:
-        body = yaml.safe_load(data)
-    except yaml.YAMLError as error:
+        body = load_document(data)
+    except ValueError as error:
         raise SiteError("expected YAML in cluster.yml, got something else", reason=Reason.SITE_CLUSTER_FILE) from error
     problems = _problems(body)
     if problems:

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import exceptions, serialization, unreadable, x509
-from .._deps.yaml import yaml
 from ..attestation import parse_certificate, spki_of
 from ..errors import Refusal, SiteError
 from ..reasons import Reason
-from ..system import read_bytes
+from ..system import load_document, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,8 +66,8 @@ def _listed(rows: dict[str, str], serial: str, name: str) -> str:
 
 def _yaml_rows(data: bytes, name: str) -> dict[str, str]:
     try:
-        loaded = yaml.safe_load(data)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        loaded = load_document(data)
+    except ValueError as error:
         raise _unusable("YAML", name, type(error).__name__) from error
     if not isinstance(loaded, dict):
         raise _unusable("a mapping of serial numbers", name, type(loaded).__name__)

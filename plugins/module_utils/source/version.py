@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Refusal, SystemFault
 from ..reasons import Reason
-from ..system import load_documents
+from ..system import load_documents, load_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,10 +99,10 @@ def parse_pin(files: Sequence[SiteFile]) -> Pin:
 def parse_kept(content: bytes) -> Kept:
     """Return what this machine has kept; raises SOURCE_STATE_MALFORMED."""
     try:
-        body = json.loads(content)
+        body = load_json(content)
         kept = Kept(version=body["version"], commit=body["commit"])
         good = body["form"] == _FORM and _is_version(kept.version) and _COMMIT.fullmatch(kept.commit) is not None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise _state_malformed() from error
     if not good:
         raise _state_malformed()
@@ -112,9 +112,9 @@ def parse_kept(content: bytes) -> Kept:
 def parse_measured(text: str) -> Measured:
     """Return what was measured; raises SOURCE_STATE_MALFORMED for a text that `Measured.to_text` never makes."""
     try:
-        body = json.loads(text)
+        body = load_json(text)
         measured = Measured(**{name: value for name, value in body.items() if name != _MARK})
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise _state_malformed() from error
     texts = (measured.commit, measured.signer, measured.collection, measured.bundle, measured.node_config)
     if not _is_version(measured.version) or not all(isinstance(one, str) for one in texts):

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from ..errors import AttestedError, DiskError
 from ..reasons import Reason
-from ..system import unique_members
+from ..system import load_json
 
 RECORD_VERSION = 1
 NAMED_VERSION = 2
@@ -68,10 +68,10 @@ def render_record(record: Record) -> bytes:
 def parse_record(data: bytes) -> Record:
     """Return the record in ``data``; raises STATE_DISK_RECORD."""
     try:
-        members = json.loads(data[: MAX_RECORD_BYTES + 1], object_pairs_hook=unique_members)
+        members = load_json(data, limit=MAX_RECORD_BYTES)
     except ValueError as error:
         raise _malformed(f"not JSON ({error})") from error
-    if len(data) > MAX_RECORD_BYTES or not isinstance(members, dict):
+    if not isinstance(members, dict):
         raise _malformed("something else")
     named = {"key"} if members.get("version") == NAMED_VERSION else set()
     if set(members) != {"version", "generation", "header"} | named or members["version"] not in _VERSIONS:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Refusal
 from ..reasons import Reason
-from ..system import unique_members
+from ..system import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,12 +67,12 @@ def parse_material(data: bytes) -> Material:
     No more than `MAX_MATERIAL` bytes are unpacked, and a name leads nowhere but below its own directory.
     """
     try:
-        document = json.loads(_unpacked(data), object_pairs_hook=unique_members)
+        document = load_json(_unpacked(data), limit=MAX_MATERIAL)
         if document["version"] != VERSION:
             raise _malformed(f"version {VERSION}", repr(document["version"])[:40])
         pieces = tuple(_piece(one) for one in _rows(document["pieces"]))
         left_out = tuple(LeftOut(what=_text(one["what"]), why=_text(one["why"])) for one in _rows(document["left_out"]))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise _malformed("a list of pieces", type(error).__name__) from error
     if len({piece.name for piece in pieces}) != len(pieces):
         raise _malformed("each name once", "one twice")

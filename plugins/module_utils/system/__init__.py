@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from .clock import Clock, SystemClock, span
 from .command import CommandResult, Follower, Runner, SystemRunner
-from .documents import load_documents, require_shallow, unique_members
+from .documents import (
+    MAX_ANSWER_BYTES,
+    MAX_ANSWER_LEVELS,
+    load_document,
+    load_documents,
+    load_json,
+    require_shallow,
+    unique_members,
+)
 from .files import make_directory, place_link, read_bytes, remove, write_atomic
 from .locks import NamedLocks
 from .random import Random, SystemRandom, shuffled, uniform
@@ -18,6 +26,8 @@ from .version import release
 
 __all__ = [
     "HIDDEN",
+    "MAX_ANSWER_BYTES",
+    "MAX_ANSWER_LEVELS",
     "MAX_LINE",
     "MAX_LINES",
     "Clock",
@@ -31,7 +41,9 @@ __all__ = [
     "SystemRunner",
     "TokenBuckets",
     "hide",
+    "load_document",
     "load_documents",
+    "load_json",
     "make_directory",
     "mount_kind",
     "place_link",

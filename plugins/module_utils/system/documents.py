@@ -1,65 +1,96 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""YAML and JSON that others wrote: plain data only, bounded before it is read, with one kind of error.
+"""YAML and JSON that others wrote: plain data only, bounded before and while it is read, with one kind of error.
 
-PyYAML trusts its input more than we do: an alias lets a small text unfold into a large one, the last of two equal keys
-wins, thirty thousand brackets cost it half a minute, a tag chooses a type, and a long number cannot be printed.
+The libraries trust their input more than we do: an alias lets a small text unfold into a large one, the last of two
+equal keys wins, thirty thousand brackets cost half a minute, a tag chooses a type, a date of the year 0 and a number of
+five thousand digits raise what nobody expects. Here both formats give text, numbers, true, false, null, lists and
+mappings, and nothing else; what looks like a date stays text. Every text from outside of a node's own state is read by
+`load_documents`, `load_document` or `load_json`.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from .._deps.yaml import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
 
+MAX_BYTES = 1 << 20
+"""The bound of a text where its reader gives no other; a profile with a thousand events has about 200 KiB."""
 MAX_DEPTH = 32
 """How deep lists and mappings may stand in one another; our deepest document has eight."""
+MAX_NODES = 50_000
+"""How many values a text of YAML may hold: PyYAML makes an object of each, a third of a second for so many."""
+MAX_ANSWER_BYTES = 64 << 20
+"""The bound of what a whole list of the Kubernetes API may have."""
+MAX_ANSWER_LEVELS = 128
+"""How deep an object of the Kubernetes API may be: the schema of a definition has thirty levels of its own."""
+MAX_DOCUMENTS = 1000
+"""How many documents may stand in one text of YAML."""
 
 _MAX_NUMBER = 32
-_INTEGER = "tag:yaml.org,2002:int"
+_BRACKETS = re.compile(r"[\[\]{}]")
+_STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_HALF_LETTER = re.compile(r"\\u[dD][89a-fA-F]")
+_TAG = "tag:yaml.org,2002:"
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Refuses what is no plain data, and what is nested too deeply."""
+def load_documents(text: str | bytes, *, limit: int = MAX_BYTES) -> list[Any]:
+    """Return the YAML documents in ``text``, empty ones left out; raises `ValueError` and nothing else.
 
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.events.AliasEvent):
-            raise _refused("an alias, which is not allowed here", event.start_mark)
-        if event.tag is not None:
-            raise _refused("a tag, which is not allowed here", event.start_mark)
-        if self.depth > MAX_DEPTH:
-            raise _refused(f"more than {MAX_DEPTH} levels", event.start_mark)
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        if isinstance(node, yaml.ScalarNode) and node.tag == _INTEGER and len(node.value) > _MAX_NUMBER:
-            raise _refused("a number with too many digits", node.start_mark)
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT002
-        members: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
-        if len(members) != len(node.value):
-            raise _refused("a key twice in one mapping", node.start_mark)
-        return members
-
-
-def load_documents(text: str) -> list[Any]:
-    """Return the documents in ``text``, empty ones left out; raises `ValueError` and nothing else.
-
-    The caller owes the bound of its length.
+    At most ``limit`` bytes of UTF-8, `MAX_DEPTH` levels, `MAX_NODES` values and `MAX_DOCUMENTS`; libyaml reads them
+    where it is there.
     """
-    require_shallow(text, levels=MAX_DEPTH)  # texts of ours hold few, and all closed
+    plain = _decoded(text, limit)
+    require_shallow(plain, levels=MAX_DEPTH)  # texts of ours hold few, and all closed
     try:
-        return [document for document in yaml.load_all(text, Loader=_PlainLoader) if document is not None]
-    except (yaml.YAMLError, RecursionError, OverflowError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        events = yaml.parse(plain, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        return [document for document in _Reader(events).documents() if document is not None]
+    except yaml.YAMLError as error:
+        problem = _told(error)
+    raise ValueError(problem)  # outside of the handler: a cause would carry the text, which may hold a secret
+
+
+def load_document(text: str | bytes, *, limit: int = MAX_BYTES) -> Any:
+    """Return the one YAML document in ``text``, None where it is empty; raises `ValueError` and nothing else."""
+    found = load_documents(text, limit=limit)
+    if len(found) > 1:
+        raise ValueError(f"{len(found)} documents in one text")
+    return found[0] if found else None
+
+
+def load_json(text: str | bytes, *, limit: int = MAX_BYTES, levels: int = MAX_DEPTH) -> Any:
+    """Return the value that ``text`` spells in JSON; raises `ValueError` and nothing else.
+
+    At most ``limit`` bytes of UTF-8 and ``levels`` of lists and objects; no member twice, no number that is none or
+    has too many digits, no half of a letter. The values take at most thirty times the text's memory.
+    """
+    plain = _decoded(text, limit)
+    require_shallow(_STRINGS.sub("", plain), levels=levels)
+    try:
+        value = json.loads(
+            plain,
+            object_pairs_hook=unique_members,
+            parse_int=_integer,
+            parse_float=_fraction,
+            parse_constant=_fraction,
+        )
+        if _HALF_LETTER.search(plain):
+            json.dumps(value, ensure_ascii=False).encode()  # raises for what no text can hold
+    except json.JSONDecodeError as error:
+        problem = f"{error.msg}, line {error.lineno}, column {error.colno}"
+    except UnicodeEncodeError:
+        problem = "half of a letter in a text"
+    else:
+        return value
+    raise ValueError(problem)  # as above
 
 
 def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -73,14 +104,117 @@ def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def require_shallow(text: str, *, levels: int) -> None:
     """Count brackets before anything else does, wherever they stand; raises `ValueError` for more open ones."""
     depth = 0
-    for letter in text:
+    for letter in _BRACKETS.findall(text):
         if letter in "[{":
             depth += 1
             if depth > levels:
                 raise ValueError(f"more than {levels} brackets open at once")
-        elif letter in "]}" and depth:
+        elif depth:
             depth -= 1
 
 
-def _refused(problem: str, mark: Any) -> yaml.MarkedYAMLError:
+def _decoded(text: str | bytes, limit: int) -> str:
+    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
+    if size > limit:
+        raise ValueError(f"a text of more than {limit} bytes")
+    try:
+        return text.decode("utf-8") if isinstance(text, bytes) else text.encode("utf-8").decode("utf-8")
+    except UnicodeError:
+        problem = "no text in UTF-8"
+    raise ValueError(problem)
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_NUMBER:
+        raise ValueError("a number with too many digits")
+    return int(digits)
+
+
+def _fraction(digits: str) -> float:
+    number = float(digits) if len(digits) <= _MAX_NUMBER else math.inf
+    if not math.isfinite(number):
+        raise ValueError("a number that is none, or has too many digits")
+    return number
+
+
+class _Reader:
+    """Makes plain data of a parser's events, one at a time, so that nothing is made of what comes after a fault."""
+
+    def __init__(self, events: Iterator[yaml.Event]) -> None:
+        self._events = events
+        self._nodes = 0
+        self._words = yaml.resolver.Resolver()
+        self._made = yaml.constructor.SafeConstructor()
+
+    def documents(self) -> Iterator[Any]:
+        """Yield each document; raises `yaml.YAMLError`."""
+        begun = 0
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                begun += 1
+                if begun > MAX_DOCUMENTS:
+                    raise _refused(f"more than {MAX_DOCUMENTS} documents", event)
+                yield self._value(next(self._events), depth=0)
+
+    def _value(self, event: yaml.Event, *, depth: int) -> Any:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise _refused(f"more than {MAX_NODES} values", event)
+        if isinstance(event, yaml.AliasEvent):
+            raise _refused("an alias, which is not allowed here", event)
+        if getattr(event, "tag", None) is not None:
+            raise _refused("a tag, which is not allowed here", event)
+        if depth > MAX_DEPTH:
+            raise _refused(f"more than {MAX_DEPTH} levels", event)
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return [self._value(one, depth=depth + 1) for one in self._until(yaml.SequenceEndEvent)]
+        return self._mapping(event, depth=depth)
+
+    def _mapping(self, begin: yaml.Event, *, depth: int) -> dict[Hashable, Any]:
+        members: dict[Hashable, Any] = {}
+        for event in self._until(yaml.MappingEndEvent):
+            if not isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent)):
+                raise _refused("a list or a mapping as a key", event)
+            key = self._value(event, depth=depth + 1)
+            if key in members:
+                raise _refused("a key twice in one mapping", begin)
+            members[key] = self._value(next(self._events), depth=depth + 1)
+        return members
+
+    def _until(self, end: type[yaml.Event]) -> Iterator[yaml.Event]:
+        while not isinstance(event := next(self._events), end):
+            yield event
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Any:
+        if not event.implicit[0]:
+            return event.value
+        tag = self._words.resolve(yaml.ScalarNode, event.value, event.implicit)  # type: ignore[no-untyped-call]
+        kind = tag.removeprefix(_TAG)
+        if kind == "merge":
+            raise _refused("a merge, which is not allowed here", event)
+        if kind in {"int", "float"} and len(event.value) > _MAX_NUMBER:
+            raise _refused("a number with too many digits", event)
+        if kind not in {"null", "bool", "int", "float"}:  # what looks like a date is a text
+            return event.value
+        node = yaml.ScalarNode(tag, event.value)
+        try:
+            value = getattr(self._made, f"construct_yaml_{kind}")(node)
+        except ValueError:  # 0x, 0b and the like, which the resolver takes for numbers
+            raise _refused("a number that is none", event) from None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _refused("a number that is none", event)
+        return value
+
+
+def _told(error: yaml.YAMLError) -> str:
+    """Return the problem and its place, without the line of the text that PyYAML shows."""
+    mark = getattr(error, "problem_mark", None)
+    problem = str(getattr(error, "problem", None) or "no YAML")
+    return problem if mark is None else f"{problem}, line {mark.line + 1}, column {mark.column + 1}"
+
+
+def _refused(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
+    mark: Any = event.start_mark
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import TpmError
 from ..reasons import Reason
+from ..system import load_json
 from . import constants as c
 from .commands import Command, LoadedKey, Password
 from .keys import load_endorsement_key
@@ -70,8 +71,8 @@ class SealedObject:
 
 def _load_document(text: str) -> dict[str, object]:
     try:
-        document = json.loads(text) if len(text) <= _MAX_JSON else None
-    except (ValueError, RecursionError) as error:
+        document = load_json(text) if len(text) <= _MAX_JSON else None
+    except ValueError as error:
         raise malformed("a sealed object as JSON", str(error)) from error
     if not isinstance(document, dict) or set(document) != {"version", "alg", "pcrs", "public", "private"}:
         raise malformed("version, alg, pcrs, public and private in a sealed object", f"{text!r:.100}")

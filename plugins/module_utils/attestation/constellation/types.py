@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Refusal
 from ...reasons import Reason
-from ...system import unique_members
+from ...system import load_json
 from ...tpm import DIGEST_SIZES, PCR_COUNT
 
 if TYPE_CHECKING:
@@ -187,13 +187,9 @@ def _parse_quote(value: object) -> BankQuote:
 
 def _json(data: bytes) -> object:
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=unique_members, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        return load_json(data, limit=MAX_DOCUMENT_BYTES)
+    except ValueError as error:
         raise malformed("an attestation document in JSON", "something else") from error
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"the constant {name}")
 
 
 def _fields(value: object, what: str, *, known: set[str]) -> dict[str, Any]:

@@ -10,10 +10,9 @@ needed are not looked at.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from ...system import unique_members
+from ...system import load_json
 from ...tpm import ALG_SHA1, ALG_SHA256, ALG_SHA384, ALG_SHA512
 from .types import REGISTERS, UserspaceRecord, malformed, require_size
 
@@ -50,8 +49,8 @@ def parse_records(data: bytes, log: str) -> tuple[UserspaceRecord, ...]:
 
 def _document(part: bytes, log: str) -> dict[str, Any]:
     try:
-        document = json.loads(part.decode(), object_pairs_hook=unique_members)
-    except (ValueError, RecursionError) as error:
+        document = load_json(part)
+    except ValueError as error:
         raise malformed(log, "a JSON record", repr(part[:32])) from error
     if not isinstance(document, dict):
         raise malformed(log, "a JSON object", type(document).__name__)

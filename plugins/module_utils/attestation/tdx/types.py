@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..._deps.crypto import unreadable, x509
 from ...errors import Refusal
 from ...reasons import Reason
+from ...system import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,7 +106,7 @@ def load_tdx_collateral(*, collateral: bytes, root: bytes) -> TdxCollateral:
         raise _malformed(f"at most {MAX_COLLATERAL_BYTES} bytes", f"{len(collateral)}")
     try:
         text = collateral.decode("utf-8")
-        fields = json.loads(text)
+        fields = load_json(text)
         if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in _TEXTS):
             raise ValueError("other fields than those of collateral")
         lists = {name: x509.load_der_x509_crl(bytes.fromhex(fields[name])) for name in ("root_ca_crl", "pck_crl")}
@@ -115,7 +115,7 @@ def load_tdx_collateral(*, collateral: bytes, root: bytes) -> TdxCollateral:
         anchor = x509.load_der_x509_certificate(root)
         valid["root"] = anchor.not_valid_before_utc, anchor.not_valid_after_utc
         revoked = frozenset(one.serial_number for one in lists["pck_crl"])
-    except unreadable(KeyError, RecursionError) as error:
+    except unreadable(KeyError) as error:
         raise _malformed("Intel's collateral in JSON and a root in DER", f"{error}"[:200]) from error
     return TdxCollateral(root=root, text=text, valid=valid, revoked=revoked)
 
@@ -127,7 +127,7 @@ def _dates_of_list(one: x509.CertificateRevocationList) -> tuple[datetime, datet
 
 
 def _dates_of_text(text: str) -> tuple[datetime, datetime]:
-    fields: Mapping[str, Any] = json.loads(text)
+    fields: Mapping[str, Any] = load_json(text)
     first, last = (datetime.fromisoformat(fields[name]) for name in ("issueDate", "nextUpdate"))
     if first.tzinfo is None or last.tzinfo is None:
         raise ValueError("a date without time zone")

@@ -287,7 +287,7 @@ def test_two_profiles_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param("a: [", "expected YAML, got site.yml: while parsing", id="no YAML"),
+        pytest.param("a: [", "expected YAML, got site.yml: did not find", id="no YAML"),
         pytest.param("a: &x [1]\nb: *x\n", "an alias, which is not allowed here", id="an alias"),
         pytest.param("a: 1\na: 2\n", "a key twice in one mapping", id="a key twice"),
         pytest.param("!!python/object/apply:os.getcwd []\n", "a tag, which is not allowed here", id="a tag of code"),
