@@ -161,12 +161,12 @@ def test_one_loader_reads_what_others_wrote():
     """The others read a node's own state, the answers of its own processes, or a header in its one spelling."""
     own = {
         "plugins/module_utils/audit/chain.py",
-        "plugins/module_utils/bootstrap/answers.py",
-        "plugins/module_utils/bootstrap/claim.py",
-        "plugins/module_utils/bootstrap/disk_record.py",
-        "plugins/module_utils/bootstrap/journal.py",
-        "plugins/module_utils/bootstrap/pushed.py",
-        "plugins/module_utils/bootstrap/renewal_record.py",
+        "plugins/module_utils/node/answers.py",
+        "plugins/module_utils/node/claim.py",
+        "plugins/module_utils/node/disk_record.py",
+        "plugins/module_utils/node/journal.py",
+        "plugins/module_utils/node/push_record.py",
+        "plugins/module_utils/node/renewal_record.py",
         "plugins/module_utils/components/cache.py",
         "plugins/module_utils/join/store.py",
         "plugins/module_utils/keys/wrap.py",
