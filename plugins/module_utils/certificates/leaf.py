@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import exceptions, serialization, x509
+from .._deps.crypto import exceptions, serialization, unreadable, x509
 from ..errors import KubeadmError
 from ..kubeadm import KubeletCredential, embedded_credential
 from ..reasons import Reason
@@ -77,7 +77,7 @@ def verify_renewed(name: str, *, before: bytes, after: KubeletCredential, author
         old, new = (x509.load_pem_x509_certificate(pem) for pem in (before, after.certificate))
         issuer = x509.load_pem_x509_certificate(authority)
         key = serialization.load_pem_private_key(after.key, password=None)
-    except (ValueError, TypeError) as error:
+    except unreadable() as error:
         raise _failed(name, "expected a certificate and a key in PEM") from error
     problems = [
         *(["expected another certificate, found the same"] if new.serial_number == old.serial_number else []),  # 1
@@ -111,7 +111,7 @@ def _values(certificate: Any, kind: Any) -> frozenset[str]:
 def _is_signed_by(certificate: Any, issuer: Any) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, exceptions.InvalidSignature):
+    except unreadable(exceptions.InvalidSignature):
         return False
     return True
 
