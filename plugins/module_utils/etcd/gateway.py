@@ -11,6 +11,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
@@ -122,18 +123,13 @@ class EtcdGateway:
         try:
             context = ssl.create_default_context(cafile=str(self._credentials.ca))
             context.load_cert_chain(str(self._credentials.certificate), str(self._credentials.key))
-            where = urlsplit(url)
-            connection = http.client.HTTPSConnection(
-                where.hostname or "", where.port, timeout=timeout_seconds, context=context
-            )
-            try:
+            where = urlsplit(url).netloc
+            with closing(http.client.HTTPSConnection(where, timeout=timeout_seconds, context=context)) as connection:
                 connection.request(method, path, body=body, headers={"Content-Type": "application/json"})
                 answer = connection.getresponse()
                 return answer.status, answer.read(_LIMIT)
-            finally:
-                connection.close()
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise _unreachable(url, str(error) or type(error).__name__) from error
+            raise _unreachable(url, str(error)) from error
 
 
 def _unreachable(url: str, why: str) -> EtcdError:
