@@ -41,6 +41,7 @@ class ActionModule(SigningAction):
                 "exceptions": {"type": "list", "elements": "dict", "default": []},
                 "records": {"type": "list", "elements": "dict", "default": []},
                 "confirm_refusals": {"type": "bool", "default": False},
+                "reinstate": {"type": "list", "elements": "str", "default": []},
                 "port": {"type": "int", "default": 9091},
                 "wait_seconds": {"type": "int", "default": 20},
             }
@@ -136,6 +137,7 @@ def _result(
             "generation": plan.policy.generation,
             "policy": signed,
             "manifests": render_objects(profiles, plan.identities) + signed,
+            "returning": render_objects((), plan.returning),
             "failing": [str(one) for one in plan.failing],
             "unknown": [str(one) for one in plan.unknown],
         },

@@ -886,8 +886,9 @@ class Reason(Enum):
     )
     IDENTITY_REVOKED = _row(
         Coarse.REFUSED,
-        "This machine's identity was revoked; there is no way back.",
-        "Find out why it was revoked; a cleaned machine gets a new TPM or joins another cluster.",
+        "This machine's identity was revoked.",
+        "Find out why it was revoked. Only the site's policy key takes a revocation back that was a mistake.",
+        "ansible-playbook attested.kubernetes.policy -e reinstate=NODE",
     )
     IDENTITY_UNKNOWN = _row(
         Coarse.REFUSED,

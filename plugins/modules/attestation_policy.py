@@ -62,6 +62,15 @@ options:
     description: Whether a policy that joined nodes would fail, or of which that is not known, is meant.
     type: bool
     default: false
+  reinstate:
+    description:
+      - Nodes of which a revocation is taken back that was a mistake, whoever said it. Their C(attested_admission) in
+        the site says something else by now, or the module fails with C(SITE_INVENTORY).
+      - From then on the signed policy lists their keys as reinstated, and the machines are RV(returning). Who revokes
+        one again takes it out of that list.
+    type: list
+    elements: str
+    default: []
   endorsement_authorities:
     description: Files with authorities that endorsement certificates must chain to, where nodes are asked.
     type: list
@@ -107,6 +116,13 @@ EXAMPLES = r"""
         why: the vendor took the firmware back
     records: "{{ records }}"
 
+- name: Take back a revocation that was a mistake
+  attested.kubernetes.attestation_policy:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+    records: "{{ records }}"
+    reinstate: [w-1]
+
 - name: Show whom a retirement would refuse
   attested.kubernetes.attestation_policy:
     site: "{{ inventory_dir }}"
@@ -131,6 +147,11 @@ manifests:
   returned: success
   type: str
   sample: "kind: MeasurementProfile"
+returning:
+  description: Identities that the API still revokes, as one YAML stream; it takes them once the policy is there.
+  returned: success
+  type: str
+  sample: ""
 failing:
   description: What each node that would fail now was attested as, and what deviates.
   returned: success

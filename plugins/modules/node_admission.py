@@ -12,8 +12,9 @@ version_added: 0.1.0
 description:
   - Writes the admin's word on a machine into its C(NodeIdentity), with the kubectl of this control plane. It counts
     from the next decision of every key service on.
-  - There is no way back from V(Revoked). A revoked machine gets no ticket, no renewal and no key any more, and whatever
-    its node's user writes is denied by the API server.
+  - There is no way back from V(Revoked) by this module; the signed policy takes back what was a mistake
+    (M(attested.kubernetes.attestation_policy)). A revoked machine gets no ticket, no renewal and no key any more, and
+    whatever its node's user writes is denied by the API server.
   - Whether a control plane is approved says the signed policy of the site alone, so one is refused with
     V(IDENTITY_NEEDS_SIGNATURE); the only control plane cannot be revoked (V(IDENTITY_LAST_CONTROL_PLANE)).
   - Fails with V(IDENTITY_NOT_FOUND) where no machine, or more than one, has that name.

@@ -39,7 +39,7 @@ options:
     type: str
     required: true
   admission:
-    description: The admin's word on the machine. There is no way back from V(Revoked).
+    description: The admin's word on the machine. Back from V(Revoked) leads the signed policy alone.
     type: str
     choices: [Approved, Refused, Revoked]
     default: Approved

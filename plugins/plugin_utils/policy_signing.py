@@ -13,7 +13,7 @@ from ..module_utils.site import Site, cluster_file
 from ..module_utils.site.cluster_file import PolicyMark
 from ..module_utils.site.identities import enrolled_identities
 from ..module_utils.site.policy_files import load_profiles
-from ..module_utils.site.policy_plan import plan_next, read_exceptions
+from ..module_utils.site.policy_plan import plan_next, read_exceptions, reinstated_keys
 from ..module_utils.system import SystemClock, read_bytes, write_atomic
 from .site_action import SiteAction
 from .vault import AnsibleVault
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What a site means by its policy at one moment; ``excepted`` are the profiles that ``exceptions`` name."""
+    """What a site means by its policy at one moment; ``excepted`` are the profiles that ``exceptions`` name.
+
+    ``reinstate`` are the keys of which it takes a revocation back.
+    """
 
     site: Site
     public: ClusterFile
@@ -38,6 +41,7 @@ class Draft:
     exceptions: tuple[PolicyException, ...]
     excepted: tuple[MeasurementProfile, ...]
     now: datetime
+    reinstate: frozenset[str]
 
     @property
     def applied(self) -> tuple[MeasurementProfile, ...]:
@@ -54,6 +58,7 @@ class Draft:
             mark=self.public.policy,
             observed=observed,
             now=self.now,
+            reinstate=self.reinstate,
         )
 
     def signed(self, policy: ClusterPolicy) -> dict[str, Any]:
@@ -92,4 +97,5 @@ class SigningAction(SiteAction):
             ),
             excepted=others,
             now=SystemClock().now(),
+            reinstate=reinstated_keys(params.get("reinstate", ()), identities),
         )

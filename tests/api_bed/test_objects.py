@@ -15,6 +15,7 @@ from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
+    from ansible_collections.attested.kubernetes.tests.support.service_bed import ServiceBed
 
 RIGHTS = Path(__file__).parents[2] / "roles" / "key_service" / "files"
 KIND = "nodeidentities.attested-kubernetes.dev"
@@ -69,7 +70,9 @@ def test_what_a_machine_is_cannot_change(api: ApiBed, change: dict[str, str], sa
 
 
 @pytest.mark.parametrize("admission", ["Approved", "Refused"])
-def test_revoked_has_no_way_back(api: ApiBed, admission: str) -> None:
+def test_revoked_has_no_way_back_by_itself(api: ApiBed, bed: ServiceBed, admission: str) -> None:
+    """The policy in force would have to say so, and there is one: the bed's."""
+    assert bed.policy()["spec"].get("reinstated", []) == []
     api.apply(revoked("a3"))
     assert "a revoked identity stays revoked" in refused(api, identity("a3", admission=admission))
 

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import REVOKED_LABEL, Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import REVOKED_LABEL, Role, render_profile
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.exchange import learned
 from ansible_collections.attested.kubernetes.tests.support.refusal import refused
+from ansible_collections.attested.kubernetes.tests.support.service_bed import GOOD_BOOT
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from cryptography.x509.oid import NameOID
 
@@ -32,6 +35,8 @@ THREAT = Threat(
     stops=(
         ("policy/identity.py", "DISK_ID_TAKEN"),
         ("policy/in_force.py step 4", "IDENTITY_UNSIGNED"),
+        ("policy/signature.py step 2", "POLICY_SIGNATURE"),
+        ("policy/record.py", "POLICY_ROLLED_BACK"),
         ("roles/key_service/files/admission.yml", ""),
     ),
 )
@@ -55,8 +60,8 @@ def writer(api: ApiBed) -> str:
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": WRITER}
     binding = {"kind": "ClusterRoleBinding", "metadata": {"name": WRITER}, "subjects": [subject], "roleRef": reference}
     api.apply(*({"apiVersion": "rbac.authorization.k8s.io/v1", **one} for one in (role, binding)))
-    probe = {**document("0e" * 32, "probe-49"), "status": {}}
-    api.apply(probe)
+    probe = document("0e" * 32, "probe-49")
+    api.apply(probe, render_profile(learned(boots.load(GOOD_BOOT))))
     deadline = time.monotonic() + _SECONDS  # the API server compiles policies after a moment
     while "status of an identity" not in patch_status(api, probe["metadata"]["name"], WRITER, phase="Joined"):
         if time.monotonic() > deadline:
@@ -142,10 +147,11 @@ def test_one_disk_on_two_live_identities(api: ApiBed, bed: ServiceBed, machines:
 def test_a_status_is_nobody_elses_to_write(api: ApiBed, bed: ServiceBed, machines: Machines, writer: str) -> None:
     one = machines()
     ticket = one.ask()
-    for status in ({"diskId": DISK.format(4)}, {"akName": None}, {"tpm": None}):
+    for status in ({"akName": None}, {"tpm": None}, {"phase": "Admitted"}):
         assert "is written by the key service" in patch_status(api, named(one), writer, **status)
-    assert "diskId is immutable" in patch_status(api, named(one), "admin", diskId=DISK.format(4))
-    assert "diskId is immutable" in patch_status(api, named(one), "admin", diskId=None)
+    for user in (writer, "admin"):
+        for disk in (DISK.format(4), None):
+            assert "diskId is immutable" in patch_status(api, named(one), user, diskId=disk)
     assert one.ask().public.disk_id == ticket.public.disk_id
 
 
@@ -164,3 +170,60 @@ def test_what_was_decided_about_is_not_made_anew(api: ApiBed, machines: Machines
     waiting = document("49" * 32, "ek-" + "49" * 10, admission="Pending")
     write(api, writer, "create", waiting)
     assert "deleted" in api.kubectl("delete", KIND, waiting["metadata"]["name"], user=writer)
+
+
+def revoke(api: ApiBed, name: str, user: str) -> None:
+    change = {"metadata": {"labels": {REVOKED_LABEL: "true"}}, "spec": {"admission": "Revoked"}}
+    api.kubectl("patch", KIND, name, "--type=merge", "-p", json.dumps(change), user=user)
+
+
+def approve(api: ApiBed, name: str, user: str) -> str:
+    words = ("patch", KIND, name, "--type=merge", "-p", json.dumps({"spec": {"admission": "Approved"}}))
+    return api.kubectl(*words, user=user, check=False)
+
+
+def approve_soon(api: ApiBed, name: str, user: str) -> None:
+    """Approve what the policy lets come back, once the API server has heard of that policy."""
+    deadline = time.monotonic() + _SECONDS
+    while "patched" not in (said := approve(api, name, user)):
+        assert time.monotonic() < deadline, said
+        time.sleep(0.2)
+
+
+def test_only_the_sites_signature_brings_a_revoked_machine_back(
+    api: ApiBed, bed: ServiceBed, machines: Machines, writer: str
+) -> None:
+    """And then with the disk that it had; a revocation after that counts as the first one did."""
+    one = machines()
+    disk = one.ask().public.disk_id
+    revoke(api, named(one), writer)
+    assert refused(one.ask, bed)["reason"] == "IDENTITY_REVOKED"
+    for user in (writer, "admin"):
+        assert "stays revoked" in approve(api, named(one), user)
+    bed.sign(reinstated=[one.tpm.ek.public.spki_sha256()])
+    approve_soon(api, named(one), writer)
+    assert one.ask().public.disk_id == disk
+    revoke(api, named(one), writer)
+    assert refused(one.ask, bed)["reason"] == "IDENTITY_REVOKED"
+    bed.sign()
+
+
+def test_a_policy_that_says_so_without_the_key(api: ApiBed, bed: ServiceBed, machines: Machines, writer: str) -> None:
+    """The API server believes the object; no key service does, for anybody, and then not the one without it."""
+    one, other = machines(), machines()
+    assert one.ask()
+    assert other.ask()
+    revoke(api, named(one), writer)
+    assert refused(one.ask, bed)["reason"] == "IDENTITY_REVOKED"
+    good = bed.policy()
+    forged = {**good["spec"], "reinstated": [one.tpm.ek.public.spki_sha256()]}
+    api.apply({**good, "spec": forged})
+    try:
+        approve_soon(api, named(one), writer)
+        assert refused(one.ask, bed)["reason"] == "POLICY_SIGNATURE"
+    finally:
+        api.apply(good)
+        assert refused(one.ask, bed)["reason"] == "POLICY_ROLLED_BACK"  # a revocation that was seen is gone
+        revoke(api, named(one), "admin")
+    assert refused(one.ask, bed)["reason"] == "IDENTITY_REVOKED"
+    assert other.ask()

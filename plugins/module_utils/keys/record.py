@@ -114,6 +114,7 @@ class RecordKey:
             "generation": entry.seen.generation,
             "content_sha256": entry.seen.content_sha256,
             "revoked": sorted(entry.seen.revoked),
+            "reinstated": sorted(entry.seen.reinstated),
             "counter": entry.counter,
         }
         mac = self._mac(document, self.key)
@@ -136,6 +137,7 @@ class RecordKey:
                 generation=int(document["generation"]),
                 content_sha256=str(document["content_sha256"]),
                 revoked=frozenset(map(str, document["revoked"])),
+                reinstated=frozenset(map(str, document.get("reinstated", ()))),  # a release before had none
             )
             return Entry(seen=seen, counter=int(document["counter"]))
         except (ValueError, KeyError, TypeError, AttributeError):

@@ -70,8 +70,9 @@ class AdmissionPlan:
 def plan_admission(identities: Sequence[Mapping[str, Any]], wish: Wish) -> AdmissionPlan:
     """Return what is to patch.
 
-    Raises `PolicyError` IDENTITY_NOT_FOUND (none or several of that name), IDENTITY_REVOKED (there is no way back),
-    IDENTITY_NAME_WANTED (a waiting machine has no node name yet), IDENTITY_AMBIGUOUS (another machine has it),
+    Raises `PolicyError` IDENTITY_NOT_FOUND (none or several of that name), IDENTITY_REVOKED (the policy
+    alone leads back), IDENTITY_NAME_WANTED (a waiting machine has no node name yet), IDENTITY_AMBIGUOUS (another one
+    has it),
     EK_ALIAS_TAKEN (its key is the second one of a machine that is known already),
     IDENTITY_NEEDS_SIGNATURE (a control plane is approved by the site's signed policy alone),
     IDENTITY_LAST_CONTROL_PLANE or HELD_KEYS_NOT_ROTATED (a compromised control plane, and no authority to rotate).

@@ -60,7 +60,8 @@ class ClusterPolicy:
     """What the site says in one generation; nothing in it is believed before its signature was verified.
 
     ``profiles`` are the active ones, ``control_planes`` the identities that may be one, ``revoked`` every endorsement
-    key (SHA-256, hex) that ever was. Equal policies give equal bytes: `plan_policy` sorts what has no order.
+    key (SHA-256, hex) that ever was, but for ``reinstated``: those of which the site took a revocation back that was a
+    mistake. Equal policies give equal bytes: `plan_policy` sorts what has no order.
     """
 
     generation: int
@@ -68,10 +69,13 @@ class ClusterPolicy:
     control_planes: tuple[NamedDigest, ...]
     revoked: tuple[str, ...] = ()
     exceptions: tuple[PolicyException, ...] = ()
+    reinstated: tuple[str, ...] = ()
 
     def content(self) -> dict[str, Any]:
-        """Return everything but the generation, as in the manifest."""
+        """Return everything but the generation, as in the manifest; what is seldom there only where there is any."""
+        seldom = {"reinstated": list(self.reinstated)} if self.reinstated else {}
         return {
+            **seldom,
             "profiles": [_named(one) for one in self.profiles],
             "controlPlanes": [_named(one) for one in self.control_planes],
             "revoked": list(self.revoked),
@@ -116,8 +120,12 @@ def plan_policy(
     identities: Iterable[NodeIdentity],
     revoked: Iterable[str],
     exceptions: Iterable[PolicyException] = (),
+    reinstated: Iterable[str] = (),
 ) -> ClusterPolicy:
-    """Return the policy over these objects; of ``identities`` the control planes count, unless they were revoked."""
+    """Return the policy over these objects; of ``identities`` the control planes count, unless they were revoked.
+
+    A key that is both ``revoked`` and ``reinstated`` is revoked.
+    """
     out = frozenset(revoked)
     return ClusterPolicy(
         generation=generation,
@@ -131,6 +139,7 @@ def plan_policy(
         ),
         revoked=tuple(sorted(out)),
         exceptions=tuple(sorted(exceptions, key=lambda one: (one.profile, one.expires, one.machines))),
+        reinstated=tuple(sorted(frozenset(reinstated) - out)),
     )
 
 

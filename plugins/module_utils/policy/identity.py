@@ -29,7 +29,7 @@ class Role(Enum):
 
 
 class Admission(Enum):
-    """The admin's word on a machine: PENDING before there is one, and from REVOKED there is no way back."""
+    """The admin's word on a machine: PENDING before there is one, and back from REVOKED only by the signed policy."""
 
     APPROVED = "Approved"
     PENDING = "Pending"

@@ -5,6 +5,9 @@
 
     ──adopt──▶ seen(generation, content, revoked) ──follow──▶ seen(≥ generation, ≥ revoked)      there is no way back
 
+But for what the site signs: a policy that reinstates a key takes its revocation out of what was seen, for all that
+follow this policy or a later one that says so, whichever they saw before.
+
 A store that lies about the past (etcd from an old snapshot, a disk from a backup) shows a lower generation, the same
 one with another content, or lacks a revocation; each is POLICY_ROLLED_BACK, for everyone.
 """
@@ -27,22 +30,30 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The highest generation with the digest of its content, and every endorsement key that was revoked by then."""
+    """The highest generation with the digest of its content, and every endorsement key that was revoked by then.
+
+    ``reinstated``: those whose revocation that very policy takes back. Until the site signs another one, an object in
+    the API can still revoke such a machine, and its revocation is not remembered.
+    """
 
     generation: int
     content_sha256: str
     revoked: frozenset[str] = frozenset()
+    reinstated: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, policy: ClusterPolicy) -> Seen:
         """Return what somebody knows who saw this verified policy and nothing before."""
         return cls(
-            generation=policy.generation, content_sha256=policy.content_sha256, revoked=frozenset(policy.revoked)
+            generation=policy.generation,
+            content_sha256=policy.content_sha256,
+            revoked=frozenset(policy.revoked),
+            reinstated=frozenset(policy.reinstated),
         )
 
     def with_revoked(self, revoked: Iterable[str]) -> Seen:
-        """Return the same with more revocations."""
-        return replace(self, revoked=self.revoked | frozenset(revoked))
+        """Return the same with more revocations, but for those that were taken back."""
+        return replace(self, revoked=self.revoked | (frozenset(revoked) - self.reinstated))
 
 
 def follow(seen: Seen, policy: ClusterPolicy) -> Seen:
@@ -61,8 +72,8 @@ def follow(seen: Seen, policy: ClusterPolicy) -> Seen:
 
 
 def missing_revocations(seen: Seen, policy: ClusterPolicy) -> frozenset[str]:
-    """Return the revocations that ``policy`` does not sign: objects in the API must say them still."""
-    return seen.revoked - frozenset(policy.revoked)
+    """Return the revocations that ``policy`` neither signs nor takes back: objects in the API must say them still."""
+    return seen.revoked - frozenset(policy.revoked) - frozenset(policy.reinstated)
 
 
 def require_revocations(missing: frozenset[str], live: Iterable[str]) -> None:

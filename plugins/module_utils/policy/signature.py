@@ -104,7 +104,10 @@ def _spec(spec: Fields) -> tuple[ClusterPolicy, bytes]:
         control_planes=tuple(_named(one) for one in spec.sequence("controlPlanes", limit=MAX_CONTROL_PLANES)),
         revoked=spec.digests("revoked", limit=MAX_REVOKED),
         exceptions=tuple(_exception(one) for one in spec.sequence("exceptions", limit=MAX_EXCEPTIONS)),
+        reinstated=spec.digests("reinstated", limit=MAX_REVOKED) if spec.has("reinstated") else (),
     )
+    if not frozenset(policy.revoked).isdisjoint(policy.reinstated):
+        spec.note("reinstated: expected keys that are not revoked as well")
     signature = spec.matching("signature", _SIGNATURE, "an Ed25519 signature in base64")
     spec.finish()
     return policy, base64.b64decode(signature)

@@ -4,7 +4,8 @@
 """The next policy of a site: what it says, which generation it is, and which nodes would fail it now. Pure.
 
 The site is the author, and what the cluster says of itself only adds: a revocation that any control plane or object
-knows is signed from now on, and the generation is higher than any that was seen.
+knows is signed from now on, and the generation is higher than any that was seen. One that was a mistake is taken back
+by name, once: the machine is among the reinstated of the policy from then on, until anybody revokes it again.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ class PolicyPlan:
     """The next policy, the identities as they are applied, and whom it fails; ``changed`` against API and site.
 
     ``unknown``: nodes of which nobody can say whether it fails them, where it takes something away at all.
+    ``returning``: those of the identities that the API still revokes, which it lets come back once the policy is there.
     """
 
     policy: ClusterPolicy
     identities: tuple[NodeIdentity, ...]
+    returning: tuple[NodeIdentity, ...]
     failing: tuple[Failing, ...]
     unknown: tuple[Unknown, ...]
     changed: bool
@@ -69,22 +72,37 @@ def plan_next(
     mark: PolicyMark,
     observed: Observed,
     now: datetime,
+    reinstate: frozenset[str] = frozenset(),
 ) -> PolicyPlan:
     """Return the policy that the site means; the same content keeps its generation.
 
-    ``excepted`` are the profiles that ``exceptions`` name.
+    ``excepted`` are the profiles that ``exceptions`` name, ``reinstate`` the keys of which the site takes a revocation
+    back now.
     """
     signed = frozenset(observed.policy.revoked) if observed.policy else frozenset()
     banned = {one.ek_sha256 for one in observed.nodes if one.revoked}
     banned |= {one.ek_sha256 for one in identities if one.admission is Admission.REVOKED}
     chips = [*(one.keys for one in identities), *(one.keys for one in observed.nodes)]
-    revoked = _whole_chips(signed | observed.revoked | banned | frozenset(mark.revoked), chips)
-    wanted = plan_policy(generation=0, profiles=profiles, identities=identities, revoked=revoked, exceptions=exceptions)
+    known = _whole_chips(signed | observed.revoked | banned | frozenset(mark.revoked), chips)
+    before = frozenset(observed.policy.reinstated) if observed.policy else frozenset[str]()
+    reinstated = (_whole_chips(reinstate, chips) & known) | (before - _whole_chips(frozenset(banned), chips))
+    revoked = known - reinstated
+    wanted = plan_policy(
+        generation=0,
+        profiles=profiles,
+        identities=identities,
+        revoked=revoked,
+        exceptions=exceptions,
+        reinstated=reinstated,
+    )
     policy = replace(wanted, generation=_generation(wanted, mark, observed))
     found = _outlooks(policy, (*profiles, *excepted), _concerned(observed), now)
+    still = frozenset(one.ek_sha256 for one in observed.nodes if one.revoked) & reinstated
+    applied = tuple(_applied(one, revoked) for one in identities)
     return PolicyPlan(
         policy=policy,
-        identities=tuple(_applied(one, revoked) for one in identities),
+        identities=tuple(one for one in applied if one.ek_sha256 not in still),
+        returning=tuple(one for one in applied if one.ek_sha256 in still),
         failing=tuple(one for one in found if isinstance(one, Failing)),
         unknown=tuple(one for one in found if isinstance(one, Unknown)) if _takes_away(observed.policy, policy) else (),
         changed=observed.policy != policy or mark.generation != policy.generation,
@@ -107,6 +125,19 @@ def read_exceptions(
     if problems:
         raise SiteError("; ".join(problems), reason=Reason.SITE_POLICY_EXCEPTION)
     return tuple(one for one in found if one is not None)
+
+
+def reinstated_keys(names: Iterable[str], identities: Iterable[NodeIdentity]) -> frozenset[str]:
+    """Return the keys of the nodes whose revocation is taken back; raises SITE_INVENTORY where the site revokes one."""
+    live = {one.node_name: one for one in identities if one.admission is not Admission.REVOKED}
+    wrong = sorted(name for name in names if name not in live)
+    if wrong:
+        raise SiteError(
+            f"expected enrolled nodes whose attested_admission in host_vars is not Revoked (any more), since their "
+            f"revocation is taken back, got {', '.join(wrong)}",
+            reason=Reason.SITE_INVENTORY,
+        )
+    return frozenset(key for name in names for key in live[name].keys)
 
 
 def require_short(exceptions: Iterable[PolicyException], *, now: datetime) -> None:

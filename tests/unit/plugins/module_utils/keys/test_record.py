@@ -94,6 +94,27 @@ def test_each_change_counts_and_is_there_after_a_start(bed: Bed) -> None:
     assert bed.published.stat().st_mode & 0o777 == 0o600
 
 
+def test_what_the_site_takes_back_is_remembered_as_such(bed: Bed) -> None:
+    record = bed.adopted()
+    record.note_revoked([EK, OTHER])
+    record.follow(SITE.plan([], generation=2, revoked=[OTHER], reinstated=[EK]))
+    before = bed.counter.value
+    again = bed.start()
+    assert again.note_revoked([EK]).revoked == {OTHER}
+    assert (bed.counter.value, again.current().seen.reinstated) == (before, {EK})
+    again.follow(SITE.plan([], generation=3, revoked=[OTHER]))
+    assert bed.start().note_revoked([EK]).revoked == {EK, OTHER}
+
+
+def test_a_record_of_the_release_before_is_taken(bed: Bed) -> None:
+    bed.adopted()
+    key = RecordKey(key=SecretBytes(b"r" * 32), cluster_id=CLUSTER, node_name="cp-1")
+    document = json.loads(bed.published.read_bytes())
+    del document["mac"], document["reinstated"]
+    bed.published.write_text(json.dumps({**document, "mac": key._mac(document, key.key)}))
+    assert bed.start().current().seen == Seen.of(bed.policies[1])
+
+
 def test_it_goes_no_way_back(bed: Bed) -> None:
     record = bed.adopted()
     record.follow(bed.policies[3])

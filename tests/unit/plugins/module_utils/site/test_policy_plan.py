@@ -28,6 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.site.policy_pl
     PolicyPlan,
     plan_next,
     read_exceptions,
+    reinstated_keys,
     require_accepted,
     require_short,
 )
@@ -293,6 +294,71 @@ def test_a_revocation_is_signed_for_every_key_of_the_chip(observed: Observed) ->
 def test_a_second_key_that_only_the_cluster_knows_is_signed_too() -> None:
     found = plan(observed=replace(NOTHING, nodes=(node(revoked=True, ek_alias=ek(8)),)))
     assert found.policy.revoked == (ek(2), ek(8))
+
+
+# ---- a revocation that was a mistake
+
+BANNED = replace(NOTHING, policy=plan(observed=replace(NOTHING, revoked=frozenset({ek(2)}))).policy, generations=(1,))
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [
+        pytest.param(BANNED, id="that the site signed"),
+        pytest.param(replace(NOTHING, revoked=frozenset({ek(2)})), id="that a record knows"),
+        pytest.param(replace(NOTHING, nodes=(node(revoked=True),)), id="that an object says"),
+    ],
+)
+def test_a_revocation_is_taken_back_by_name(observed: Observed) -> None:
+    found = plan(observed=observed, reinstate=frozenset({ek(2)}))
+    assert (found.policy.revoked, found.policy.reinstated) == ((), (ek(2),))
+    applied = (*found.identities, *found.returning)
+    assert {one.node_name: one.admission for one in applied} == dict.fromkeys(("cp-1", "w-1"), Admission.APPROVED)
+    assert found.policy.generation > max((0, *observed.generations))
+
+
+def test_an_object_that_says_revoked_comes_back_after_the_policy() -> None:
+    found = plan(observed=replace(BANNED, nodes=(node(revoked=True),)), reinstate=frozenset({ek(2)}))
+    assert [one.node_name for one in found.returning] == ["w-1"]
+    assert [one.node_name for one in found.identities] == ["cp-1"]
+
+
+def test_all_keys_of_the_chip_come_back() -> None:
+    found = plan(observed=replace(NOTHING, nodes=(node(revoked=True, ek_alias=ek(8)),)), reinstate=frozenset({ek(2)}))
+    assert (found.policy.revoked, found.policy.reinstated) == ((), (ek(2), ek(8)))
+
+
+def test_what_was_taken_back_stays_so_whatever_an_older_record_says() -> None:
+    """A control plane that was off still knows the revocation."""
+    first = plan(observed=BANNED, reinstate=frozenset({ek(2)}))
+    late = replace(NOTHING, policy=first.policy, generations=(1, 2), revoked=frozenset({ek(2)}), nodes=(node(),))
+    again = plan(marked(first), late)
+    assert again.policy == first.policy
+    assert not again.changed
+
+
+def test_who_is_revoked_again_is_revoked() -> None:
+    first = plan(observed=BANNED, reinstate=frozenset({ek(2)}))
+    for observed, identities in (
+        (replace(NOTHING, policy=first.policy, nodes=(node(revoked=True),)), (CP, WORKER)),
+        (replace(NOTHING, policy=first.policy), (CP, replace(WORKER, admission=Admission.REVOKED))),
+    ):
+        found = plan(marked(first), observed, identities=identities)
+        assert (found.policy.revoked, found.policy.reinstated) == ((ek(2),), ())
+        assert found.returning == ()
+
+
+def test_who_was_never_revoked_is_not_taken_back() -> None:
+    assert plan(reinstate=frozenset({ek(2)})).policy == plan().policy
+
+
+def test_whom_the_site_revokes_is_not_taken_back() -> None:
+    assert reinstated_keys(["w-1"], [CP, CHIP]) == {ek(2), ek(7)}
+    assert reinstated_keys([], []) == frozenset()
+    for identities in ([CP], [CP, replace(WORKER, admission=Admission.REVOKED)]):
+        with pytest.raises(AttestedError, match=r"attested_admission .* got w-1") as caught:
+            reinstated_keys(["w-1"], identities)
+        assert caught.value.code == "SITE_INVENTORY"
 
 
 def test_an_exception_names_every_key_of_its_machine() -> None:

@@ -1,15 +1,19 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whose disk a ticket is for: what other identities say of it is looked at, from memory and from the API alike."""
+"""What other objects say of a machine: whose its disk is, and whether a revocation of it was taken back.
+
+From memory and from the API alike.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES, POLICIES
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission, render_identity
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 
@@ -59,3 +63,42 @@ def test_a_disk_that_another_node_has(bed: Bed, admission: Admission) -> None:
     if bed.near.caches[IDENTITIES]._following:
         bed.follow(IDENTITIES)
     assert code_of(bed.release) == "DISK_ID_TAKEN"
+
+
+# ---- a revocation that was a mistake
+
+
+def say(bed: Bed, admission: Admission) -> None:
+    bed.gateway.apply(render_identity(replace(bed.identity, admission=admission)))
+    if bed.near.caches[IDENTITIES]._following:
+        bed.follow(IDENTITIES)
+
+
+def sign(bed: Bed, **changes: Any) -> None:
+    bed.sign(**changes)
+    if bed.near.caches[POLICIES]._following:
+        bed.follow(POLICIES)
+
+
+def test_a_revoked_machine_comes_back_when_the_site_signs_it(bed: Bed) -> None:
+    bed.release()
+    disk = bed.status()["diskId"]
+    say(bed, Admission.REVOKED)
+    assert code_of(bed.release) == "IDENTITY_REVOKED"
+    sign(bed, reinstated=[bed.identity.ek_sha256])
+    assert code_of(bed.release) == "IDENTITY_REVOKED"  # the object still says so
+    say(bed, Admission.APPROVED)
+    bed.release()
+    assert bed.status()["diskId"] == disk
+    say(bed, Admission.REVOKED)
+    assert code_of(bed.release) == "IDENTITY_REVOKED"
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_an_object_alone_brings_nobody_back(bed: Bed, *, signed: bool) -> None:
+    say(bed, Admission.REVOKED)
+    assert code_of(bed.release) == "IDENTITY_REVOKED"
+    if signed:
+        sign(bed, revoked=[bed.identity.ek_sha256])
+    say(bed, Admission.APPROVED)
+    assert code_of(bed.release) == ("IDENTITY_REVOKED" if signed else "POLICY_ROLLED_BACK")
