@@ -23,17 +23,21 @@ if TYPE_CHECKING:
     from .record import PolicyRecord
 
 WATCH_SECONDS = 60
+_MAX_NAMED = 16
+_MAX_WHY = 512
 
 
 class PolicyWatch:
     """Settles what the API says with the record whenever a revocation appears, and each minute."""
 
-    def __init__(self, gateway: Gateway, policy: LivePolicy, *, node_name: str, clock: Clock) -> None:
+    def __init__(self, gateway: Gateway, policy: LivePolicy, *, node_name: str, clock: Clock, log: Log) -> None:
         """Settle through ``policy``; ``node_name`` is whose word the policy's status gets."""
         self._gateway = gateway
         self._policy = policy
         self._node_name = node_name
         self._clock = clock
+        self._log = log
+        self._unreadable: tuple[str, ...] = ()
 
     def run_once(self, seconds: int = WATCH_SECONDS) -> None:
         """Settle now and at each revocation within ``seconds``; raises what the policy or the API raises."""
@@ -44,17 +48,23 @@ class PolicyWatch:
                 self.settle()
 
     def settle(self) -> None:
-        """Record what the API says, and say in the policy's status what was recorded."""
-        self._say_seen(self._policy.settle_revocations().generation)
+        """Record what the API says, and say in the policy's status what was recorded, and what could not be read."""
+        generation = self._policy.settle_revocations().generation
+        unreadable = self._policy.unreadable()
+        for one in sorted(set(unreadable) - set(self._unreadable))[:_MAX_NAMED]:
+            self._log.event("object_unreadable", reason=Reason.MANIFEST_INVALID.name, detail=one)
+        self._unreadable = unreadable
+        self._say_seen({"generation": generation, "unreadable": [one[:_MAX_WHY] for one in unreadable[:_MAX_NAMED]]})
 
-    def _say_seen(self, generation: int) -> None:
-        """Write into the policy's status what this control plane has recorded; whoever was faster, next time."""
+    def _say_seen(self, seen: dict[str, Any]) -> None:
+        """Write into the policy's status what this control plane has seen; whoever was faster, next time."""
         for one in self._gateway.objects(POLICIES):
-            said = one.get("status", {}).get("seenBy", {}).get(self._node_name, {}).get("generation", 0)
-            if one["metadata"]["name"] != POLICY_NAME or said == generation:
+            said = one.get("status", {}).get("seenBy", {}).get(self._node_name, {})
+            known = {"generation": said.get("generation", 0), "unreadable": said.get("unreadable", [])}
+            if one["metadata"]["name"] != POLICY_NAME or known == seen:
                 continue
             time = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-            status = {"seenBy": {self._node_name: {"generation": generation, "time": time}}}
+            status = {"seenBy": {self._node_name: {**seen, "time": time}}}
             revision = one["metadata"]["resourceVersion"]
             try:
                 self._gateway.patch_status(POLICIES, POLICY_NAME, status=status, revision=revision)

@@ -311,7 +311,7 @@ def _tasks(ground: _Ground, audit: AuditLog) -> Background:
         own_disk=lambda: _founder_disk(ground.config),
     )
     usage = UsageWatcher(NearReader(ground.gateway, ground.near.caches), ground.gateway, clock=SystemClock())
-    watch = PolicyWatch(ground.gateway, ground.policy, node_name=node_name, clock=SystemClock())
+    watch = PolicyWatch(ground.gateway, ground.policy, node_name=node_name, clock=SystemClock(), log=ground.log)
     tasks = {
         "nodes": nodes.run_once,
         **{plural: cache.follow for plural, cache in ground.near.caches.items()},

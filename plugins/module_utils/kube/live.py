@@ -3,13 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The policy in force as the live API says it: one snapshot a decision, read linearizably (design 5).
 
-A read that fails raises, so the decision is no; an object that cannot be understood fails the whole reading, because
-the one that it hides may be a revocation. What the API says counts only as far as the site's signed policy names it
-and this control plane's own record of it allows (`Guard`).
+A read that fails raises, so the decision is no. An object that cannot be understood admits nobody and hides no other:
+
+- a profile is left out, and the others decide;
+- an identity refuses the machines that share a key or the node's name with it (it may be a revocation, or the live
+  identity of that node), and nobody else; where it says that it is revoked, it is, whatever else is wrong with it;
+- the signed policy is one object under one signature, so it counts as a whole or refuses everyone.
+
+`LivePolicy.unreadable` names them. What the API says counts only as far as the site's signed policy names it and this
+control plane's own record of it allows (`Guard`).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,6 +40,8 @@ KEY_FIELDS = ("spec.ekSha256", "spec.ekAliasSha256")
 """Where an identity says its endorsement keys: the API finds it by either."""
 DISK_FIELD = "status.diskId"
 """Where it says the disk that the key service assigned to it."""
+
+_KEY = re.compile(r"[0-9a-f]{64}")
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -121,14 +130,14 @@ class LivePolicy:
         self._guard = guard
         self._clock = clock
         self._lock_register = lock_register
-        self._parsed: dict[str, tuple[Mapping[str, Any], Manifests]] = {}
+        self._parsed: dict[str, tuple[Mapping[str, Any], Manifests | str]] = {}
 
     def snapshot(self) -> Snapshot:
         """Return what counts of all objects, exceptions aside, which are one machine's; raises as `snapshot_for`."""
         judged = self._judged()
-        registrations = self.registrations()
-        self._note(registrations, judged)
-        return self._snapshot(judged, registrations, ek_sha256="")
+        found = self._gateway.objects(IDENTITIES)
+        self._note(found, judged)
+        return self._snapshot(judged, self._registrations(found), ek_sha256="")
 
     def snapshot_for(self, ek_sha256: str) -> Snapshot:
         """Return all that decides about one machine as it is now: what shares its chip's keys, its node's name, a disk.
@@ -140,13 +149,12 @@ class LivePolicy:
         found = self._holders(ek_sha256)
         for other in {key for one in found.values() for key in _keys(one)} - {ek_sha256}:
             found |= self._holders(other)
-        for name in {one["spec"]["nodeName"] for one in found.values()}:
+        for name in {str(_spec(one).get("nodeName", "")) for one in found.values()}:
             found |= self._where("spec.nodeName", name)
-        for disk in {one.get("status", {}).get("diskId", "") for one in found.values()} - {""}:
+        for disk in {_disk(one) for one in found.values()} - {""}:
             found |= self._where(DISK_FIELD, disk)
-        registrations = self._registrations(found.values())
-        self._note(registrations, judged)
-        return self._snapshot(judged, registrations, ek_sha256=ek_sha256)
+        self._note(found.values(), judged)
+        return self._snapshot(judged, self._registrations(found.values()), ek_sha256=ek_sha256)
 
     def _snapshot(self, judged: Judged, registrations: Iterable[Registration], *, ek_sha256: str) -> Snapshot:
         return Snapshot(
@@ -191,8 +199,19 @@ class LivePolicy:
         return self._registrations(self._holders(ek_sha256).values())
 
     def registrations(self) -> tuple[Registration, ...]:
-        """Return every identity as it is now, whether it counts or not; raises API_UNAVAILABLE, MANIFEST_INVALID."""
-        return self._registrations(self._gateway.objects(IDENTITIES))
+        """Return every identity as it is now, whether it counts or not, that can be read; raises API_UNAVAILABLE."""
+        objects = self._gateway.objects(IDENTITIES)
+        return tuple(found for one in objects if (found := self._registration(one)) is not None)
+
+    def unreadable(self) -> tuple[str, ...]:
+        """Return what of the API's profiles and identities cannot be understood: kind, name and why, sorted."""
+        problems = [
+            found
+            for plural, kind in ((PROFILES, PROFILE_KIND), (IDENTITIES, IDENTITY_KIND))
+            for one in self._gateway.objects(plural)
+            if isinstance(found := self._reading(one, kind), str)
+        ]
+        return tuple(sorted(problems))
 
     def settle_revocations(self) -> ClusterPolicy:
         """Record every revocation that the API's objects say, and return the policy in force.
@@ -218,11 +237,12 @@ class LivePolicy:
 
     def _revoked_objects(self) -> frozenset[str]:
         objects = self._gateway.objects(IDENTITIES, where={"spec.admission": Admission.REVOKED.value})
-        return frozenset(key for one in self._registrations(objects) for key in one.identity.keys)
+        return frozenset(key for one in objects for key in _keys(one))
 
-    def _note(self, registrations: Iterable[Registration], judged: Judged) -> None:
-        revoked = [one.identity for one in registrations if one.identity.admission is Admission.REVOKED]
-        banned = {key for one in revoked for key in one.keys}
+    def _note(self, objects: Iterable[Mapping[str, Any]], judged: Judged) -> None:
+        """Record what the objects revoke, those among them that cannot be understood as well."""
+        revoked = [one for one in objects if _spec(one).get("admission") == Admission.REVOKED.value]
+        banned = {key for one in revoked for key in _keys(one)}
         if not banned <= judged.revoked:
             self._guard.note_revoked(banned)
 
@@ -237,15 +257,27 @@ class LivePolicy:
     def _registrations(self, objects: Iterable[Mapping[str, Any]]) -> tuple[Registration, ...]:
         return tuple(_registration(self._parse(raw, IDENTITY_KIND).identities[0], raw) for raw in objects)
 
+    def _registration(self, raw: Mapping[str, Any]) -> Registration | None:
+        found = self._reading(raw, IDENTITY_KIND)
+        return None if isinstance(found, str) else _registration(found.identities[0], raw)
+
     def parse_profile(self, document: Mapping[str, Any]) -> MeasurementProfile:
         """Return the profile that an object says; raises MANIFEST_INVALID."""
         return self._parse(document, PROFILE_KIND).profiles[0]
 
     def _profiles(self) -> tuple[MeasurementProfile, ...]:
-        return tuple(self.parse_profile(document) for document in self._gateway.objects(PROFILES))
+        """Return every profile that can be read; one that cannot admits nobody."""
+        found = [self._reading(document, PROFILE_KIND) for document in self._gateway.objects(PROFILES)]
+        return tuple(one.profiles[0] for one in found if not isinstance(one, str))
 
     def _parse(self, document: Mapping[str, Any], kind: str) -> Manifests:
-        """Return what an object says; the same content is read once.
+        found = self._reading(document, kind)
+        if isinstance(found, str):
+            raise PolicyError(found, reason=Reason.MANIFEST_INVALID)
+        return found
+
+    def _reading(self, document: Mapping[str, Any], kind: str) -> Manifests | str:
+        """Return what an object says, or why it says nothing; the same content is read once.
 
         Compared by content, not by resourceVersion: an etcd from a snapshot gives the same version out again.
         """
@@ -253,7 +285,11 @@ class LivePolicy:
         known = self._parsed.get(name)
         if known is not None and known[0] == document:
             return known[1]
-        parsed = parse_objects([(name, {**document, "apiVersion": API_VERSION, "kind": kind})])
+        parsed: Manifests | str
+        try:
+            parsed = parse_objects([(name, {**document, "apiVersion": API_VERSION, "kind": kind})])
+        except PolicyError as error:
+            parsed = error.message
         self._parsed[name] = (document, parsed)
         return parsed
 
@@ -332,8 +368,18 @@ class StatusWriter:
 
 
 def _keys(document: Mapping[str, Any]) -> tuple[str, ...]:
-    said = (document["spec"].get(field.removeprefix("spec.")) for field in KEY_FIELDS)
-    return tuple(str(one) for one in said if one)
+    said = (_spec(document).get(field.removeprefix("spec.")) for field in KEY_FIELDS)
+    return tuple(one for one in said if isinstance(one, str) and _KEY.fullmatch(one))
+
+
+def _disk(document: Mapping[str, Any]) -> str:
+    status = document.get("status")
+    return str(status.get("diskId") or "") if isinstance(status, dict) else ""
+
+
+def _spec(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = document.get("spec")
+    return found if isinstance(found, dict) else {}
 
 
 def _place(document: Mapping[str, Any], kind: str) -> str:
@@ -342,13 +388,19 @@ def _place(document: Mapping[str, Any], kind: str) -> str:
 
 
 def _registration(identity: NodeIdentity, raw: Mapping[str, Any]) -> Registration:
-    tickets = raw.get("status", {}).get("tickets", {})
+    status = raw.get("status")
+    tickets = status.get("tickets") if isinstance(status, dict) else None
+    counts = tickets if isinstance(tickets, dict) else {}
     revision = raw["metadata"].get("resourceVersion", "")
     if not revision:
         raise ApiError(f"expected a resourceVersion of {identity.name}, got none", reason=Reason.API_UNAVAILABLE)
     return Registration(
         identity=identity,
         revision=revision,
-        issued=int(tickets.get("issued", 0)),
-        superseded=int(tickets.get("superseded", 0)),
+        issued=_count(counts.get("issued")),
+        superseded=_count(counts.get("superseded")),
     )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

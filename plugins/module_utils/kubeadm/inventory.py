@@ -153,6 +153,7 @@ def _policy(policies: Iterable[dict[str, Any]], identities: Iterable[dict[str, A
             for one in spec["exceptions"]
         ],
         "seen_by": {name: said.get("generation", 0) for name, said in sorted(seen.items())},
+        "unreadable": sorted({one for said in seen.values() for one in said.get("unreadable", ())}),
     }
 
 

@@ -11,6 +11,7 @@ from .._deps.yaml import yaml
 from ..errors import PolicyError
 from ..reasons import Reason
 from ..system import load_documents
+from .fields import listed
 from .manifest import Manifests, parse_objects
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def parse_documents(texts: Iterable[tuple[str, str]]) -> Manifests:
         except ValueError as error:
             unreadable.append(f"{name}: {error}")
     if unreadable:
-        raise PolicyError(f"expected YAML, got {'; '.join(unreadable)}", reason=Reason.MANIFEST_INVALID)
+        raise PolicyError(f"expected YAML, got {listed(unreadable)}", reason=Reason.MANIFEST_INVALID)
     return parse_objects(objects)
 
 

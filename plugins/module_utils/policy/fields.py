@@ -11,11 +11,32 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _Choice = TypeVar("_Choice", bound=Enum)
 
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
+_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+_SHOWN_PROBLEMS = 20
+_SHOWN = 80
+
+
+def listed(problems: Sequence[str]) -> str:
+    """Return the first problems as one text for a message, and how many more there are."""
+    rest = len(problems) - _SHOWN_PROBLEMS
+    return "; ".join(problems[:_SHOWN_PROBLEMS]) + (f"; and {rest} more" if rest > 0 else "")
+
+
+def moment_of(value: object) -> datetime | None:
+    """Return a time with its zone (RFC 3339) as UTC; None for anything else, and outside of the years 1970 to 9998.
+
+    The years at the ends cannot be moved to another zone, or added to.
+    """
+    try:
+        read = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        return read.astimezone(UTC) if read.tzinfo is not None and _FIRST <= read < _LAST else None
+    except (ValueError, OverflowError):
+        return None
 
 
 class Fields:
@@ -102,14 +123,11 @@ class Fields:
         value = self.take(name)
         if value is None:
             return None
-        try:
-            read = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-        except ValueError:
-            read = None
-        if read is None or read.tzinfo is None:
+        read = moment_of(value)
+        if read is None:
             self.note(f"{name}: expected a time such as 2027-01-31T12:00:00Z, got {_kind(value)}")
-            return datetime.min.replace(tzinfo=UTC)
-        return read.astimezone(UTC)
+            return _FIRST
+        return read
 
     def texts(self, name: str, *, limit: int, each: int) -> tuple[str, ...] | None:
         """Return a list of at most ``limit`` texts of at most ``each`` characters; None where it is not there."""
@@ -159,10 +177,10 @@ class Fields:
     def finish(self) -> None:
         """Note every member that nobody asked for."""
         for name in sorted(self._members):
-            self.note(f"{name!r}: unknown field")
+            self.note(f"{name[:_SHOWN]!r}: unknown field")
 
 
 def _kind(value: object) -> str:
     if value is None:
         return "nothing"
-    return repr(value)[:80] if isinstance(value, (str, int, float, bool)) else f"a {type(value).__name__}"
+    return repr(value)[:_SHOWN] if isinstance(value, (str, int, float, bool)) else f"a {type(value).__name__}"

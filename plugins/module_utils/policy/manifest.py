@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PolicyError
 from ..reasons import Reason
 from .assertions import Assertions, Lockdown
-from .fields import Fields
+from .fields import Fields, listed, moment_of
 from .identity import Admission, EvidenceRefusal, IdentityStatus, NodeIdentity, Role, TpmRecord, is_address
 from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
 API_VERSION = "attested-kubernetes.dev/v1alpha1"
 IDENTITY_KIND = "NodeIdentity"
@@ -79,7 +79,7 @@ def parse_objects(objects: Iterable[tuple[str, object]]) -> Manifests:
             fields.take("status")
         fields.finish()
     if problems:
-        raise PolicyError(f"expected valid manifests, got {'; '.join(problems)}", reason=Reason.MANIFEST_INVALID)
+        raise PolicyError(f"expected valid manifests, got {listed(problems)}", reason=Reason.MANIFEST_INVALID)
     return Manifests(tuple(profiles.values()), tuple(identities))
 
 
@@ -87,10 +87,10 @@ def _envelope(fields: Fields) -> str:
     """Return the kind; without a known one nothing more of the document can be read."""
     version, kind = fields.take("apiVersion"), fields.take("kind")
     if version != API_VERSION:
-        fields.note(f"apiVersion: expected {API_VERSION}, got {version!r}")
+        fields.note(f"apiVersion: expected {API_VERSION}, got {version!r:.80}")
     if isinstance(kind, str) and kind in {IDENTITY_KIND, PROFILE_KIND}:
         return kind
-    fields.note(f"kind: expected {PROFILE_KIND} or {IDENTITY_KIND}, got {kind!r}")
+    fields.note(f"kind: expected {PROFILE_KIND} or {IDENTITY_KIND}, got {kind!r:.80}")
     fields.take("spec")
     fields.take("status")
     return ""
@@ -111,7 +111,7 @@ def _identity(fields: Fields, name: str) -> NodeIdentity:
         replaced_by=spec.text("replacedBy", limit=MAX_KNOWN_BY, default=""),
         ek_alias=spec.sha256("ekAliasSha256").hex() if spec.has("ekAliasSha256") else "",
         addresses=_addresses(spec),
-        status=_status(fields.take("status")),
+        status=_status(fields),
     )
     spec.finish()
     if identity.ek_alias and identity.ek_alias == identity.ek_sha256:
@@ -130,16 +130,19 @@ def _addresses(spec: Fields) -> tuple[str, ...]:
     return found
 
 
-def _status(status: object) -> IdentityStatus:
-    """Return what is needed of a status; it is written by the key service alone, so nothing in it is a problem."""
-    told = {
-        name: value for name, value in (status.items() if isinstance(status, dict) else ()) if isinstance(value, str)
-    }
+def _status(fields: Fields) -> IdentityStatus:
+    """Return what is needed of a status; it is written by the key service alone, so little in it is a problem.
+
+    What was remembered of a TPM is: without it the next quote would be compared with nothing.
+    """
+    taken = fields.take("status")
+    status = taken if isinstance(taken, dict) else {}
+    told = {name: value for name, value in status.items() if isinstance(value, str)}
     return IdentityStatus(
         phase=told.get("phase", ""),
         disk_id=told.get("diskId", ""),
         ak_name=told.get("akName", ""),
-        tpm=_tpm_record(status.get("tpm")) if isinstance(status, dict) else None,
+        tpm=_tpm_record(fields, status.get("tpm")),
         attested_at=_time_in(status, "lastAttestation"),
         refusal=_refusal(status),
     )
@@ -158,18 +161,20 @@ def _refusal(status: object) -> EvidenceRefusal | None:
 def _time_in(status: object, name: str) -> datetime | None:
     """Return the ``time`` of a part of the status, None where there is none that can be read."""
     found = status.get(name) if isinstance(status, dict) else None
-    try:
-        moment = datetime.fromisoformat(str(found["time"])) if isinstance(found, dict) else None
-    except (KeyError, ValueError):
-        return None
-    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+    told = found.get("time") if isinstance(found, dict) else None
+    return moment_of(told) or moment_of(f"{told}+00:00")
 
 
-def _tpm_record(found: object) -> TpmRecord | None:
-    """Return what was remembered of a TPM, None where nothing was; the API lets nothing but whole numbers in."""
-    if not isinstance(found, dict):
+def _tpm_record(fields: Fields, found: object) -> TpmRecord | None:
+    """Return what was remembered of a TPM, None where nothing was."""
+    if found is None:
         return None
-    clock, resets, restarts = (int(found.get(name, 0)) for name in ("clock", "resetCount", "restartCount"))
+    members = found if isinstance(found, dict) else {}
+    counts = [members.get(name, 0) for name in ("clock", "resetCount", "restartCount")]
+    if members is not found or not all(isinstance(one, int) and not isinstance(one, bool) for one in counts):
+        fields.note("status.tpm: expected whole numbers")
+        return None
+    clock, resets, restarts = counts
     return TpmRecord(clock=clock, reset_count=resets, restart_count=restarts)
 
 

@@ -15,7 +15,7 @@ from ..atls import label, length_prefixed
 from ..errors import PolicyError
 from ..reasons import Reason
 from .cluster import POLICY_KIND, POLICY_NAME, TIMESTAMP, ClusterPolicy, NamedDigest, PolicyException, render_policy
-from .fields import Fields
+from .fields import Fields, listed
 from .manifest import API_VERSION, MAX_LABEL, OBJECT_NAME
 
 if TYPE_CHECKING:
@@ -86,14 +86,14 @@ def _parse(document: Mapping[str, Any]) -> tuple[ClusterPolicy, bytes]:
     for name, wanted in (("apiVersion", API_VERSION), ("kind", POLICY_KIND)):
         got = fields.take(name, default=wanted)  # the API leaves both of an object in a list to the list
         if got != wanted:
-            fields.note(f"{name}: expected {wanted}, got {str(got)[:80]!r}")
+            fields.note(f"{name}: expected {wanted}, got {got!r:.80}")
     if fields.mapping("metadata").take("name") != POLICY_NAME:
         fields.note(f"metadata.name: expected {POLICY_NAME}")
     fields.take("status")
     parsed = _spec(fields.mapping("spec"))
     fields.finish()
     if problems:
-        raise PolicyError(f"expected a valid policy, got {'; '.join(problems)}", reason=Reason.MANIFEST_INVALID)
+        raise PolicyError(f"expected a valid policy, got {listed(problems)}", reason=Reason.MANIFEST_INVALID)
     return parsed
 
 

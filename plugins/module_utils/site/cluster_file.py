@@ -108,7 +108,7 @@ def _problems(body: Any) -> list[str]:
         return ["expected a mapping"]
     problems = []
     if body.get("version") != VERSION:
-        problems.append(f"expected version {VERSION}, got {body.get('version')!r}")
+        problems.append(f"expected version {VERSION}, got {body.get('version')!r:.80}")
     problems += [f"expected {name} as 64 hex digits" for name in _HEX_FIELDS if not _is_id(body.get(name))]
     problems += [f"expected {name} in PEM" for name in _PEM_FIELDS if not _is_pem(body.get(name))]
     if not _is_mark(body.get("policy")):

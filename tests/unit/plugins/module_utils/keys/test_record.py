@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import ID
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Seen
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, parse
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log, open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.policy_site import (
@@ -293,6 +294,10 @@ def test_what_is_no_newer_policy_of_the_site_is_not_adopted(bed: Bed, document: 
     assert asked(desk).generation == 1
 
 
+def log_to(stream: io.StringIO) -> Log:
+    return Log(stream, as_json=True, clock=SystemClock())
+
+
 def revoked_identity(ek: str, admission: str = "Revoked") -> dict[str, Any]:
     return {
         "apiVersion": "attested-kubernetes.dev/v1alpha1",
@@ -306,7 +311,7 @@ def test_the_watch_learns_what_nobody_asked_about_and_says_what_it_has_seen(bed:
     record = bed.adopted()
     gateway = FakeGateway(json.loads(signed(2)), revoked_identity(EK), revoked_identity(OTHER, "Approved"))
     live = LivePolicy(gateway, authority_of(record, cluster_id=CLUSTER), clock=SystemClock())
-    watch = PolicyWatch(gateway, live, node_name="cp-1", clock=SystemClock())
+    watch = PolicyWatch(gateway, live, node_name="cp-1", clock=SystemClock(), log=log_to(io.StringIO()))
     watch.settle()
     assert (record.current().seen.generation, record.current().seen.revoked) == (2, {EK})
     (policy,) = gateway.objects(POLICIES)
@@ -320,6 +325,34 @@ def test_the_watch_learns_what_nobody_asked_about_and_says_what_it_has_seen(bed:
     watch.settle()
 
 
+def test_a_revocation_counts_whatever_else_is_wrong_with_its_object(bed: Bed) -> None:
+    record = bed.adopted()
+    odd = revoked_identity(EK)
+    odd["spec"]["role"] = "of no meaning"
+    gateway = FakeGateway(json.loads(signed(2)), odd)
+    live = LivePolicy(gateway, authority_of(record, cluster_id=CLUSTER), clock=SystemClock())
+    assert code(lambda: live.identity_for(EK)) == "MANIFEST_INVALID"
+    assert record.current().seen.revoked == {EK}
+    live.settle_revocations()
+    gateway.apply(revoked_identity(EK, "Approved"))
+    assert code(lambda: live.identity_for(EK)) == "POLICY_ROLLED_BACK"
+
+
+def test_the_watch_logs_and_names_what_cannot_be_read_once(bed: Bed) -> None:
+    bad = {"metadata": {"name": "odd"}, "kind": "MeasurementProfile", "spec": {"posture": "boot", "registers": 7}}
+    gateway, stream = FakeGateway(json.loads(signed(2)), bad), io.StringIO()
+    live = LivePolicy(gateway, authority_of(bed.adopted(), cluster_id=CLUSTER), clock=SystemClock())
+    watch = PolicyWatch(gateway, live, node_name="cp-1", clock=SystemClock(), log=log_to(stream))
+    watch.settle()
+    watch.settle()
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["event"] == "object_unreadable"
+    assert "MeasurementProfile odd" in json.loads(line)["detail"]
+    (policy,) = gateway.objects(POLICIES)
+    (named,) = policy["status"]["seenBy"]["cp-1"]["unreadable"]
+    assert "MeasurementProfile odd.spec: registers" in named
+
+
 def test_the_watch_settles_at_each_revocation(bed: Bed) -> None:
     record = bed.adopted()
     gateway = FakeGateway(json.loads(signed(2)), revoked_identity(EK, "Approved"))
@@ -327,7 +360,7 @@ def test_the_watch_settles_at_each_revocation(bed: Bed) -> None:
     gateway.apply(revoked_identity(EK))
     gateway.told(IDENTITIES, f"ek-{EK[:20]}")
     gateway.events.put(None)
-    watch = PolicyWatch(gateway, live, node_name="cp-1", clock=SystemClock())
+    watch = PolicyWatch(gateway, live, node_name="cp-1", clock=SystemClock(), log=log_to(io.StringIO()))
     assert code(watch.run_once) == "API_UNAVAILABLE"
     assert record.remembered() == {EK}
 

@@ -80,14 +80,58 @@ def test_a_snapshot_does_not_move(gateway: FakeGateway) -> None:
     ("prepare", "code"),
     [
         pytest.param(lambda api: setattr(api, "down", True), "API_UNAVAILABLE", id="no API server"),
-        pytest.param(lambda api: api.apply(profile(posture="all")), "MANIFEST_INVALID", id="an object of no meaning"),
+        pytest.param(lambda api: api.apply(identity(role="all")), "MANIFEST_INVALID", id="an identity of no meaning"),
         pytest.param(lambda api: api.apply(identity("cd" * 32)), "IDENTITY_AMBIGUOUS", id="two machines of one name"),
     ],
 )
 def test_what_cannot_be_read_is_a_refusal(gateway: FakeGateway, prepare: Any, code: str) -> None:
     prepare(gateway)
     with pytest.raises(AttestedError) as caught:
-        live_of(gateway).snapshot().identity_for(EK)
+        live_of(gateway).identity_for(EK)
+    assert caught.value.code == code
+
+
+OTHER = "cd" * 32
+BAD_PROFILE = {**profile("odd"), "spec": {**profile()["spec"], "expires": "0001-01-01T00:00:00+14:00"}}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(BAD_PROFILE, id="a profile whose date no zone can hold"),
+        pytest.param(profile("odd", posture="all"), id="a profile of an unknown posture"),
+        pytest.param({**profile("odd"), "spec": None}, id="a profile without a spec"),
+        pytest.param(identity(OTHER, nodeName="w-2", role="all"), id="another machine's identity"),
+        pytest.param({**identity(OTHER), "spec": {}}, id="an identity that says nothing"),
+    ],
+)
+def test_an_object_of_no_meaning_hides_no_other(gateway: FakeGateway, bad: dict[str, Any]) -> None:
+    gateway.apply(bad)
+    live = live_of(gateway)
+    assert live.identity_for(EK).node_name == "w-1"
+    assert [one.name for one in live.profiles()] == ["base"]
+    assert live.selection() == (4, 15)
+    assert [one.identity.node_name for one in live.registrations()] == ["w-1"]
+    (named,) = live.unreadable()
+    assert named.startswith(f"expected valid manifests, got {bad['kind']} {bad['metadata']['name']}")
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        pytest.param(identity(OTHER, role="all"), "MANIFEST_INVALID", id="of the same node"),
+        pytest.param(identity(OTHER, nodeName="w-2", ekAliasSha256=EK, role="?"), "MANIFEST_INVALID", id="of one key"),
+    ],
+)
+def test_an_identity_of_no_meaning_refuses_the_machine_that_it_is_about(
+    gateway: FakeGateway, bad: dict[str, Any], code: str
+) -> None:
+    """It may be a revocation, or the live identity of that node."""
+    live = live_of(gateway)
+    live.identity_for(EK)
+    gateway.apply(bad)
+    with pytest.raises(AttestedError) as caught:
+        live.identity_for(EK)
     assert caught.value.code == code
 
 

@@ -259,6 +259,12 @@ def test_who_recorded_the_policy_is_told_with_the_generation():
     assert view_of_policy(spec={"generation": 7, **POLICY.content()})["seen_by"] == {}
 
 
+def test_what_control_planes_cannot_read_is_told_once():
+    seen = {"cp-2": {"generation": 7, "unreadable": ["b: why", "a: why"]}, "cp-1": {"unreadable": ["a: why"]}}
+    told = view_of_policy(spec={"generation": 7, **POLICY.content()}, status={"seenBy": seen})
+    assert told["unreadable"] == ["a: why", "b: why"]
+
+
 def test_without_a_policy_nothing_is_told_of_it():
     assert view_of_policy(IDENTITY) == {}
 

@@ -108,6 +108,40 @@ def test_a_status_is_never_a_problem(status: object) -> None:
     assert parse_objects([("api", live)]).identities == (IDENTITY,)
 
 
+@pytest.mark.parametrize("tpm", ["x", [], {"clock": "7"}, {"clock": 1.5}, {"resetCount": True}])
+def test_what_was_remembered_of_a_tpm_is_never_forgotten_for_its_form(tpm: object) -> None:
+    live = {**render_identity(IDENTITY), "status": {"tpm": tpm}}
+    assert "status.tpm: expected whole numbers" in problems_of(live)
+
+
+@pytest.mark.parametrize(
+    ("told", "read"),
+    [
+        pytest.param("2026-11-21T12:00:00Z", datetime(2026, 11, 21, 12, tzinfo=UTC), id="a time"),
+        pytest.param("2026-11-21T12:00:00", datetime(2026, 11, 21, 12, tzinfo=UTC), id="a time without a zone"),
+        pytest.param("9999-12-31T23:59:59-14:00", None, id="a time that no zone can hold"),
+        pytest.param("0001-01-01T00:00:00Z", None, id="a time before all zones"),
+        pytest.param(7, None, id="a number"),
+    ],
+)
+def test_a_time_in_a_status_is_one_or_none(told: object, read: datetime | None) -> None:
+    live = {**render_identity(IDENTITY), "status": {"lastAttestation": {"time": told}}}
+    (identity,) = parse_objects([("api", live)]).identities
+    assert identity.status.attested_at == read
+
+
+@pytest.mark.parametrize("date", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1969-12-31T23:59:59Z"])
+def test_a_date_out_of_range_is_a_problem_and_no_traceback(date: str) -> None:
+    problem = f"spec: expires: expected a time such as 2027-01-31T12:00:00Z, got '{date}'"
+    assert problem in problems_of(changed(render_profile(PROFILE), "spec/expires", date))
+    assert problem in yaml_problem(render_document(render_profile(PROFILE)) + f"  expires: {date}\n")
+
+
+def test_a_message_lists_twenty_problems_and_counts_the_rest() -> None:
+    many = {**render_profile(PROFILE), **{f"odd-{number}": 1 for number in range(50)}}
+    assert problems_of(many).endswith("; and 30 more")
+
+
 def test_assertions_expiry_and_retirement_are_written_and_read_back() -> None:
     whole = dataclasses.replace(
         PROFILE,
