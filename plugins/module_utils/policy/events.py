@@ -103,15 +103,15 @@ def _aligned(expected: list[MeasuredEvent], got: list[MeasuredEvent]) -> list[Ev
     matcher = difflib.SequenceMatcher(
         None, [event.digest for event in expected], [event.digest for event in got], autojunk=False
     )
-    blocks = [found for found in matcher.get_opcodes() if found[0] != "equal"]
+    blocks = [((a, b), (c, d)) for tag, a, b, c, d in matcher.get_opcodes() if tag != "equal"]
     typed = all(event.kind for event in expected)
     old, new = (
         [
             _Differing(number, event.kind if typed else "", event)
             for number, block in enumerate(blocks)
-            for event in events[block[first] : block[first + 1]]
+            for event in events[slice(*block[side])]
         ]
-        for events, first in ((expected, 1), (got, 3))
+        for side, events in enumerate((expected, got))
     )
     pairs = _paired(old, new)
     taken = {place for place in pairs if place is not None}
