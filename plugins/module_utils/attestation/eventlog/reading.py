@@ -69,12 +69,11 @@ def read_boot(
     """Return the lines of one boot, topic by topic; logs that lead to quoted registers are the caller's to require."""
     described = describe(firmware, userspace, command_line=command_line)
     kernels = _kernels(firmware.events, described)
+    behind = _behind(firmware.events)
     lines = [
         BootLine(topic=topic, text=printable(text), pcr=told.pcr, index=event.number, proven=proven and told.proven)
         for index, (event, told) in enumerate(zip(firmware.events, described, strict=False))
-        for topic, text, proven in _lines(
-            event, told, behind=_is_behind(firmware.events, index), kernel=index in kernels
-        )
+        for topic, text, proven in _lines(event, told, behind=index in behind, kernel=index in kernels)
     ]
     lines += [
         BootLine(topic="user space", text=told.text, pcr=told.pcr, index=index, proven=told.proven)
@@ -83,9 +82,16 @@ def read_boot(
     return tuple(sorted(lines, key=lambda line: TOPICS.index(line.topic)))
 
 
-def _is_behind(events: Sequence[FirmwareEvent], index: int) -> bool:
-    """Whether the event stands behind the separator of its register."""
-    return any(one.pcr == events[index].pcr and is_separator(one) for one in events[:index])
+def _behind(events: Sequence[FirmwareEvent]) -> set[int]:
+    """Return the places of the events that stand behind the separator of their register."""
+    ended: set[int] = set()
+    found: set[int] = set()
+    for index, event in enumerate(events):
+        if event.pcr in ended:
+            found.add(index)
+        if is_separator(event):
+            ended.add(event.pcr)
+    return found
 
 
 def _kernels(events: Sequence[FirmwareEvent], described: Sequence[MeasuredEvent]) -> set[int]:

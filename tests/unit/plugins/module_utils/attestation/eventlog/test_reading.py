@@ -17,6 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ev
     parse_firmware_log,
     parse_records,
     read_boot,
+    reading,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog.keys import (
     described_authority,
@@ -166,6 +167,16 @@ def hash_list(*hashes: bytes) -> bytes:
     entries = b"".join(bytes(16) + one for one in hashes)
     sizes = (28 + len(entries), 0, 48)
     return kind + b"".join(size.to_bytes(4, "little") for size in sizes) + entries
+
+
+def test_a_boot_is_read_once_from_beginning_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each event is looked at once for being a separator, however long the log is."""
+    looked: list[int] = []
+    real = reading.is_separator
+    monkeypatch.setattr(reading, "is_separator", lambda event: (looked.append(event.number), real(event))[1])
+    firmware = parse_firmware_log(boots.load("deb13-secureboot").firmware)
+    read_boot(dataclasses.replace(firmware, events=firmware.events * 40), ())
+    assert len(looked) == 40 * len(firmware.events)
 
 
 @pytest.mark.parametrize(
