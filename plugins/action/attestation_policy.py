@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_policy_spec, site_spec, site_verifier_spec
 from ..module_utils.errors import AttestedError, PolicyError
-from ..module_utils.policy import Admission, SitePolicy, render_document, verify_policy
+from ..module_utils.policy import Admission, SitePolicy, least, render_document, verify_policy, weaknesses
 from ..module_utils.site.policy_files import render_objects
 from ..module_utils.site.policy_outlook import LastSeen
 from ..module_utils.site.policy_plan import Observed, require_accepted, require_short
@@ -140,6 +140,8 @@ def _result(
             "returning": render_objects((), plan.returning),
             "failing": [str(one) for one in plan.failing],
             "unknown": [str(one) for one in plan.unknown],
+            "postures": [f"{one.name}: {least(one.posture, one.reach).value}" for one in profiles],
         },
+        warnings=tuple(told for one in profiles for told in weaknesses(one)),
         diff=Diff(before=shown[0] if before else "", after=shown[-1], header="policy in force"),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Result, site_policy_spec, site_spec, site_verifier_spec
 from ..module_utils.errors import SiteError
+from ..module_utils.policy import weaknesses
 from ..module_utils.reasons import Reason
 from ..module_utils.site.policy_files import site_policy
 from ..module_utils.system import SystemClock, SystemRandom, release, write_atomic
@@ -71,6 +72,7 @@ class ActionModule(SiteAction):
                 "not_verified": [one.node for one in report.ordered() if one.outcome is not Outcome.VERIFIED],
                 "reports": [str(path) for path in paths],
             },
+            warnings=tuple(told for one in self.profiles(params) for told in weaknesses(one)),
         )
 
     def _findings(self, params: Mapping[str, Any], verifier: Verifier) -> tuple[Finding, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..module_utils.adapter import ArgumentSpec, Result, site_policy_spec, site_spec
 from ..module_utils.attestation.image import NextBoot, judge_next_boot
 from ..module_utils.errors import PolicyError
-from ..module_utils.policy import differences, render_profile
+from ..module_utils.policy import differences, least, render_profile, weaknesses
 from ..module_utils.site import Site
 from ..module_utils.site.policy_files import load_profiles, render_objects
 from ..module_utils.system import SystemClock
@@ -45,7 +45,8 @@ class ActionModule(AttestedAction):
             "manifests": render_objects(found, ()),
             "differences": [str(one) for one in differences(found)],
         }
-        return Result(values=values, warnings=tuple(_warnings(params["next_boots"], found, SystemClock().now())))
+        weak = [told for one in found for told in weaknesses(one)]
+        return Result(values=values, warnings=(*weak, *_warnings(params["next_boots"], found, SystemClock().now())))
 
 
 def _warnings(
@@ -67,7 +68,7 @@ def _shown(profile: MeasurementProfile) -> dict[str, Any]:
     }
     return {
         "name": profile.name,
-        "posture": profile.posture.value,
+        "posture": least(profile.posture, profile.reach).value,
         "registers": registers,
         "assertions": render_profile(profile)["spec"].get("assertions", {}),
         "expires": profile.expires.isoformat() if profile.expires else "",

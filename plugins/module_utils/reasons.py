@@ -235,7 +235,7 @@ class Reason(Enum):
     BOOT_OPTION_UNKNOWN = _row(
         Coarse.REFUSED,
         "The kernel was started with an option that the profile does not list, or its command line is not proven.",
-        "Look for who changed the boot loader's configuration; if the option is yours, add it to bootOptions of the profile.",
+        "Look for who changed the boot loader's configuration; an option of yours goes into bootOptions, and the profile needs PCR 4 and loader.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     BUNDLE_ARCH_MISMATCH = _row(
@@ -1660,7 +1660,7 @@ class Reason(Enum):
     PRESET_UNMET = _row(
         Coarse.LOCAL,
         "The machine is not what the preset is for, so nothing was learned from it.",
-        "Turn Secure Boot on (secure-boot), boot a unified kernel image (image), or choose another preset.",
+        "Choose auto, which holds what this machine loads; or boot a unified kernel image (image), signed and alone (secure-boot).",
         "ansible-doc attested.kubernetes.attestation_verification",
     )
     PROFILES_UNLIKE = _row(

@@ -164,4 +164,12 @@ unknown:
   type: list
   elements: str
   sample: ["w-2: not known whether it would fail, r650-debian13 asks for what an event log proves, and none is at hand"]
+postures:
+  description:
+    - How far the evidence of each profile reaches, which is never more than its registers hold.
+    - A profile that says more, or asserts what none of its registers proves, is warned of.
+  returned: success
+  type: list
+  elements: str
+  sample: ["r650-debian13: boot"]
 """

@@ -37,9 +37,11 @@ options:
   preset:
     description:
       - What the learned profile holds on to.
-      - V(secure-boot) is Secure Boot's state and keys with the boot options, and lives through kernel updates;
-        V(image) is one unified kernel image; V(strict) is every register with a reference value.
-      - V(auto) is V(secure-boot) where Secure Boot is proven to be on, else firmware, programs, keys, kernel, initrd.
+      - V(auto) is what loads and what is loaded (programs, keys, kernel, initrd, command line), by GRUB, from a unified
+        kernel image or by firmware itself; where Secure Boot is not proven to be on, firmware as well.
+      - V(image) is one unified kernel image; V(strict) is every register with a reference value.
+      - V(secure-boot) is Secure Boot's state and keys alone, for a machine that starts a signed unified kernel image
+        and nothing else. It lives through kernel updates, and its posture is V(keys), since whoever signs is free.
       - Fails with C(PRESET_UNMET) where the machine is not what the preset is for.
     type: str
     choices: [auto, image, secure-boot, strict]

@@ -58,7 +58,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 profiles:
-  description: The profiles; each register with its allowed values and their labels.
+  description:
+    - The profiles; each register with its allowed values and their labels.
+    - The posture is what the registers hold; a profile that says more is warned of.
   returned: success
   type: list
   elements: dict

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write `docs/reason-codes.md`, `docs/variables.md` and the attacks in `docs/threat-model.md` from what the code says.
+"""Write what the docs take from the code: reason codes, variables, the tables of attacks and of presets.
 
 Usage: python tests/support/build_docs.py [--check]
 """
@@ -14,11 +14,14 @@ from typing import Any
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+from ansible_collections.attested.kubernetes.tests.support.preset_table import table as presets
 from ansible_collections.attested.kubernetes.tests.support.site_variables import Variable, sections, variable
 from ansible_collections.attested.kubernetes.tests.support.threats import table as attacks
 
 NOTICE = "<!-- made by tests/support/build_docs.py: change the source and run it again -->\n"
 BEGIN, END = "<!-- attacks: made by tests/support/build_docs.py from tests/attacks -->", "<!-- end of attacks -->"
+PRESETS_BEGIN = "<!-- presets: made by tests/support/build_docs.py from the recorded boots -->"
+PRESETS_END = "<!-- end of presets -->"
 
 
 def reason_codes() -> str:
@@ -91,10 +94,19 @@ def _site_default(found: Variable) -> str:
 
 def threat_model() -> str:
     """Return the page with the table of attacks in its place, from `tests/attacks/`; the prose stays."""
-    text = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
-    before, _old, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n\n{attacks()}\n\n{END}{after}"
+    return _with_table("threat-model.md", attacks(), BEGIN, END)
+
+
+def profiles() -> str:
+    """Return the page with the table of presets in its place, from the recorded boots; the prose stays."""
+    return _with_table("profiles.md", presets(), PRESETS_BEGIN, PRESETS_END)
+
+
+def _with_table(page: str, table: str, begin: str, end: str) -> str:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    before, _old, rest = text.partition(begin)
+    after = rest.partition(end)[2]
+    return f"{before}{begin}\n\n{table}\n\n{end}{after}"
 
 
 def _table(options: dict[str, Any]) -> list[str]:
@@ -118,6 +130,7 @@ def _cell(text: str) -> str:
 
 
 PAGES = {
+    "docs/profiles.md": profiles,
     "docs/reason-codes.md": reason_codes,
     "docs/threat-model.md": threat_model,
     "docs/variables.md": variables,

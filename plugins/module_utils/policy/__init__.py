@@ -10,6 +10,7 @@ from .assertions import (
     GRUB_REGISTER,
     IMAGE_REGISTER,
     KERNEL_REGISTER,
+    PROGRAM_REGISTER,
     SECURE_BOOT_REGISTER,
     Assertions,
     FailedAssertion,
@@ -29,7 +30,7 @@ from .cluster import (
 from .decision import MeasurementMismatch, RegisterDeviation, Verdict, decide
 from .documents import parse_documents, render_document
 from .events import ENTRY_MARK, EventDeviation, event_deviations
-from .facts import BootFacts, boot_options, given_options
+from .facts import BootFacts, Loader, boot_options, is_plain
 from .identity import (
     Admission,
     EvidenceRefusal,
@@ -57,7 +58,15 @@ from .manifest import (
 )
 from .merge import Difference, differences, merge_profiles
 from .presets import STRICT_REGISTERS, Preset, learn_preset, preset_registers
-from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
+from .profile import (
+    FIRST_RESETTABLE_REGISTER,
+    AllowedValue,
+    MeasuredEvent,
+    MeasurementProfile,
+    Posture,
+    least,
+    weaknesses,
+)
 from .record import Seen, adopt, follow, missing_revocations, require_revocations, rolled_back
 from .signature import MAX_REVOKED, sign_policy, verify_policy
 from .standing import (
@@ -86,6 +95,7 @@ __all__ = [
     "POLICY_KIND",
     "POLICY_NAME",
     "PROFILE_KIND",
+    "PROGRAM_REGISTER",
     "REVOKED_LABEL",
     "SECURE_BOOT_REGISTER",
     "STRICT_REGISTERS",
@@ -100,6 +110,7 @@ __all__ = [
     "FailedAssertion",
     "IdentityStatus",
     "Judgement",
+    "Loader",
     "Lockdown",
     "Manifests",
     "MeasuredEvent",
@@ -127,14 +138,15 @@ __all__ = [
     "failed_assertions",
     "find_identity",
     "follow",
-    "given_options",
     "identity_name",
     "identity_sha256",
     "inherited_disk",
     "is_address",
+    "is_plain",
     "judge_standing",
     "learn_preset",
     "learn_profile",
+    "least",
     "merge_profiles",
     "missing_revocations",
     "parse_documents",
@@ -153,4 +165,5 @@ __all__ = [
     "shown_time",
     "sign_policy",
     "verify_policy",
+    "weaknesses",
 ]

@@ -4,7 +4,9 @@
 """Assertions: rules beyond digests, held against what the logs of a boot prove.
 
 What is not proven does not hold. An assertion is as strong as the code that measured: it needs a register that says
-which code that was, so a profile without registers accepts nobody, whatever it asserts.
+which code that was, so a profile without registers accepts nobody, whatever it asserts. Command line and kernel come
+from registers that anybody may extend where the code that rules them did not run: they are taken from the loader that
+the profile says its PCR 4 names, and from nowhere else.
 """
 
 from __future__ import annotations
@@ -16,17 +18,26 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..reasons import Reason
-from .facts import boot_options, given_options
+from .facts import Loader, boot_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from .facts import BootFacts
 
-FIRMWARE_REGISTER, SECURE_BOOT_REGISTER, GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER = 0, 7, 8, 9, 11
-"""Which registers a fact of each kind is read from."""
+FIRMWARE_REGISTER, PROGRAM_REGISTER, SECURE_BOOT_REGISTER, GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER = (
+    0,
+    4,
+    7,
+    8,
+    9,
+    11,
+)
+"""Which registers a fact of each kind is read from, and the one that names the programs which were started."""
 
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"[0-9]+")
+_REST_IS_INITS = "--"
+_NOBODY = f"a profile that does not say who measured it (loader, with PCR {PROGRAM_REGISTER} held)"
 
 
 class Lockdown(Enum):
@@ -63,7 +74,7 @@ class Assertions:
         if self.secure_boot or self.sbat_minimum:
             wanted.add(SECURE_BOOT_REGISTER)
         if self.lockdown or self.boot_options is not None:
-            wanted |= {GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER}
+            wanted |= {GRUB_REGISTER, KERNEL_REGISTER}
         if self.firmware_minimum:
             wanted.add(FIRMWARE_REGISTER)
         if self.kernels:
@@ -84,44 +95,59 @@ class FailedAssertion:
         return f"assertion: expected {self.expected}, got {self.got}"
 
 
-def failed_assertions(assertions: Assertions, facts: BootFacts) -> tuple[FailedAssertion, ...]:
-    """Return every assertion that does not hold, in a fixed order; none means that all hold."""
+def failed_assertions(
+    assertions: Assertions, facts: BootFacts, *, measured_by: Loader | None
+) -> tuple[FailedAssertion, ...]:
+    """Return every assertion that does not hold, in a fixed order; none means that all hold.
+
+    ``measured_by``: the loader whose measurements count, None where the profile holds no PCR 4 that names one.
+    """
     checks = (_secure_boot, _lockdown, _boot_options, _firmware, _kernel, _sbat, _signer, _version)
-    return tuple(failed for check in checks for failed in check(assertions, facts))
+    return tuple(failed for check in checks for failed in check(assertions, facts, measured_by))
 
 
-def _secure_boot(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+def _secure_boot(assertions: Assertions, facts: BootFacts, _measured_by: Loader | None) -> Iterator[FailedAssertion]:
     if assertions.secure_boot and facts.secure_boot is not True:
         got = "a log that does not prove it" if facts.secure_boot is None else "it off"
         yield FailedAssertion(Reason.SECURE_BOOT_OFF, "Secure Boot on", got)
 
 
-def _lockdown(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+def _lockdown(assertions: Assertions, facts: BootFacts, measured_by: Loader | None) -> Iterator[FailedAssertion]:
     wanted = assertions.lockdown
     if wanted is None:
         return
     enough = {"lockdown=confidentiality"} | ({"lockdown=integrity"} if wanted is Lockdown.INTEGRITY else set())
     expected = f"lockdown={wanted.value} on the kernel's command line"
-    for line in facts.command_lines:
-        told = [word for word in boot_options(line) if word.startswith("lockdown=")]
+    lines = facts.lines_by(measured_by)
+    for line in lines:
+        told = [word for word in _kernels_own(boot_options(line)) if word.startswith("lockdown=")]
         if not told or not set(told) <= enough:
             yield FailedAssertion(Reason.LOCKDOWN_NOT_PROVEN, expected, " and ".join(told) or "none")
-    if not facts.command_lines:
-        yield FailedAssertion(Reason.LOCKDOWN_NOT_PROVEN, expected, "no command line that the log proves")
+    if not lines:
+        yield FailedAssertion(Reason.LOCKDOWN_NOT_PROVEN, expected, _no_line(measured_by))
 
 
-def _boot_options(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+def _kernels_own(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words that the kernel reads; from ``--`` on they are the init program's."""
+    return words[: words.index(_REST_IS_INITS)] if _REST_IS_INITS in words else words
+
+
+def _no_line(measured_by: Loader | None) -> str:
+    return "no command line that the log proves" if measured_by else _NOBODY
+
+
+def _boot_options(assertions: Assertions, facts: BootFacts, measured_by: Loader | None) -> Iterator[FailedAssertion]:
     allowed = assertions.boot_options
     if allowed is None:
         return
     expected = f"no other boot option than {' '.join(allowed) or 'none'}"
-    for line in facts.command_lines:
-        unknown = [word for word in given_options(line) if not _is_allowed(word, allowed)]
+    lines = facts.lines_by(measured_by)
+    for line in lines:
+        unknown = [word for word in boot_options(line) if not _is_allowed(word, allowed)]
         if unknown:
             yield FailedAssertion(Reason.BOOT_OPTION_UNKNOWN, expected, " ".join(unknown))
-    if not facts.command_lines:
-        got = "no command line that the log proves"
-        yield FailedAssertion(Reason.BOOT_OPTION_UNKNOWN, expected, got)
+    if not lines:
+        yield FailedAssertion(Reason.BOOT_OPTION_UNKNOWN, expected, _no_line(measured_by))
 
 
 def _is_allowed(word: str, allowed: tuple[str, ...]) -> bool:
@@ -129,7 +155,7 @@ def _is_allowed(word: str, allowed: tuple[str, ...]) -> bool:
     return word in allowed or (bool(mark) and f"{name}=*" in allowed)
 
 
-def _firmware(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+def _firmware(assertions: Assertions, facts: BootFacts, _measured_by: Loader | None) -> Iterator[FailedAssertion]:
     least, got = assertions.firmware_minimum, facts.firmware_version
     if least and (not got or _numbers(got) < _numbers(least)):
         yield FailedAssertion(
@@ -139,18 +165,21 @@ def _firmware(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssert
         )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in _NUMBER.findall(version))
+def _numbers(version: str) -> tuple[tuple[int, str], ...]:
+    """Return the numbers in order, as what compares like them: ``int`` refuses thousands of digits, a log does not."""
+    plain = (number.lstrip("0") for number in _NUMBER.findall(version))
+    return tuple((len(digits), digits) for digits in plain)
 
 
-def _kernel(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+def _kernel(assertions: Assertions, facts: BootFacts, measured_by: Loader | None) -> Iterator[FailedAssertion]:
     accepted = assertions.kernels
-    if accepted and facts.kernel not in {hashlib.sha256(one.encode()).digest() for one in accepted}:
-        got = f"one whose hash is {facts.kernel.hex()}" if facts.kernel else "no release in the log"
+    kernel = facts.kernel if measured_by is Loader.IMAGE else b""
+    if accepted and kernel not in {hashlib.sha256(one.encode()).digest() for one in accepted}:
+        got = f"one whose hash is {kernel.hex()}" if kernel else "no release in the log" if measured_by else _NOBODY
         yield FailedAssertion(Reason.KERNEL_NOT_ACCEPTED, f"a kernel of the releases {', '.join(accepted)}", got)
 
 
-def _sbat(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+def _sbat(assertions: Assertions, facts: BootFacts, _measured_by: Loader | None) -> Iterator[FailedAssertion]:
     for component, least in sorted(assertions.sbat_minimum.items()):
         got = facts.sbat_level.get(component, 0)
         if got < least:
@@ -159,14 +188,14 @@ def _sbat(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]
             )
 
 
-def _signer(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+def _signer(assertions: Assertions, facts: BootFacts, _measured_by: Loader | None) -> Iterator[FailedAssertion]:
     accepted = assertions.source_signers
     if accepted and facts.source_signer not in accepted:
         got = facts.source_signer or "no site in front of the lock"
         yield FailedAssertion(Reason.SOURCE_NOT_ACCEPTED, f"a site signed by {' or '.join(accepted)}", got)
 
 
-def _version(assertions: Assertions, facts: BootFacts) -> Iterator[FailedAssertion]:
+def _version(assertions: Assertions, facts: BootFacts, _measured_by: Loader | None) -> Iterator[FailedAssertion]:
     least, got = assertions.source_minimum, facts.source_version
     if got < least:
         yield FailedAssertion(

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import PolicyError
 from ..reasons import Reason
-from .assertions import GRUB_REGISTER, IMAGE_REGISTER, KERNEL_REGISTER, FailedAssertion, failed_assertions
+from .assertions import KERNEL_REGISTER, PROGRAM_REGISTER, FailedAssertion, failed_assertions
 from .events import event_deviations
-from .facts import BootFacts, boot_options
-from .profile import Posture
+from .facts import BootFacts, Loader, boot_options
+from .profile import Posture, least
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -152,22 +152,33 @@ def _compared(
     return _Comparison(
         profile=profile,
         registers=_deviations(profile, pcrs),
-        assertions=failed_assertions(profile.assertions, facts),
+        assertions=failed_assertions(profile.assertions, facts, measured_by=_measured_by(profile, facts)),
         expired="" if ends is None or (now is not None and now < ends) else ends.isoformat(),
     )
 
 
+def _measured_by(profile: MeasurementProfile, facts: BootFacts) -> Loader | None:
+    """Return the loader whose measurements count: PCR 4 is held, and the profile says whom it names.
+
+    Without Secure Boot GRUB runs modules that nobody signed, so then the files that it read must be held too.
+    """
+    if PROGRAM_REGISTER not in profile.registers:
+        return None
+    signed = profile.loader is not Loader.GRUB or facts.secure_boot is True or KERNEL_REGISTER in profile.registers
+    return profile.loader if signed else None
+
+
 def _reached(profile: MeasurementProfile, facts: BootFacts) -> Posture:
-    """Return the profile's posture or less: *root* takes a held root hash, *runtime* is not judged yet."""
-    if profile.posture is Posture.BOOT or not facts.command_lines:
-        return Posture.BOOT
-    held = bool({GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER} & set(profile.registers))
-    allowed = profile.assertions.boot_options or ()
-    for line in facts.command_lines:
-        hashes = [word for word in boot_options(line) if word.startswith(_ROOT_HASH)]
-        if not hashes or not (held or set(hashes) <= set(allowed)):
-            return Posture.BOOT
-    return Posture.ROOT
+    """Return the profile's posture or less: what the registers hold, and *root* only with a measured root hash.
+
+    Who enforces that hash is the initrd, which a profile holds that reaches *boot*; *runtime* is not judged yet.
+    """
+    reached = least(profile.posture, profile.reach)
+    if reached is not Posture.ROOT:
+        return reached
+    lines = facts.lines_by(_measured_by(profile, facts))
+    hashed = [any(word.startswith(_ROOT_HASH) for word in boot_options(line)) for line in lines]
+    return Posture.ROOT if hashed and all(hashed) else Posture.BOOT
 
 
 def _deviations(profile: MeasurementProfile, pcrs: Mapping[int, bytes]) -> tuple[RegisterDeviation, ...]:

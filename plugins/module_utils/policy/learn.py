@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import PolicyError
 from ..reasons import Reason
-from .profile import AllowedValue, MeasurementProfile, Posture
+from .profile import MAX_REFERENCE_EVENTS, AllowedValue, MeasurementProfile, Posture, least
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,7 +32,7 @@ def learn_profile(
 ) -> MeasurementProfile:
     """Return the profile that allows exactly what one verified quote shows, with its events for explanations.
 
-    ``pcrs``: the values of the verified quote. The posture is ``boot``: values alone show no more.
+    ``pcrs``: the values of the verified quote. The posture is ``boot`` at most: values alone show no more.
     Raises `PolicyError` POLICY_EMPTY without registers, QUOTE_SELECTION for one that was not quoted.
     """
     wanted = tuple(sorted(set(registers)))
@@ -39,9 +41,21 @@ def learn_profile(
     missing = [pcr for pcr in wanted if pcr not in pcrs]
     if missing:
         raise PolicyError(f"expected a quote over {list(wanted)}, it lacks {missing}", reason=Reason.QUOTE_SELECTION)
-    return MeasurementProfile(
+    found = MeasurementProfile(
         name=name,
-        posture=Posture.BOOT,
+        posture=Posture.KEYS,
         registers={pcr: (AllowedValue(pcrs[pcr], label),) for pcr in wanted},
-        reference_events=tuple(event for event in events if event.pcr in wanted),
+        reference_events=_explaining(tuple(event for event in events if event.pcr in wanted)),
     )
+    return replace(found, posture=least(Posture.BOOT, found.reach))
+
+
+def _explaining(events: tuple[MeasuredEvent, ...]) -> tuple[MeasuredEvent, ...]:
+    """Return the events that a profile has room for: whole registers, since half of one would explain wrongly.
+
+    The registers with the most events are left out first; they are the option ROMs and tables of large servers.
+    """
+    by_register = Counter(event.pcr for event in events)
+    while by_register.total() > MAX_REFERENCE_EVENTS:
+        del by_register[max(by_register, key=lambda pcr: by_register[pcr])]
+    return tuple(event for event in events if event.pcr in by_register)

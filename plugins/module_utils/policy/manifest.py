@@ -17,9 +17,17 @@ from typing import TYPE_CHECKING, Any
 from ..errors import PolicyError
 from ..reasons import Reason
 from .assertions import Assertions, Lockdown
+from .facts import Loader
 from .fields import Fields, listed, moment_of
 from .identity import Admission, EvidenceRefusal, IdentityStatus, NodeIdentity, Role, TpmRecord, is_address
-from .profile import FIRST_RESETTABLE_REGISTER, AllowedValue, MeasuredEvent, MeasurementProfile, Posture
+from .profile import (
+    FIRST_RESETTABLE_REGISTER,
+    MAX_REFERENCE_EVENTS,
+    AllowedValue,
+    MeasuredEvent,
+    MeasurementProfile,
+    Posture,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,7 +39,6 @@ PROFILE_KIND = "MeasurementProfile"
 REVOKED_LABEL = "attested-kubernetes.dev/revoked"
 
 MAX_VALUES = 64
-MAX_REFERENCE_EVENTS = 1024
 MAX_LABEL = 128
 MAX_EVENT_TEXT = 1025
 MAX_EVENT_KIND = 64
@@ -203,6 +210,7 @@ def _profile(spec: Fields, name: str) -> MeasurementProfile:
             for event in spec.sequence("referenceEvents", limit=MAX_REFERENCE_EVENTS, optional=True)
         ),
         assertions=_assertions(spec.mapping("assertions")) if spec.has("assertions") else Assertions(),
+        loader=spec.choice("loader", Loader) if spec.has("loader") else None,
         expires=spec.moment("expires"),
         retired=spec.flag("retired"),
     )
@@ -251,6 +259,8 @@ def render_profile(profile: MeasurementProfile) -> dict[str, Any]:
     rendered = _rendered_assertions(profile.assertions)
     if rendered:
         spec["assertions"] = rendered
+    if profile.loader is not None:
+        spec["loader"] = profile.loader.value
     if profile.expires is not None:
         spec["expires"] = _moment(profile.expires)
     if profile.retired:

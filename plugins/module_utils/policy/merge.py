@@ -12,14 +12,12 @@ from ..errors import PolicyError
 from ..reasons import Reason
 from .assertions import Assertions, Lockdown
 from .events import event_deviations
-from .profile import AllowedValue, MeasurementProfile, Posture
+from .profile import AllowedValue, MeasurementProfile, least
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from .events import EventDeviation
-
-_ORDER = (Posture.BOOT, Posture.ROOT, Posture.RUNTIME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +59,7 @@ def merge_profiles(name: str, profiles: Sequence[MeasurementProfile]) -> Measure
     """
     held = {tuple(sorted(one.registers)) for one in profiles}
     empty = [one.name for one in profiles if one.accepts_nobody]
+    loaders = {one.loader for one in profiles}
     if len(held) != 1 or empty:
         told = "; ".join(f"{one.name} with {sorted(one.registers)}" for one in profiles) or "none"
         raise PolicyError(
@@ -68,10 +67,11 @@ def merge_profiles(name: str, profiles: Sequence[MeasurementProfile]) -> Measure
         )
     return MeasurementProfile(
         name=name,
-        posture=min((one.posture for one in profiles), key=_ORDER.index),
+        posture=least(*(one.posture for one in profiles)),
         registers={pcr: _values(profiles, pcr) for pcr in held.pop()},
         reference_events=profiles[0].reference_events,
         assertions=_common([one.assertions for one in profiles]),
+        loader=loaders.pop() if len(loaders) == 1 else None,
         expires=min((one.expires for one in profiles if one.expires), default=None),
     )
 

@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING
 
 from ..errors import PolicyError
 from ..reasons import Reason
-from .assertions import IMAGE_REGISTER, SECURE_BOOT_REGISTER, Assertions
-from .facts import given_options
-from .learn import DEFAULT_REGISTERS, learn_profile
+from .assertions import (
+    FIRMWARE_REGISTER,
+    GRUB_REGISTER,
+    IMAGE_REGISTER,
+    KERNEL_REGISTER,
+    PROGRAM_REGISTER,
+    SECURE_BOOT_REGISTER,
+    Assertions,
+)
+from .facts import Loader
+from .learn import learn_profile
+from .profile import Posture, least
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,23 +33,36 @@ if TYPE_CHECKING:
 STRICT_REGISTERS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14)
 """All that firmware, loaders and systemd measure; IMA's 10 has no reference value, and 15 is the node lock's."""
 
-IMAGE_REGISTERS = (4, 7, 9, 11)
+IMAGE_REGISTERS = (PROGRAM_REGISTER, SECURE_BOOT_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER)
 
 READING_REGISTERS = (0, 4, 7, 8, 9, 11)
 """What is quoted to learn any other preset from, and to read a boot: all that facts and a reading come from."""
 
-_PER_IMAGE = ("roothash=", "usrhash=")
+_LOADED = {
+    Loader.GRUB: (PROGRAM_REGISTER, SECURE_BOOT_REGISTER, GRUB_REGISTER, KERNEL_REGISTER),
+    Loader.IMAGE: IMAGE_REGISTERS,
+    Loader.KERNEL: (PROGRAM_REGISTER, SECURE_BOOT_REGISTER, KERNEL_REGISTER),
+    None: (PROGRAM_REGISTER, SECURE_BOOT_REGISTER, GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER),
+}
+"""What loads and what is loaded, by whose traces the logs show; all of it where that is not one loader."""
+
+_FOUND = {
+    Loader.GRUB: "GRUB, which loads an initrd that nobody signed",
+    Loader.IMAGE: "a program beside the image (shim, a boot manager or another signer's)",
+    Loader.KERNEL: "a kernel without an image around it, whose initrd nobody signed",
+    None: "a boot path that its log does not show",
+}
 
 
 class Preset(Enum):
     """What a profile holds on to."""
 
     AUTO = "auto"
-    """``secure-boot`` where Secure Boot is proven to be on, else firmware, programs, keys, kernel and initrd."""
+    """What loads and what is loaded, on any boot path; firmware too where Secure Boot is not proven to be on."""
     IMAGE = "image"
     """One unified kernel image; every kernel update needs a new value, which can be computed ahead."""
     SECURE_BOOT = "secure-boot"
-    """Secure Boot's state and keys, and the boot options; lives through updates of firmware, loader and kernel."""
+    """Who may sign the image, and nothing of it: for machines that start a signed unified image and nothing else."""
     STRICT = "strict"
     """Every register with a reference value; moves with boot order, partitions and virtual hardware too."""
 
@@ -57,18 +79,18 @@ def learn_preset(
     """Return the profile of ``preset`` that a verified machine satisfies.
 
     ``pcrs``: the values of the verified quote; ``facts``: what its logs prove. Secure Boot is asserted where it is on.
+    The posture is what the registers hold, and *keys* where the logs do not show who measured.
     Raises `PolicyError` PRESET_UNMET where the machine is not what the preset is for, QUOTE_SELECTION.
     """
-    chosen = preset
-    if preset is Preset.AUTO and facts.secure_boot:
-        chosen = Preset.SECURE_BOOT
-    _require_met(chosen, pcrs, facts)
-    profile = learn_profile(name, pcrs=pcrs, events=events, registers=_registers(chosen), label=label)
-    if chosen is Preset.AUTO:
-        return profile
-    options = learned_options(facts) if chosen is Preset.SECURE_BOOT else None
-    assertions = Assertions(secure_boot=bool(facts.secure_boot), boot_options=options)
-    return dataclasses.replace(profile, assertions=assertions)
+    _require_met(preset, facts)
+    registers = _registers(preset, facts)
+    profile = dataclasses.replace(
+        learn_profile(name, pcrs=pcrs, events=events, registers=registers, label=label),
+        assertions=Assertions(secure_boot=bool(facts.secure_boot)),
+        loader=facts.loader if PROGRAM_REGISTER in registers else None,
+    )
+    posture = Posture.KEYS if facts.loader is None else least(Posture.BOOT, profile.reach)
+    return dataclasses.replace(profile, posture=posture)
 
 
 def preset_registers(preset: Preset) -> tuple[int, ...]:
@@ -76,33 +98,32 @@ def preset_registers(preset: Preset) -> tuple[int, ...]:
     return STRICT_REGISTERS if preset is Preset.STRICT else READING_REGISTERS
 
 
-def learned_options(facts: BootFacts) -> tuple[str, ...] | None:
-    """Return the options of all proven command lines, hashes of an image as ``name=*``; None where none is proven."""
-    if not facts.command_lines:
-        return None
-    words = [word for line in facts.command_lines for word in given_options(line)]
-    general = (f"{word.partition('=')[0]}=*" if word.startswith(_PER_IMAGE) else word for word in words)
-    return tuple(dict.fromkeys(general))
-
-
-def _registers(preset: Preset) -> tuple[int, ...]:
+def _registers(preset: Preset, facts: BootFacts) -> tuple[int, ...]:
+    loaded = _LOADED[facts.loader]
     return {
-        Preset.AUTO: DEFAULT_REGISTERS,
+        Preset.AUTO: loaded if facts.secure_boot else (FIRMWARE_REGISTER, *loaded),
         Preset.IMAGE: IMAGE_REGISTERS,
         Preset.SECURE_BOOT: (SECURE_BOOT_REGISTER,),
         Preset.STRICT: STRICT_REGISTERS,
     }[preset]
 
 
-def _require_met(preset: Preset, pcrs: Mapping[int, bytes], facts: BootFacts) -> None:
+def _require_met(preset: Preset, facts: BootFacts) -> None:
     if preset is Preset.SECURE_BOOT and not facts.secure_boot:
         state = "off" if facts.secure_boot is False else "not proven by its log"
         raise PolicyError(
             f"expected a machine with Secure Boot on for the preset secure-boot, got one where it is {state}",
             reason=Reason.PRESET_UNMET,
         )
-    if preset is Preset.IMAGE and not any(pcrs.get(IMAGE_REGISTER, b"")):
+    if preset is Preset.SECURE_BOOT and not facts.alone:
         raise PolicyError(
-            f"expected a measured unified kernel image for the preset image, got PCR {IMAGE_REGISTER} untouched",
+            "expected a machine that starts a signed unified kernel image and nothing else for the preset secure-boot, "
+            f"got {_FOUND[facts.loader]}; auto holds PCR {', '.join(map(str, _registers(Preset.AUTO, facts)))} of it",
+            reason=Reason.PRESET_UNMET,
+        )
+    if preset is Preset.IMAGE and facts.loader is not Loader.IMAGE:
+        raise PolicyError(
+            f"expected a measured unified kernel image for the preset image, got {_FOUND[facts.loader]}; "
+            f"auto holds PCR {', '.join(map(str, _registers(Preset.AUTO, facts)))} of it",
             reason=Reason.PRESET_UNMET,
         )

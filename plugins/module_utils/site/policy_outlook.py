@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import PolicyError
-from ..policy import Assertions, MeasurementMismatch, decide
+from ..policy import PROGRAM_REGISTER, Assertions, MeasurementMismatch, decide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,11 +107,15 @@ def _might(profile: MeasurementProfile, node: LastSeen, now: datetime) -> bool:
 
 
 def _known_part(profile: MeasurementProfile, node: LastSeen) -> MeasurementProfile:
-    """Return what of the profile can be held against what is known; never an answer by itself where that is less."""
+    """Return what of the profile can be held against what is known; never an answer by itself where that is less.
+
+    Who measured is known by the programs' register: without its value no assertion can be judged.
+    """
+    unjudged = node.facts is None or (PROGRAM_REGISTER in profile.registers and PROGRAM_REGISTER not in node.registers)
     return replace(
         profile,
         registers={pcr: values for pcr, values in profile.registers.items() if pcr in node.registers},
-        assertions=Assertions() if node.facts is None else profile.assertions,
+        assertions=Assertions() if unjudged else profile.assertions,
     )
 
 

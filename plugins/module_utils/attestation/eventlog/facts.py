@@ -7,6 +7,9 @@ A digest covers neither the type of an event nor its data, and who ruled the mac
 statement is taken only from data whose own hash is the digest, at a place of its register where nobody but the code
 that rules there can have put it: the first event of a register, what stands in front of its separator, or the first of
 its kind where everything before it is proven too. What is found nowhere is not proven.
+
+Whether that code ran is in no such register: where GRUB did not run, whoever rules the machine writes PCR 8 from its
+beginning. What loaders measure is therefore told loader by loader, and each in one way.
 """
 
 from __future__ import annotations
@@ -20,8 +23,12 @@ from ...policy import (
     GRUB_REGISTER,
     IMAGE_REGISTER,
     KERNEL_REGISTER,
+    PROGRAM_REGISTER,
     SECURE_BOOT_REGISTER,
     BootFacts,
+    Loader,
+    boot_options,
+    is_plain,
 )
 from ...source import Measured, parse_measured
 from ...tpm import ALG_SHA256
@@ -38,6 +45,8 @@ _LINUX_COMMANDS = ("linux ", "linuxefi ", "linux16 ")
 _SECTION_NAMES = {hashlib.sha256(f"{name}\x00".encode()).digest(): name for name in kinds.SECTIONS}
 _MAX_LEVEL = 4096
 _MIN_COLUMNS = 2
+_MAX_DIGITS = 18
+_IMAGE_AND_KERNEL = 2
 
 
 def boot_facts(
@@ -54,14 +63,18 @@ def boot_facts(
         if event.pcr in by_register:
             by_register[event.pcr].append(event)
     keys = by_register.get(SECURE_BOOT_REGISTER, [])
+    lines = _command_lines(by_register, command_line.rstrip(b"\n\x00").decode(errors="replace"))
+    loader = _traces(by_register, lines)
     return BootFacts(
         secure_boot=_secure_boot(keys),
-        command_lines=_command_lines(by_register, command_line.rstrip(b"\n\x00").decode(errors="replace")),
+        command_lines=lines,
         firmware_version=_firmware_version(by_register.get(FIRMWARE_REGISTER, [])),
         kernel=_section_digest(by_register.get(IMAGE_REGISTER, []), ".uname"),
         sbat_level=_sbat_level(keys),
         source_signer=site.signer if site else "",
         source_version=site.version if site else 0,
+        loader=loader,
+        alone=loader is Loader.IMAGE and _starts_one_image(by_register.get(PROGRAM_REGISTER, []), keys),
     )
 
 
@@ -99,20 +112,52 @@ def _firmware_version(events: Sequence[FirmwareEvent]) -> str:
     return kinds.utf16(events[0].data)
 
 
-def _command_lines(by_register: dict[int, list[FirmwareEvent]], hint: str) -> tuple[str, ...]:
-    """Return all that kernels were started with: by the first event of the kernel's register, or GRUB's commands."""
+def _command_lines(by_register: dict[int, list[FirmwareEvent]], hint: str) -> dict[Loader, tuple[str, ...]]:
+    """Return all that kernels were started with, by who measured it: GRUB its commands, and else the kernel first.
+
+    With GRUB the kernel's register begins with a file, which may be one that hashes like a command line.
+    """
+    found: dict[Loader, tuple[str, ...]] = {}
     kernel = by_register.get(KERNEL_REGISTER, [])
-    if kernel and kernel[0].digests.get(ALG_SHA256) in _hashes(hint):
-        return (hint,)
-    commands = by_register.get(GRUB_REGISTER, [])
+    if kernel and kernel[0].digests.get(ALG_SHA256) in _hashes(hint) and is_plain(hint):
+        found = {Loader.IMAGE: (hint,), Loader.KERNEL: (hint,)}
+    grub = _grub_lines(by_register.get(GRUB_REGISTER, []))
+    return {**found, Loader.GRUB: grub} if grub else found
+
+
+def _grub_lines(commands: Sequence[FirmwareEvent]) -> tuple[str, ...]:
+    """Return what GRUB's commands say that kernels were started with, without the kernel's file, which comes first."""
     texts = [_command(event) for event in commands]
-    if not texts or any(text is None for text in texts):
-        return ()
     told = [text for text in texts if text is not None]
-    started = {text.removeprefix(command) for text in told for command in _LINUX_COMMANDS if text.startswith(command)}
-    # The label in front is not hashed: a line counts because GRUB was told to load it, whatever the log calls it.
-    lines = (text for event, text in zip(commands, told, strict=True) if text in started or _says_command_line(event))
-    return tuple(dict.fromkeys(lines))
+    if len(told) != len(texts):
+        return ()
+    started = [text.removeprefix(command) for text in told for command in _LINUX_COMMANDS if text.startswith(command)]
+    # The label in front is not hashed: what GRUB was told to load counts, whatever the log calls the line that it made.
+    lines = started + [text for event, text in zip(commands, told, strict=True) if _says_command_line(event)]
+    if not all(map(is_plain, lines)):
+        return ()
+    return tuple(dict.fromkeys(" ".join(boot_options(line)[1:]) for line in lines))
+
+
+def _traces(by_register: dict[int, list[FirmwareEvent]], lines: dict[Loader, tuple[str, ...]]) -> Loader | None:
+    """Return the loader that the registers look like; None where they look like none, or like two."""
+    grub, kernel, image = (by_register.get(pcr, []) for pcr in (GRUB_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER))
+    if grub:
+        return Loader.GRUB if lines.get(Loader.GRUB) and kernel and not image else None
+    if image:
+        return Loader.IMAGE if kernel and image[0].digests.get(ALG_SHA256) in _SECTION_NAMES else None
+    return Loader.KERNEL if lines.get(Loader.KERNEL) else None
+
+
+def _starts_one_image(programs: Sequence[FirmwareEvent], keys: Sequence[FirmwareEvent]) -> bool:
+    """Whether firmware started one program, which started none but the kernel in it, and one key allowed all of it.
+
+    Where a second key was used (an option ROM's, shim's own), who uses only that one can measure the other later.
+    """
+    started = [one for one in programs if one.kind == kinds.EV_EFI_BOOT_SERVICES_APPLICATION]
+    from_files = [one for one in started if kinds.image_path(one.data)]
+    allowed = [one for one in keys if one.kind == kinds.EV_EFI_VARIABLE_AUTHORITY]
+    return 0 < len(started) <= _IMAGE_AND_KERNEL and from_files == started[:1] and len(allowed) == 1
 
 
 def _hashes(hint: str) -> set[bytes]:
@@ -163,5 +208,5 @@ def _levels(text: bytes) -> Iterator[tuple[str, int]]:
     for line in text.decode(errors="replace").splitlines():
         columns = line.strip("\x00 ").split(",")
         number = columns[2] if columns[0] == "sbat" and len(columns) > _MIN_COLUMNS else columns[-1]
-        if len(columns) >= _MIN_COLUMNS and number.isascii() and number.isdigit():
+        if len(columns) >= _MIN_COLUMNS and number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS:
             yield columns[0], int(number)

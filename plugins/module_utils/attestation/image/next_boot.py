@@ -11,9 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import PolicyError
-from ...policy import IMAGE_REGISTER, KERNEL_REGISTER, Assertions, BootFacts, failed_assertions
+from ...policy import (
+    IMAGE_REGISTER,
+    KERNEL_REGISTER,
+    PROGRAM_REGISTER,
+    Assertions,
+    BootFacts,
+    Loader,
+    failed_assertions,
+    is_plain,
+)
 from ...reasons import Reason
-from .prediction import INITRD_PHASES, PHASES, PROGRAM_REGISTER, image_events, predict
+from .prediction import INITRD_PHASES, PHASES, image_events, predict
 from .uki import KernelImage
 
 if TYPE_CHECKING:
@@ -122,7 +131,7 @@ def _why(found: NextBoot, profile: MeasurementProfile) -> str:
     if found.image is not None:
         image = found.image
         moved = min((_image(image, profile, held, phases) for phases in (PHASES, INITRD_PHASES)), key=len)
-        return ", ".join([*moved, *_asserted(image, profile.assertions)])
+        return ", ".join([*moved, *_asserted(image, profile)])
     known = {event.digest for event in profile.reference_events if event.pcr == KERNEL_REGISTER}
     files = {"kernel": found.kernel, "initrd": found.initrd}
     new = [name for name, digest in files.items() if digest and digest not in known]
@@ -131,11 +140,12 @@ def _why(found: NextBoot, profile: MeasurementProfile) -> str:
     )
 
 
-def _asserted(image: KernelImage, assertions: Assertions) -> list[str]:
+def _asserted(image: KernelImage, profile: MeasurementProfile) -> list[str]:
     """Return what is asserted of command line and kernel and would not hold: facts as a log would prove them.
 
     An image without a command line of its own gets one from whoever starts it, which is not known here.
     """
+    assertions = profile.assertions
     missing: dict[int, str] = {}
     digests = [event.digest for event in image_events(image, (), missing)]
     measured = dict(zip(digests[::2], digests[1::2], strict=True))
@@ -143,8 +153,10 @@ def _asserted(image: KernelImage, assertions: Assertions) -> list[str]:
     told = Assertions(kernels=() if IMAGE_REGISTER in missing else assertions.kernels)
     if ".cmdline" in image.sections:
         told = dataclasses.replace(told, lockdown=assertions.lockdown, boot_options=assertions.boot_options)
-    facts = BootFacts(kernel=release, command_lines=(image.command_line,) if image.command_line else ())
-    wrong = [str(failed) for failed in failed_assertions(told, facts)]
+    lines = (image.command_line,) if image.command_line and is_plain(image.command_line) else ()
+    facts = BootFacts(kernel=release, command_lines={Loader.IMAGE: lines})
+    measured_by = profile.loader if PROGRAM_REGISTER in profile.registers else None
+    wrong = [str(failed) for failed in failed_assertions(told, facts, measured_by=measured_by)]
     if assertions.kernels and IMAGE_REGISTER in missing:
         wrong.append(f"assertion: the kernel's release cannot be computed: {missing[IMAGE_REGISTER]}")
     return wrong

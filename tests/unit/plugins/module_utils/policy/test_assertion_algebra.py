@@ -16,6 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     AllowedValue,
     Assertions,
     BootFacts,
+    Loader,
     Lockdown,
     MeasurementProfile,
     NamedDigest,
@@ -54,7 +55,10 @@ ASSERTIONS = st.builds(
 FACTS = st.builds(
     BootFacts,
     secure_boot=st.sampled_from([None, False, True]),
-    command_lines=st.lists(st.lists(st.sampled_from(OPTIONS), max_size=3).map(" ".join), max_size=2).map(tuple),
+    command_lines=st.dictionaries(
+        st.sampled_from(Loader),
+        st.lists(st.lists(st.sampled_from(OPTIONS), max_size=3).map(" ".join), max_size=2).map(tuple),
+    ),
     firmware_version=st.sampled_from(["", *VERSIONS]),
     kernel=st.sampled_from([b"", *(hashlib.sha256(one.encode()).digest() for one in RELEASES)]),
     sbat_level=GENERATIONS,
@@ -64,12 +68,12 @@ FACTS = st.builds(
 TIMES = st.integers(-2, 2).map(lambda hours: NOW + timedelta(hours=hours))
 
 
-def holds(assertions, facts):
-    return not failed_assertions(assertions, facts)
+def holds(assertions, facts, by=Loader.IMAGE):
+    return not failed_assertions(assertions, facts, measured_by=by)
 
 
 def codes(assertions, facts):
-    return {failed.reason.name for failed in failed_assertions(assertions, facts)}
+    return {failed.reason.name for failed in failed_assertions(assertions, facts, measured_by=Loader.IMAGE)}
 
 
 @given(assertions=ASSERTIONS, facts=FACTS, name=st.sampled_from([field.name for field in fields(Assertions)]))
@@ -115,21 +119,38 @@ def test_what_is_not_proven_never_accepts_more(assertions, facts, name):
 @given(assertions=ASSERTIONS, facts=FACTS, line=st.lists(st.sampled_from(OPTIONS), max_size=3).map(" ".join))
 def test_one_more_command_line_never_accepts_more(assertions, facts, line):
     """All that a kernel was started with is judged, not the best of it."""
-    if facts.command_lines:
-        more = replace(facts, command_lines=(*facts.command_lines, line))
+    told = facts.lines_by(Loader.IMAGE)
+    if told:
+        more = replace(facts, command_lines={**facts.command_lines, Loader.IMAGE: (*told, line)})
         assert holds(assertions, more) <= holds(assertions, facts)
+
+
+@given(assertions=ASSERTIONS, facts=FACTS, by=st.sampled_from(Loader))
+def test_to_know_nothing_of_who_measured_never_accepts_more(assertions, facts, by):
+    assert holds(assertions, facts, None) <= holds(assertions, facts, by)
+
+
+@given(assertions=ASSERTIONS, facts=FACTS, other=FACTS, by=st.sampled_from(Loader))
+def test_what_another_loader_would_have_measured_changes_nothing(assertions, facts, other, by):
+    """Whoever rules the machine may write the registers of a loader that did not run."""
+    forged = {**other.command_lines, by: facts.lines_by(by)}
+    kernel = facts.kernel if by is Loader.IMAGE else other.kernel
+    assert holds(assertions, replace(facts, command_lines=forged, kernel=kernel), by) == holds(assertions, facts, by)
 
 
 def accepting(profiles, facts, now):
     """Return the name of the profile that accepts, or None."""
     try:
-        return decide(profiles, {7: VALUE}, (), facts=facts, now=now).profile
+        return decide(profiles, {4: VALUE, 7: VALUE}, (), facts=facts, now=now).profile
     except PolicyError:
         return None
 
 
 def profile_of(name, **said):
-    return MeasurementProfile(name=name, posture=Posture.BOOT, registers={7: (AllowedValue(VALUE, "v"),)}, **said)
+    held = (AllowedValue(VALUE, "v"),)
+    return MeasurementProfile(
+        name=name, posture=Posture.BOOT, registers={4: held, 7: held}, loader=Loader.IMAGE, **said
+    )
 
 
 PROFILES = st.lists(

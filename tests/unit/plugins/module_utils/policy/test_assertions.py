@@ -16,6 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     AllowedValue,
     Assertions,
     BootFacts,
+    Loader,
     Lockdown,
     MeasurementMismatch,
     MeasurementProfile,
@@ -23,16 +24,17 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     boot_options,
     decide,
     failed_assertions,
-    given_options,
     register_selection,
 )
+from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
 VALUE = b"v" * 32
+PCRS = {4: VALUE, 7: VALUE}
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
-LINE = "/boot/vmlinuz-6.12 root=LABEL=root ro quiet lockdown=integrity"
+LINE = "root=LABEL=root ro quiet lockdown=integrity"
 FACTS = BootFacts(
     secure_boot=True,
-    command_lines=(LINE,),
+    command_lines={Loader.IMAGE: (LINE,)},
     firmware_version="2025.02-8+deb13u1",
     kernel=hashlib.sha256(b"6.12.117").digest(),
     sbat_level={"sbat": 2025021800, "shim": 4},
@@ -51,22 +53,35 @@ EVERYTHING = Assertions(
 )
 
 
+def holding(*pcrs: int) -> dict[int, tuple[AllowedValue, ...]]:
+    return {pcr: (AllowedValue(VALUE, "v"),) for pcr in pcrs}
+
+
+def lines(*told: str) -> dict[Loader, tuple[str, ...]]:
+    """What the kernel in an image, or one alone, measured."""
+    return {Loader.IMAGE: told, Loader.KERNEL: told}
+
+
+def failed(assertions: Assertions, facts: BootFacts, *, by: Loader | None = Loader.IMAGE) -> tuple[Any, ...]:
+    return failed_assertions(assertions, facts, measured_by=by)
+
+
 def profile(**changes: Any) -> MeasurementProfile:
     whole = MeasurementProfile(
-        name="p", posture=Posture.BOOT, registers={7: (AllowedValue(VALUE, "v"),)}, assertions=EVERYTHING
+        name="p", posture=Posture.BOOT, registers=holding(4, 7), assertions=EVERYTHING, loader=Loader.IMAGE
     )
     return dataclasses.replace(whole, **changes)
 
 
 def refused(one: MeasurementProfile, facts: BootFacts | None, *, now: datetime | None = NOW) -> MeasurementMismatch:
     with pytest.raises(MeasurementMismatch) as caught:
-        decide([one], {7: VALUE}, (), facts=facts, now=now)
+        decide([one], PCRS, (), facts=facts, now=now)
     return caught.value
 
 
 def test_a_boot_that_keeps_every_assertion_is_accepted() -> None:
-    assert failed_assertions(EVERYTHING, FACTS) == ()
-    assert decide([profile()], {7: VALUE}, (), facts=FACTS).profile == "p"
+    assert failed(EVERYTHING, FACTS) == ()
+    assert decide([profile()], PCRS, (), facts=FACTS).profile == "p"
 
 
 @pytest.mark.parametrize(
@@ -74,20 +89,37 @@ def test_a_boot_that_keeps_every_assertion_is_accepted() -> None:
     [
         pytest.param({"secure_boot": False}, "SECURE_BOOT_OFF", "Secure Boot on, got it off", id="off"),
         pytest.param({"secure_boot": None}, "SECURE_BOOT_OFF", "does not prove it", id="unproven"),
-        pytest.param({"command_lines": ("ro lockdown=none",)}, "LOCKDOWN_NOT_PROVEN", "got lockdown=none", id="none"),
-        pytest.param({"command_lines": ("ro",)}, "LOCKDOWN_NOT_PROVEN", "got none", id="no lockdown"),
         pytest.param(
-            {"command_lines": ("lockdown=integrity lockdown=none",)},
+            {"command_lines": lines("ro lockdown=none")}, "LOCKDOWN_NOT_PROVEN", "got lockdown=none", id="none"
+        ),
+        pytest.param({"command_lines": lines("ro")}, "LOCKDOWN_NOT_PROVEN", "got none", id="no lockdown"),
+        pytest.param(
+            {"command_lines": lines("lockdown=integrity lockdown=none")},
             "LOCKDOWN_NOT_PROVEN",
             "got lockdown=integrity and lockdown=none",
             id="a lockdown that is taken back",
         ),
-        pytest.param({"command_lines": ()}, "LOCKDOWN_NOT_PROVEN", "no command line that the log proves", id="no line"),
         pytest.param(
-            {"command_lines": (f"{LINE} init=/bin/sh",)}, "BOOT_OPTION_UNKNOWN", "got init=/bin/sh", id="another option"
+            {"command_lines": lines("ro -- lockdown=integrity")},
+            "LOCKDOWN_NOT_PROVEN",
+            "got none",
+            id="a lockdown that init is told, not the kernel",
+        ),
+        pytest.param({"command_lines": {}}, "LOCKDOWN_NOT_PROVEN", "no command line that the log proves", id="no line"),
+        pytest.param(
+            {"command_lines": {Loader.GRUB: (LINE,)}},
+            "LOCKDOWN_NOT_PROVEN",
+            "no command line that the log proves",
+            id="a line of a loader that did not run",
         ),
         pytest.param(
-            {"command_lines": (LINE, f"{LINE} rd.break")},
+            {"command_lines": lines(f"{LINE} init=/bin/sh")},
+            "BOOT_OPTION_UNKNOWN",
+            "got init=/bin/sh",
+            id="another option",
+        ),
+        pytest.param(
+            {"command_lines": lines(LINE, f"{LINE} rd.break")},
             "BOOT_OPTION_UNKNOWN",
             "got rd.break",
             id="second line",
@@ -151,14 +183,68 @@ def test_without_facts_nothing_holds() -> None:
     ],
 )
 def test_a_stronger_lockdown_is_enough_and_a_weaker_one_is_not(demanded: Lockdown, given: str, holds: bool) -> None:
-    facts = BootFacts(command_lines=(f"ro {given}",))
-    assert (failed_assertions(Assertions(lockdown=demanded), facts) == ()) is holds
+    facts = BootFacts(command_lines=lines(f"ro {given}"))
+    assert (failed(Assertions(lockdown=demanded), facts) == ()) is holds
 
 
 def test_any_value_of_an_option_is_not_the_option_without_a_value() -> None:
     allowed = Assertions(boot_options=("root=*",))
-    assert failed_assertions(allowed, BootFacts(command_lines=("root=/dev/a",))) == ()
-    assert [one.got for one in failed_assertions(allowed, BootFacts(command_lines=("root",)))] == ["root"]
+    assert failed(allowed, BootFacts(command_lines=lines("root=/dev/a"))) == ()
+    assert [one.got for one in failed(allowed, BootFacts(command_lines=lines("root")))] == ["root"]
+
+
+@pytest.mark.parametrize("word", ["/vmlinuz", "(hd0)/vmlinuz", "BOOT_IMAGE=/vmlinuz"])
+def test_no_word_is_let_through_by_its_first_letter(word: str) -> None:
+    """What GRUB puts in front is left out where it is read; a line may not choose what of it is judged."""
+    found = failed(Assertions(boot_options=("ro",)), BootFacts(command_lines=lines(f"{word} ro")))
+    assert [one.got for one in found] == [word]
+
+
+NOBODY = "a profile that does not say who measured it (loader, with PCR 4 held)"
+
+
+def test_without_a_pinned_loader_no_command_line_and_no_kernel_counts() -> None:
+    found = failed(EVERYTHING, FACTS, by=None)
+    assert [(one.reason.name, one.got) for one in found] == [
+        ("LOCKDOWN_NOT_PROVEN", NOBODY),
+        ("BOOT_OPTION_UNKNOWN", NOBODY),
+        ("KERNEL_NOT_ACCEPTED", NOBODY),
+    ]
+
+
+@pytest.mark.parametrize("by", [Loader.GRUB, Loader.KERNEL])
+def test_a_release_counts_where_the_stub_of_an_image_measured_it(by: Loader) -> None:
+    kernels = Assertions(kernels=("6.12.117",))
+    assert failed(kernels, FACTS) == ()
+    assert [one.got for one in failed(kernels, FACTS, by=by)] == ["no release in the log"]
+
+
+GRUB_FACTS = BootFacts(secure_boot=True, command_lines={Loader.GRUB: ("ro",)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "secure_boot", "accepted"),
+    [
+        pytest.param({}, True, True, id="PCR 4 is held, and signed modules alone run"),
+        pytest.param({"registers": holding(7, 9)}, True, False, id="nobody holds the loader"),
+        pytest.param({"loader": None}, True, False, id="nobody says which loader it is"),
+        pytest.param({"loader": Loader.KERNEL}, True, False, id="it is another loader"),
+        pytest.param({}, False, False, id="without Secure Boot any module runs in GRUB"),
+        pytest.param({}, None, False, id="nor where it is not proven"),
+        pytest.param({"registers": holding(4, 9)}, False, True, id="but for files that are all held"),
+    ],
+)
+def test_grubs_commands_count_for_a_profile_that_holds_grub(
+    changes: dict[str, Any], secure_boot: bool | None, accepted: bool
+) -> None:
+    one = profile(**{"loader": Loader.GRUB, "assertions": Assertions(boot_options=("ro",)), **changes})
+    facts = dataclasses.replace(GRUB_FACTS, secure_boot=secure_boot)
+    if accepted:
+        assert decide([one], dict.fromkeys((4, 7, 9), VALUE), (), facts=facts).profile == "p"
+        return
+    with pytest.raises(MeasurementMismatch) as caught:
+        decide([one], dict.fromkeys((4, 7, 9), VALUE), (), facts=facts)
+    assert caught.value.code == "BOOT_OPTION_UNKNOWN"
 
 
 @pytest.mark.parametrize(
@@ -167,16 +253,20 @@ def test_any_value_of_an_option_is_not_the_option_without_a_value() -> None:
         pytest.param("1.9", "1.9", True, id="the minimum itself"),
         pytest.param("1.9", "1.10", True, id="numbers and not letters"),
         pytest.param("1.9", "1.8", False, id="an older one"),
+        pytest.param("1.9", "1.09", True, id="zeros in front"),
+        pytest.param("1.9", "1.0", False, id="nothing but a zero"),
+        pytest.param("1.9", "1." + "9" * 9000, True, id="a number of thousands of digits"),
+        pytest.param("1.9", "0." + "9" * 9000, False, id="thousands of digits behind an older one"),
         pytest.param("any", "", False, id="a minimum without a number, and no version"),
     ],
 )
 def test_versions_are_compared_number_by_number(least: str, version: str, holds: bool) -> None:
-    found = failed_assertions(Assertions(firmware_minimum=least), BootFacts(firmware_version=version))
+    found = failed(Assertions(firmware_minimum=least), BootFacts(firmware_version=version))
     assert (found == ()) is holds
 
 
 def test_components_that_are_too_old_are_told_in_order() -> None:
-    found = failed_assertions(Assertions(sbat_minimum={"shim": 4, "grub": 3}), BootFacts())
+    found = failed(Assertions(sbat_minimum={"shim": 4, "grub": 3}), BootFacts())
     assert [one.expected for one in found] == ["SBAT level grub 3 or later", "SBAT level shim 4 or later"]
 
 
@@ -186,12 +276,12 @@ def test_components_that_are_too_old_are_told_in_order() -> None:
         pytest.param({}, (), id="nothing"),
         pytest.param({"secure_boot": True}, (7,), id="Secure Boot"),
         pytest.param({"sbat_minimum": {"shim": 4}}, (7,), id="a revocation level"),
-        pytest.param({"lockdown": Lockdown.INTEGRITY}, (8, 9, 11), id="lockdown"),
-        pytest.param({"boot_options": ()}, (8, 9, 11), id="no boot option at all"),
+        pytest.param({"lockdown": Lockdown.INTEGRITY}, (8, 9), id="lockdown"),
+        pytest.param({"boot_options": ()}, (8, 9), id="no boot option at all"),
         pytest.param({"firmware_minimum": "1"}, (0,), id="a firmware version"),
         pytest.param({"kernels": ("6.1.0",)}, (11,), id="a kernel"),
         pytest.param({"source_signers": ("SHA256:x",), "source_minimum": 7}, (), id="a site, in the lock's register"),
-        pytest.param({"secure_boot": True, "boot_options": ()}, (7, 8, 9, 11), id="two of them, ascending"),
+        pytest.param({"secure_boot": True, "boot_options": ()}, (7, 8, 9), id="two of them, ascending"),
     ],
 )
 def test_an_assertion_demands_the_registers_that_its_facts_are_read_from(
@@ -202,14 +292,14 @@ def test_an_assertion_demands_the_registers_that_its_facts_are_read_from(
 
 def test_all_failures_are_told_at_once_and_the_register_gives_the_code() -> None:
     with pytest.raises(MeasurementMismatch) as caught:
-        decide([profile()], {7: b"w" * 32}, (), facts=BootFacts())
+        decide([profile()], {**PCRS, 7: b"w" * 32}, (), facts=BootFacts())
     assert caught.value.code == "PCR_MISMATCH"
     assert caught.value.message.count("assertion: expected") == 9
 
 
 def test_a_fitting_profile_is_taken_before_one_whose_assertions_fail() -> None:
     plain = profile(name="q", assertions=Assertions())
-    assert decide([profile(), plain], {7: VALUE}, (), facts=BootFacts()).profile == "q"
+    assert decide([profile(), plain], PCRS, (), facts=BootFacts()).profile == "q"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +313,7 @@ def test_a_fitting_profile_is_taken_before_one_whose_assertions_fail() -> None:
 def test_an_expired_profile_accepts_nobody(now: datetime | None, accepted: bool) -> None:
     exception = profile(expires=NOW)
     if accepted:
-        assert decide([exception], {7: VALUE}, (), facts=FACTS, now=now).profile == "p"
+        assert decide([exception], PCRS, (), facts=FACTS, now=now).profile == "p"
     else:
         error = refused(exception, FACTS, now=now)
         assert error.code == "PROFILE_EXPIRED"
@@ -232,46 +322,86 @@ def test_an_expired_profile_accepts_nobody(now: datetime | None, accepted: bool)
 
 def test_a_retired_profile_never_accepts() -> None:
     with pytest.raises(PolicyError) as caught:
-        decide([profile(retired=True)], {7: VALUE}, (), facts=FACTS)
+        decide([profile(retired=True)], PCRS, (), facts=FACTS)
     assert caught.value.code == "POLICY_EMPTY"
 
 
 def test_the_registers_of_facts_are_quoted_and_those_of_a_retired_profile_are_not() -> None:
     """A fact of a register that is not quoted would be nobody's word."""
-    assert register_selection([profile()], lock_register=15) == (0, 7, 8, 9, 11, 15)
-    assert register_selection([profile(assertions=Assertions())], lock_register=15) == (7, 15)
+    assert register_selection([profile()], lock_register=15) == (0, 4, 7, 8, 9, 11, 15)
+    assert register_selection([profile(assertions=Assertions())], lock_register=15) == (4, 7, 15)
     assert register_selection([profile(retired=True)], lock_register=15) == (15,)
 
 
 @pytest.mark.parametrize(
-    ("claimed", "line", "registers", "reached"),
+    ("claimed", "changes", "line", "reached"),
     [
-        pytest.param(Posture.BOOT, "roothash=ab", {9}, Posture.BOOT, id="a profile says what it claims and no more"),
-        *(
-            pytest.param(
-                Posture.ROOT, "roothash=ab", {pcr}, Posture.ROOT, id=f"a measured root hash that PCR {pcr} holds"
-            )
-            for pcr in (8, 9, 11)
+        pytest.param(Posture.BOOT, {}, "roothash=ab", Posture.BOOT, id="a profile says what it claims and no more"),
+        pytest.param(Posture.KEYS, {}, "roothash=ab", Posture.KEYS, id="nor more than the least that it claims"),
+        pytest.param(Posture.ROOT, {}, "roothash=ab", Posture.ROOT, id="a measured root hash, and the initrd held"),
+        pytest.param(
+            Posture.ROOT,
+            {"registers": holding(4, 8, 9), "loader": Loader.GRUB},
+            "roothash=ab",
+            Posture.ROOT,
+            id="the same with GRUB",
         ),
-        pytest.param(Posture.ROOT, "roothash=ab", {7}, Posture.BOOT, id="a root hash that nothing holds"),
-        pytest.param(Posture.ROOT, "quiet", {9}, Posture.BOOT, id="no root hash"),
-        pytest.param(Posture.ROOT, None, {9}, Posture.BOOT, id="no proven command line"),
-        pytest.param(Posture.RUNTIME, "roothash=ab", {9}, Posture.ROOT, id="nobody judges what runs"),
+        pytest.param(Posture.RUNTIME, {}, "roothash=ab", Posture.ROOT, id="nobody judges what runs"),
+        pytest.param(Posture.ROOT, {}, "ro", Posture.BOOT, id="no root hash"),
+        pytest.param(Posture.ROOT, {}, "xroothash=ab", Posture.BOOT, id="another option"),
+        pytest.param(Posture.ROOT, {}, None, Posture.BOOT, id="no proven command line"),
+        pytest.param(
+            Posture.ROOT, {"registers": holding(9)}, "roothash=ab", Posture.KEYS, id="a line without its loader"
+        ),
+        pytest.param(Posture.ROOT, {"registers": holding(4, 7)}, "roothash=ab", Posture.KEYS, id="a free initrd"),
+        pytest.param(
+            Posture.ROOT,
+            {"registers": holding(4, 9), "loader": Loader.GRUB},
+            "roothash=ab",
+            Posture.KEYS,
+            id="free commands of GRUB",
+        ),
+        pytest.param(Posture.ROOT, {"registers": holding(7)}, "roothash=ab", Posture.KEYS, id="keys alone"),
+        pytest.param(
+            Posture.ROOT,
+            {"registers": holding(7), "assertions": Assertions(boot_options=("roothash=ab",))},
+            "roothash=ab",
+            None,
+            id="a root hash among the options of a line that nobody holds",
+        ),
+        pytest.param(
+            Posture.ROOT,
+            {"registers": holding(4, 9, 11), "loader": None},
+            "roothash=ab",
+            Posture.BOOT,
+            id="nobody says who measured",
+        ),
+        pytest.param(
+            Posture.BOOT,
+            {"registers": {**holding(4, 9), 11: (AllowedValue(bytes(32), "v"),)}, "loader": None},
+            "ro",
+            Posture.KEYS,
+            id="a register that nothing was measured into holds nothing",
+        ),
     ],
 )
 def test_the_posture_is_never_exceeded(
-    claimed: Posture, line: str | None, registers: set[int], reached: Posture
+    claimed: Posture, changes: dict[str, Any], line: str | None, reached: Posture | None
 ) -> None:
-    one = profile(
-        posture=claimed, assertions=Assertions(), registers={pcr: (AllowedValue(VALUE, "v"),) for pcr in registers}
-    )
-    facts = BootFacts(command_lines=() if line is None else (line,))
-    assert decide([one], dict.fromkeys(registers, VALUE), (), facts=facts).posture is reached
+    told = {"registers": holding(4, 9, 11), "assertions": Assertions(), **changes}
+    one = profile(posture=claimed, **told)
+    facts = BootFacts(command_lines={} if line is None else dict.fromkeys(Loader, (line,)))
+    values = {pcr: allowed[0].digest for pcr, allowed in one.registers.items()}
+    if reached is None:
+        assert code_of(lambda: decide([one], values, (), facts=facts)) == "BOOT_OPTION_UNKNOWN"
+    else:
+        assert decide([one], values, (), facts=facts).posture is reached
 
 
-def test_a_root_hash_may_be_held_by_the_options() -> None:
-    one = profile(posture=Posture.ROOT, assertions=Assertions(boot_options=("roothash=ab",)))
-    assert decide([one], {7: VALUE}, (), facts=BootFacts(command_lines=("roothash=ab",))).posture is Posture.ROOT
+def test_every_line_that_a_kernel_was_started_with_needs_a_root_hash() -> None:
+    one = profile(posture=Posture.ROOT, registers=holding(4, 9), assertions=Assertions())
+    facts = BootFacts(command_lines=lines("roothash=ab", "ro"))
+    assert decide([one], dict.fromkeys((4, 9), VALUE), (), facts=facts).posture is Posture.BOOT
 
 
 @pytest.mark.parametrize(
@@ -285,9 +415,3 @@ def test_a_root_hash_may_be_held_by_the_options() -> None:
 )
 def test_a_command_line_is_parted_as_the_kernel_does(line: str, words: tuple[str, ...]) -> None:
     assert boot_options(line) == words
-
-
-@pytest.mark.parametrize("first", ["/boot/vmlinuz-6.12", "(hd0,gpt2)/vmlinuz", "BOOT_IMAGE=/vmlinuz"])
-def test_the_name_of_the_kernels_file_is_no_option(first: str) -> None:
-    """It changes with every kernel update; what the file holds is another register's matter."""
-    assert given_options(f"{first} quiet") == ("quiet",)

@@ -63,7 +63,7 @@ def learned(name: str) -> MeasurementProfile:
 
 def test_a_machine_that_matches_is_accepted_with_the_labels_of_its_values() -> None:
     verdict = decide([profile(registers={4: (A, C), 7: (B,)})], {4: C, 7: B, 9: A}, ())
-    assert (verdict.profile, verdict.posture, verdict.labels) == ("good", Posture.BOOT, {4: "label-c", 7: "label-b"})
+    assert (verdict.profile, verdict.posture, verdict.labels) == ("good", Posture.KEYS, {4: "label-c", 7: "label-b"})
 
 
 def test_one_matching_profile_is_enough() -> None:

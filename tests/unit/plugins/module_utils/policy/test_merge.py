@@ -12,7 +12,9 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     Assertions,
+    Loader,
     Lockdown,
+    Posture,
     Preset,
     differences,
     merge_profiles,
@@ -51,7 +53,7 @@ def test_a_value_that_several_have_carries_all_labels() -> None:
 @pytest.mark.parametrize(
     "others",
     [
-        pytest.param([learned("deb13-secureboot")], id="other registers"),
+        pytest.param([learned("deb13-grub")], id="other registers"),
         pytest.param([dataclasses.replace(learned("deb13-cmdline"), retired=True)], id="one that accepts nobody"),
     ],
 )
@@ -92,3 +94,12 @@ def test_a_merged_profile_demands_only_what_all_demand() -> None:
         source_minimum=6,
     )
     assert merged.expires == soon
+
+
+def test_a_merged_profile_says_no_more_than_each_and_names_a_loader_that_is_everybodys() -> None:
+    base = learned("deb13-base", Preset.STRICT)
+    root = dataclasses.replace(base, posture=Posture.ROOT)
+    same = merge_profiles("fleet", [root, learned("deb13-cmdline", Preset.STRICT)])
+    assert (same.posture, same.loader) == (Posture.BOOT, Loader.IMAGE)
+    mixed = merge_profiles("fleet", [base, learned("deb13-grub", Preset.STRICT)])
+    assert (mixed.loader, mixed.reach) == (None, Posture.KEYS)

@@ -11,8 +11,12 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     AllowedValue,
     Assertions,
+    Loader,
+    Lockdown,
     MeasurementProfile,
     Posture,
+    least,
+    weaknesses,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import FIRST_RESETTABLE_REGISTER
 
@@ -52,3 +56,95 @@ def test_what_assertions_are_read_from_is_asked_for_too() -> None:
 def test_software_may_reset_no_register_below_the_sixteenth() -> None:
     """TCG PC Client Platform TPM Profile, section 4.6: PCR 0 to 15 begin anew with the machine alone."""
     assert FIRST_RESETTABLE_REGISTER == 16
+
+
+HELD = (AllowedValue(b"v" * 32, "x"),)
+
+
+def holding(*pcrs: int) -> dict[int, tuple[AllowedValue, ...]]:
+    return dict.fromkeys(pcrs, HELD)
+
+
+@pytest.mark.parametrize(
+    ("registers", "loader", "reach"),
+    [
+        pytest.param(holding(7), None, Posture.KEYS, id="keys alone"),
+        pytest.param(holding(4, 7), Loader.IMAGE, Posture.KEYS, id="programs, with a free command line"),
+        pytest.param(holding(7, 9, 11), Loader.IMAGE, Posture.KEYS, id="what any program may have measured"),
+        pytest.param(holding(4, 9), Loader.IMAGE, Posture.ROOT, id="an image and how it was started"),
+        pytest.param(holding(4, 9), Loader.KERNEL, Posture.ROOT, id="a kernel and how it was started"),
+        pytest.param(holding(4, 9), Loader.GRUB, Posture.KEYS, id="GRUB with free commands"),
+        pytest.param(holding(4, 8), Loader.GRUB, Posture.KEYS, id="GRUB with free files"),
+        pytest.param(holding(4, 8, 9), Loader.GRUB, Posture.ROOT, id="GRUB with both"),
+        pytest.param(holding(4, 9), None, Posture.KEYS, id="nobody says who measured"),
+        pytest.param(holding(4, 8, 9), None, Posture.BOOT, id="nobody says it, and both are held"),
+        pytest.param(holding(4, 9, 11), None, Posture.BOOT, id="nobody says it, and an image's sections are held"),
+        pytest.param(
+            {**holding(4, 9), 11: (*HELD, *VALUE)}, None, Posture.KEYS, id="one of the values is that of no event"
+        ),
+        pytest.param({**holding(9), 4: VALUE}, Loader.IMAGE, Posture.KEYS, id="a register that nothing came into"),
+    ],
+)
+def test_how_far_registers_reach(
+    registers: dict[int, tuple[AllowedValue, ...]], loader: Loader | None, reach: Posture
+) -> None:
+    assert profile(registers=registers, loader=loader).reach is reach
+
+
+def test_the_least_of_postures_is_the_one_that_says_least() -> None:
+    assert least(Posture.RUNTIME, Posture.BOOT, Posture.ROOT) is Posture.BOOT
+    assert least(Posture.BOOT, Posture.KEYS) is Posture.KEYS
+    assert least(Posture.RUNTIME) is Posture.RUNTIME
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        pytest.param({"registers": holding(4, 9, 11)}, "", id="says what it holds"),
+        pytest.param({"registers": holding(7), "posture": Posture.KEYS}, "", id="says little and holds little"),
+        pytest.param({"registers": holding(4, 9), "loader": Loader.IMAGE, "posture": Posture.ROOT}, "", id="root"),
+        pytest.param({"registers": holding(4, 9), "loader": Loader.IMAGE, "posture": Posture.RUNTIME}, "", id="more"),
+        pytest.param(
+            {"registers": holding(7)},
+            "profile x says posture boot and reaches keys: it holds PCR 7, so initrd or command line are free; "
+            "learn it anew (attested.kubernetes.enroll) or let it say keys",
+            id="the default of a machine with shim and GRUB, before",
+        ),
+        pytest.param(
+            {"registers": holding(4, 9, 11), "posture": Posture.ROOT},
+            "profile x says posture root and reaches boot: it holds PCR 4, 9, 11, so no loader is named; learn "
+            "it anew (attested.kubernetes.enroll) or let it say boot",
+            id="root without a loader",
+        ),
+        pytest.param({"registers": holding(7), "retired": True}, "", id="accepts nobody"),
+        pytest.param(
+            {"registers": holding(4, 9, 11), "assertions": Assertions(boot_options=(), kernels=("6",))},
+            "profile x asserts bootOptions, kernels and accepts nobody by that: what a register says counts where "
+            "PCR 4 is held and loader names who measured it",
+            id="asserts what nobody measured",
+        ),
+        pytest.param(
+            {
+                "registers": holding(7, 9),
+                "posture": Posture.KEYS,
+                "loader": Loader.GRUB,
+                "assertions": Assertions(lockdown=Lockdown.INTEGRITY),
+            },
+            "profile x asserts lockdown and accepts nobody by that: what a register says counts where "
+            "PCR 4 is held and loader names who measured it",
+            id="names a loader that it does not hold",
+        ),
+        pytest.param(
+            {
+                "registers": holding(4, 7),
+                "posture": Posture.KEYS,
+                "loader": Loader.GRUB,
+                "assertions": Assertions(boot_options=("ro",)),
+            },
+            "",
+            id="asserts what a held loader measured",
+        ),
+    ],
+)
+def test_what_a_profile_says_and_does_not_hold_is_named(changes: dict[str, Any], told: str) -> None:
+    assert "; ".join(weaknesses(profile(**changes))) == told

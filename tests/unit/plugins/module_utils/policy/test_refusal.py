@@ -97,5 +97,5 @@ def test_the_nearest_profile_is_the_one_that_is_explained() -> None:
 def test_a_denial_by_an_assertion_names_it_and_the_next_command() -> None:
     error = refused("deb13-secbootfw-off", learned("deb13-grub-secureboot"), pcrs=judged("deb13-grub-secureboot").pcrs)
     assert error.code == "SECURE_BOOT_OFF"
-    assert "; assertion: expected no other boot option than" in error.message
+    assert "got assertion: expected Secure Boot on, got it off" in error.message
     assert error.message.endswith("next: ansible-playbook attested.kubernetes.policy --check --diff")

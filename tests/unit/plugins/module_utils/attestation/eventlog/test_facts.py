@@ -23,7 +23,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ev
     verify_replay,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import BootFacts
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import BootFacts, Loader
 from ansible_collections.attested.kubernetes.plugins.module_utils.source import Measured
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots
@@ -32,7 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PLAIN = "root=LABEL=root rw console=ttyS0 quiet systemd.show_status=auto"
-GRUB_LINE = "/boot/vmlinuz-6.12.117+deb13-cloud-amd64 root=LABEL=root ro console=ttyS0 quiet systemd.show_status=auto"
+GRUB_LINE = "root=LABEL=root ro console=ttyS0 quiet systemd.show_status=auto"
+GRUB_FILE = "/boot/vmlinuz-6.12.117+deb13-cloud-amd64"
+BY_KERNEL = dict.fromkeys((Loader.IMAGE, Loader.KERNEL), (PLAIN,))
+BY_GRUB = {Loader.GRUB: (GRUB_LINE,)}
+UTF16 = f"{PLAIN}\0".encode("utf-16-le")
 EV_UNUSED = 2
 
 
@@ -75,27 +79,27 @@ def variable(name: str) -> Callable[[FirmwareEvent], bool]:
 
 
 @pytest.mark.parametrize(
-    ("name", "secure_boot", "line", "version", "level"),
+    ("name", "secure_boot", "lines", "version", "level"),
     [
-        ("deb13-base", False, PLAIN, "2025.02-8+deb13u1", {}),
-        ("deb13-firmware", False, PLAIN, "", {}),
-        ("deb13-secureboot", True, PLAIN, "2025.02-8+deb13u1", {}),
-        ("deb13-grub", False, GRUB_LINE, "2025.02-8+deb13u1", {"sbat": 2021030218}),
+        ("deb13-base", False, BY_KERNEL, "2025.02-8+deb13u1", {}),
+        ("deb13-firmware", False, BY_KERNEL, "", {}),
+        ("deb13-secureboot", True, BY_KERNEL, "2025.02-8+deb13u1", {}),
+        ("deb13-grub", False, BY_GRUB, "2025.02-8+deb13u1", {"sbat": 2021030218}),
         (
             "deb13-grub-secureboot",
             True,
-            GRUB_LINE,
+            BY_GRUB,
             "2025.02-8+deb13u1",
             {"sbat": 2025021800, "shim": 4, "grub": 5},
         ),
-        ("deb12-base", False, PLAIN, "2025.02-8+deb13u1", {}),
+        ("deb12-base", False, BY_KERNEL, "2025.02-8+deb13u1", {}),
     ],
 )
 def test_what_a_recorded_boot_proves(
-    name: str, secure_boot: bool, line: str, version: str, level: dict[str, int]
+    name: str, secure_boot: bool, lines: dict[Loader, tuple[str, ...]], version: str, level: dict[str, int]
 ) -> None:
     facts = facts_of(name)
-    assert (facts.secure_boot, facts.command_lines, facts.firmware_version) == (secure_boot, (line,), version)
+    assert (facts.secure_boot, facts.command_lines, facts.firmware_version) == (secure_boot, lines, version)
     assert facts.sbat_level == level
 
 
@@ -111,7 +115,7 @@ def test_a_register_that_was_not_quoted_proves_nothing() -> None:
 
 @pytest.mark.parametrize("hint", [b"", b"root=LABEL=root rw", b"\xff\xfe"])
 def test_a_false_hint_proves_no_command_line(hint: bytes) -> None:
-    assert facts_of("deb13-base", command_line=hint).command_lines == ()
+    assert facts_of("deb13-base", command_line=hint).command_lines == {}
 
 
 def test_retyped_events_of_secure_boot_still_say_what_was_measured() -> None:
@@ -155,20 +159,136 @@ def test_load_options_that_were_appended_prove_no_command_line() -> None:
     name = "deb13-cmdline"
     tagged = kinds.TAG_LOAD_OPTIONS.to_bytes(4, "little") + bytes(4)
     fake = event(9, tagged, hashed=f"{PLAIN}\0".encode("utf-16-le"), kind=kinds.EV_EVENT_TAG)
-    assert facts_of(name, with_events(name, fake), command_line=PLAIN.encode()).command_lines == ()
+    assert facts_of(name, with_events(name, fake), command_line=PLAIN.encode()).command_lines == {}
 
 
 def test_a_command_line_that_grub_was_told_counts_under_any_label() -> None:
     """S9: the label in front of a command is not hashed."""
     name = "deb13-grub"
     other = f"{GRUB_LINE} init=/bin/sh"
-    relabelled = (event(8, f"grub_cmd: {text}".encode(), hashed=text.encode()) for text in (f"linux {other}", other))
-    assert facts_of(name, with_events(name, *relabelled)).command_lines == (GRUB_LINE, other)
+    started = f"linux {GRUB_FILE} {other}"
+    relabelled = event(8, f"grub_cmd: {started}".encode(), hashed=started.encode())
+    assert facts_of(name, with_events(name, relabelled)).command_lines == {Loader.GRUB: (GRUB_LINE, other)}
+
+
+def test_a_line_that_grub_made_of_a_command_counts_beside_it() -> None:
+    """GRUB puts quotes around what has blanks, so the line is another text than the command."""
+    name = "deb13-grub"
+    made = event(8, b'kernel_cmdline: /vmlinuz "a b" ro', hashed=b'/vmlinuz "a b" ro')
+    command = event(8, b"grub_cmd: linux /vmlinuz a b ro", hashed=b"linux /vmlinuz a b ro")
+    found = facts_of(name, with_events(name, command, made)).command_lines
+    assert found == {Loader.GRUB: (GRUB_LINE, "a b ro", '"a b" ro')}
+
+
+@pytest.mark.parametrize("line", [b"/vmlinuz a=\xc2\xa0init=/bin/sh", b"/vmlinuz ro\nquiet", b"/vmlinuz \xff"])
+def test_a_line_that_the_kernel_reads_otherwise_leaves_no_command_line_proven(line: bytes) -> None:
+    told = event(8, b"grub_cmd: linux " + line, hashed=b"linux " + line)
+    assert facts_of("deb13-grub", with_events("deb13-grub", told)).command_lines == {}
+    hint = line.decode(errors="replace")
+    first = event(9, b"", hashed=f"{hint}\0".encode("utf-16-le"), kind=kinds.EV_EVENT_TAG)
+    log = FirmwareLog(events=(first,), startup_locality=0)
+    assert boot_facts(log, quoted=range(24), command_line=line).command_lines == {}
+    assert boot_facts(log, quoted=range(24), command_line=b"ro").command_lines == {}
+
+
+def test_a_configuration_of_grub_that_hashes_like_a_command_line_counts_for_no_grub() -> None:
+    """GRUB 2.06 runs such a file; its own commands stand in its own register, and are all that counts with it."""
+    firmware, _touched = changed(
+        "deb13-grub", lambda one: one.pcr == 9 and one.number == 33, digests=event(9, b"", hashed=UTF16).digests
+    )
+    found = facts_of("deb13-grub", firmware, command_line=PLAIN.encode()).command_lines
+    assert found == {**BY_KERNEL, **BY_GRUB}
+
+
+@pytest.mark.parametrize(
+    ("name", "loader", "alone"),
+    [
+        ("deb12-base", Loader.IMAGE, False),
+        ("deb13-base", Loader.IMAGE, False),
+        ("deb13-secureboot", Loader.IMAGE, True),
+        ("deb13-grub", Loader.GRUB, False),
+        ("deb13-grub-secureboot", Loader.GRUB, False),
+    ],
+)
+def test_whose_traces_a_recorded_boot_shows(name: str, loader: Loader, alone: bool) -> None:
+    facts = facts_of(name)
+    assert (facts.loader, facts.alone) == (loader, alone)
+
+
+def without(name: str, *pcrs: int) -> FirmwareLog:
+    firmware = firmware_of(name)
+    return dataclasses.replace(firmware, events=tuple(one for one in firmware.events if one.pcr not in pcrs))
+
+
+COMMAND = event(8, b"grub_cmd: linux /vmlinuz ro", hashed=b"linux /vmlinuz ro")
+SECTION = event(11, b"", hashed=b".linux\0")
+
+
+@pytest.mark.parametrize(
+    ("firmware", "loader"),
+    [
+        pytest.param(without("deb13-base", 11), Loader.KERNEL, id="a kernel alone"),
+        pytest.param(without("deb13-base", 9), None, id="a kernel that measures nothing"),
+        pytest.param(without("deb13-base", 9, 11), None, id="nobody measured"),
+        pytest.param(without("deb13-grub", 9), None, id="GRUB that measures no file"),
+        pytest.param(with_events("deb13-grub", SECTION), None, id="GRUB and an image"),
+        pytest.param(with_events("deb13-base", COMMAND), None, id="an image and GRUB's command"),
+        pytest.param(with_events("deb13-grub", event(8, b"x", hashed=b"y")), None, id="GRUB with an unknown command"),
+        pytest.param(
+            dataclasses.replace(
+                firmware_of("deb13-base"), events=(event(11, b"", hashed=b"x"), *firmware_of("deb13-base").events)
+            ),
+            None,
+            id="something else in front of an image's sections",
+        ),
+    ],
+)
+def test_traces_of_none_or_of_two_are_nobodys(firmware: FirmwareLog, loader: Loader | None) -> None:
+    assert facts_of("deb13-base", firmware).loader is loader
+
+
+def program(path: str) -> FirmwareEvent:
+    """An image load event (UEFI_IMAGE_LOAD_EVENT) with one file path node."""
+    name = f"{path}\0".encode("utf-16-le")
+    data = bytes(32) + b"\x04\x04" + (4 + len(name)).to_bytes(2, "little") + name
+    return event(4, data, kind=kinds.EV_EFI_BOOT_SERVICES_APPLICATION)
+
+
+AUTHORITY = event(7, b"another key", kind=kinds.EV_EFI_VARIABLE_AUTHORITY)
+
+
+@pytest.mark.parametrize(
+    ("more", "alone"),
+    [
+        pytest.param([], True, id="as it was booted"),
+        pytest.param([event(4, bytes(40), kind=kinds.EV_EFI_BOOT_SERVICES_APPLICATION)], True, id="the kernel in it"),
+        pytest.param([event(4, bytes(40), kind=kinds.EV_EFI_BOOT_SERVICES_APPLICATION)] * 2, False, id="one more"),
+        pytest.param([program("\\EFI\\Linux\\a.efi")], False, id="a boot manager that started another file"),
+        pytest.param([AUTHORITY], False, id="a second key, that of an option ROM or of shim"),
+    ],
+)
+def test_an_image_is_alone_where_firmware_and_one_key_started_it(more: list[FirmwareEvent], alone: bool) -> None:
+    assert facts_of("deb13-secureboot", with_events("deb13-secureboot", *more)).alone is alone
+
+
+@pytest.mark.parametrize("pcr", [4, 7])
+def test_an_image_of_which_a_register_was_not_quoted_is_not_known_to_be_alone(pcr: int) -> None:
+    quoted = [one for one in range(24) if one != pcr]
+    assert facts_of("deb13-secureboot", quoted=quoted).alone is False
+
+
+@pytest.mark.parametrize(("digits", "level"), [(18, {"shim": int("9" * 18)}), (19, {}), (5000, {})])
+def test_a_generation_of_more_digits_than_anybody_counts_is_none(digits: int, level: dict[str, int]) -> None:
+    """Python refuses to read thousands of digits as a number."""
+    name, value = "SbatLevel".encode("utf-16-le"), b"shim," + b"9" * digits
+    head = kinds.SHIM_LOCK + (9).to_bytes(8, "little") + len(value).to_bytes(8, "little")
+    events = (event(7, bytes(4)), event(7, head + name + value))
+    assert boot_facts(FirmwareLog(events=events, startup_locality=0), quoted=[7]).sbat_level == level
 
 
 def test_an_event_of_grub_without_a_proven_text_leaves_no_command_line_proven() -> None:
     name = "deb13-grub"
-    assert facts_of(name, with_events(name, event(8, b"grub_cmd: true", hashed=b"else"))).command_lines == ()
+    assert facts_of(name, with_events(name, event(8, b"grub_cmd: true", hashed=b"else"))).command_lines == {}
 
 
 def test_a_section_behind_the_image_counts_for_nothing() -> None:

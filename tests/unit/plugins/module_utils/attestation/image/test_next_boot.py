@@ -22,6 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.im
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    AllowedValue,
     Assertions,
     Lockdown,
     Preset,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 IMAGE = pe.image(stub=252)
 BOOTED_KERNEL = "ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0"
 BASE = learned("deb13-base", Preset.IMAGE)
-SECURE = learned("deb13-secureboot")
+SECURE = learned("deb13-secureboot", Preset.SECURE_BOOT)
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 REFUSED = "no active profile would accept the machine after booting it"
 
@@ -52,9 +53,11 @@ def expected(data: bytes = IMAGE, **options: object) -> MeasurementProfile:
     return predict_profile(BASE, "next", prediction, label="x")
 
 
-def asserting(**assertions: object) -> MeasurementProfile:
-    """The profile of a machine with Secure Boot on, which no image moves, with other assertions."""
-    return dataclasses.replace(SECURE, assertions=Assertions(**assertions))  # type: ignore[arg-type]
+def asserting(data: bytes, **assertions: object) -> MeasurementProfile:
+    """A profile that holds the very image (PCR 4), and asserts something."""
+    program = AllowedValue(predict(read_image(data), secure_boot=False).registers[4], "x")
+    told = Assertions(**assertions)  # type: ignore[arg-type]
+    return dataclasses.replace(BASE, registers={4: (program,)}, assertions=told)
 
 
 def judged(data: bytes, *profiles: MeasurementProfile) -> str:
@@ -134,19 +137,24 @@ def with_line(line: str, *, stub: int = 257) -> bytes:
 ALLOWED = "root=LABEL=root ro quiet"
 
 
-def test_a_profile_that_no_image_moves_expects_every_image_with_its_options() -> None:
+def test_a_profile_that_no_image_moves_expects_every_image() -> None:
     """Preset secure-boot lives through kernel updates."""
-    secure = asserting(secure_boot=True, boot_options=tuple(ALLOWED.split()))
-    assert judged(with_line(ALLOWED), BASE, secure) == ""
+    assert judged(with_line(ALLOWED), BASE, SECURE) == ""
 
 
-def test_an_option_that_a_learned_machine_did_not_have_is_warned_of() -> None:
-    """What preset secure-boot learned; no register of it moves, so the image's own command line is all there is."""
-    line = " ".join(SECURE.assertions.boot_options or ())
-    assert judged(with_line(line), SECURE) == ""
-    warning = judged(with_line(f"{line} init=/bin/sh"), SECURE)
-    assert f"{REFUSED} (deb13-secureboot: assertion: expected no other boot option than" in warning
+def test_an_option_that_is_not_allowed_is_warned_of() -> None:
+    data = with_line(f"{ALLOWED} init=/bin/sh")
+    options = tuple(ALLOWED.split())
+    assert judged(with_line(ALLOWED), asserting(with_line(ALLOWED), boot_options=options)) == ""
+    warning = judged(data, asserting(data, boot_options=options))
+    assert f"{REFUSED} (deb13-base: assertion: expected no other boot option than" in warning
     assert warning.endswith(", got init=/bin/sh)")
+
+
+def test_assertions_of_a_profile_that_holds_no_loader_are_warned_of() -> None:
+    data = with_line(ALLOWED)
+    free = dataclasses.replace(SECURE, assertions=Assertions(boot_options=("ro",)), loader=BASE.loader)
+    assert "got a profile that does not say who measured it" in judged(data, free)
 
 
 @pytest.mark.parametrize(
@@ -189,11 +197,17 @@ def test_an_option_that_a_learned_machine_did_not_have_is_warned_of() -> None:
         pytest.param(
             with_line(" "), {"boot_options": ("quiet",)}, "got no command line that the log proves", id="an empty one"
         ),
+        pytest.param(
+            with_line("quiet\u00a0quiet"),
+            {"boot_options": ("quiet",)},
+            "got no command line that the log proves",
+            id="one that the kernel reads otherwise",
+        ),
         pytest.param(with_line(ALLOWED), {"firmware_minimum": "9999"}, "", id="firmware, which no image tells"),
     ],
 )
 def test_what_an_image_tells_is_held_against_assertions(data: bytes, assertions: dict[str, object], told: str) -> None:
-    warning = judged(data, asserting(**assertions))
+    warning = judged(data, asserting(data, **assertions))
     assert told in warning
     assert bool(warning) is bool(told)
 

@@ -1,0 +1,187 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""S45: whoever rules a machine extends registers that its loader does not write, and so proves a command line or kernel
+that it was not booted with. The registers and logs agree; what lies is who is said to have measured."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
+    FirmwareEvent,
+    FirmwareLog,
+    boot_facts,
+    kinds,
+    parse_firmware_log,
+    replay,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    AllowedValue,
+    Assertions,
+    Loader,
+    Lockdown,
+    Preset,
+    Verdict,
+    decide,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.boot_facts import judged, learned
+from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.support.threats import Threat
+
+if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasurementProfile
+
+THREAT = Threat(
+    id="S45",
+    title="Events in registers that nobody rules",
+    case="a grub.cfg that hashes like a command line; PCR 8 or 11 of a machine whose loader does not write it",
+    bed="bytes",
+    stops=(
+        ("policy/assertions.py", "BOOT_OPTION_UNKNOWN"),
+        ("policy/assertions.py", "LOCKDOWN_NOT_PROVEN"),
+        ("policy/assertions.py", "KERNEL_NOT_ACCEPTED"),
+    ),
+)
+
+GOOD = "root=LABEL=root ro lockdown=integrity"
+BAD = "root=LABEL=root ro init=/bin/sh"
+RELEASE = "6.12.117+deb13-cloud-amd64"
+FILE = "/boot/vmlinuz-6.12.117+deb13-cloud-amd64"
+ASSERTED = {
+    "BOOT_OPTION_UNKNOWN": Assertions(boot_options=tuple(GOOD.split())),
+    "LOCKDOWN_NOT_PROVEN": Assertions(lockdown=Lockdown.INTEGRITY),
+    "KERNEL_NOT_ACCEPTED": Assertions(kernels=(RELEASE,)),
+}
+LINES = ("BOOT_OPTION_UNKNOWN", "LOCKDOWN_NOT_PROVEN")
+BOOT_OF = {"grub": "deb13-grub-secureboot", "image": "deb13-base", "kernel": "deb13-base"}
+
+
+def event(pcr: int, data: bytes, *, hashed: bytes | None = None) -> FirmwareEvent:
+    digest = hashlib.sha256(data if hashed is None else hashed).digest()
+    return FirmwareEvent(pcr=pcr, kind=kinds.EV_IPL, digests={ALG_SHA256: digest}, data=data)
+
+
+def load_options(line: str) -> bytes:
+    return f"{line}\x00".encode("utf-16-le")
+
+
+def grub(line: str) -> list[FirmwareEvent]:
+    """What GRUB measures of a kernel that it is told to start."""
+    command, started = f"linux {FILE} {line}".encode(), f"{FILE} {line}".encode()
+    return [
+        event(8, b"grub_cmd: " + command, hashed=command),
+        event(8, b"kernel_cmdline: " + started, hashed=started),
+    ]
+
+
+def sections(line: str) -> list[FirmwareEvent]:
+    """What the stub of a unified kernel image measures."""
+    parts = {".linux": b"kernel", ".cmdline": line.encode(), ".uname": RELEASE.encode()}
+    return [
+        one
+        for name, content in parts.items()
+        for one in (event(11, b"", hashed=f"{name}\x00".encode()), event(11, b"", hashed=content))
+    ]
+
+
+FORGED = {
+    "PCR 8 written after the boot": lambda events: [*events, *grub(GOOD)],
+    "PCR 9 written after the boot": lambda events: [*events, event(9, b"", hashed=load_options(GOOD))],
+    "PCR 11 written after the boot": lambda events: [*events, *sections(GOOD)],
+    "PCR 9 begun by a file that hashes like a command line": lambda events: [
+        event(9, b"(hd0,gpt1)/EFI/debian/grub.cfg", hashed=load_options(GOOD)),
+        *events,
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine that ``loader`` started with a command line, and what its registers hold."""
+
+    loader: str
+    log: FirmwareLog
+
+    def judged_by(self, profile: MeasurementProfile) -> Verdict:
+        """Return the verdict; the machine says that it was started with the good command line."""
+        pcrs = {**dict.fromkeys(range(16), bytes(32)), **replay(self.log, ())}
+        facts = boot_facts(self.log, quoted=pcrs, command_line=GOOD.encode())
+        return decide([profile], pcrs, (), facts=facts)
+
+
+def machine(loader: str, line: str, forged: str = "") -> Machine:
+    """Boot the recorded machine of ``loader`` with a command line, and write what is ``forged``."""
+    recorded = parse_firmware_log(boots.load(BOOT_OF[loader]).firmware)
+    mine = [one for one in recorded.events if one.pcr not in {8, 9, 11}]
+    if loader == "grub":
+        mine += [event(9, b"grub.cfg"), *grub(line), event(9, b"kernel"), event(9, b"initrd")]
+        mine.append(event(9, b"", hashed=load_options(f"BOOT_IMAGE={FILE} {line}")))
+    else:
+        mine += sections(line) if loader == "image" else []
+        mine += [event(9, b"", hashed=load_options(line)), event(9, b"initrd")]
+    events = FORGED[forged](mine) if forged else mine
+    return Machine(loader, replace(recorded, events=tuple(events)))
+
+
+def profile_of(loader: str, assertions: Assertions, *, held: tuple[int, ...] = (4, 7)) -> MeasurementProfile:
+    """Return a profile that holds programs and keys, names the loader, and asserts the rest."""
+    base = learned(BOOT_OF[loader], Preset.STRICT)
+    pcrs = judged(BOOT_OF[loader]).pcrs
+    values = {pcr: (AllowedValue(pcrs[pcr], "learned"),) for pcr in held}
+    return replace(base, registers=values, assertions=assertions, loader=Loader(loader))
+
+
+MATRIX = [
+    ("grub", "PCR 9 begun by a file that hashes like a command line", LINES),
+    ("grub", "PCR 9 written after the boot", LINES),
+    ("grub", "PCR 11 written after the boot", (*LINES, "KERNEL_NOT_ACCEPTED")),
+    ("image", "PCR 8 written after the boot", LINES),
+    ("image", "PCR 9 written after the boot", LINES),
+    ("kernel", "PCR 8 written after the boot", LINES),
+    ("kernel", "PCR 9 written after the boot", LINES),
+    ("kernel", "PCR 11 written after the boot", (*LINES, "KERNEL_NOT_ACCEPTED")),
+]
+
+
+@pytest.mark.parametrize(
+    ("loader", "forged", "code"),
+    [pytest.param(one, what, code, id=f"{one}: {what}: {code}") for one, what, codes in MATRIX for code in codes],
+)
+def test_what_a_register_says_that_the_loader_does_not_write(loader: str, forged: str, code: str) -> None:
+    profile = profile_of(loader, ASSERTED[code])
+    if code != "KERNEL_NOT_ACCEPTED":  # neither GRUB nor a kernel alone measures a release, so nothing proves it
+        assert machine(loader, GOOD).judged_by(profile).profile
+    assert code_of(lambda: machine(loader, BAD).judged_by(profile)) == code
+    assert code_of(lambda: machine(loader, BAD, forged).judged_by(profile)) == code
+
+
+def test_a_release_that_the_stub_measured() -> None:
+    assert machine("image", GOOD).judged_by(profile_of("image", ASSERTED["KERNEL_NOT_ACCEPTED"])).profile
+
+
+@pytest.mark.parametrize("loader", list(BOOT_OF))
+@pytest.mark.parametrize("code", LINES)
+def test_nobody_holds_the_loader(loader: str, code: str) -> None:
+    """With keys alone held, another signed program may have started the machine, and measured nothing."""
+    assert machine(loader, GOOD).judged_by(profile_of(loader, ASSERTED[code])).profile
+    free = profile_of(loader, ASSERTED[code], held=(7,))
+    assert code_of(lambda: machine(loader, GOOD).judged_by(free)) == code
+
+
+@pytest.mark.parametrize("word", ["/sbin/evil", "(hd0)x", "BOOT_IMAGE=evil"])
+@pytest.mark.parametrize("loader", ["image", "kernel"])
+def test_a_word_that_looks_like_the_name_of_a_kernel(loader: str, word: str) -> None:
+    """Where no boot loader puts a file in front, the first word is an option as any other."""
+    profile = profile_of(loader, ASSERTED["BOOT_OPTION_UNKNOWN"])
+    assert machine(loader, GOOD).judged_by(profile).profile
+    line = f"{word} {GOOD}"
+    other = machine(loader, line)
+    pcrs = {**dict.fromkeys(range(16), bytes(32)), **replay(other.log, ())}
+    facts = boot_facts(other.log, quoted=pcrs, command_line=line.encode())
+    assert code_of(lambda: decide([profile], pcrs, (), facts=facts)) == "BOOT_OPTION_UNKNOWN"
