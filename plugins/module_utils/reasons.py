@@ -274,6 +274,12 @@ class Reason(Enum):
         "It asks again by itself; if that repeats, the control plane answers more slowly than the machine waits.",
         "journalctl -u attested-key-service",
     )
+    CALL_LIMIT = _row(
+        Coarse.BUSY,
+        "A service decides as many calls as it may, or a connection of which no call was granted made too many.",
+        "Machines try again by themselves; find out who asks so often, the log names each address.",
+        "journalctl -u attested-join-service",
+    )
     CHALLENGES_EXHAUSTED = _row(
         Coarse.BUSY,
         "Too many challenges are open.",
@@ -448,6 +454,12 @@ class Reason(Enum):
         Coarse.UNAVAILABLE,
         "The other side did not finish the handshake in time.",
         "Check the network between both machines; trying again is safe.",
+    )
+    CONNECTION_UNPROVEN = _row(
+        Coarse.UNAVAILABLE,
+        "An attested connection made no call that was granted in its time, and was closed.",
+        "Nothing needs to be done for one; many from one address are somebody who holds places on purpose.",
+        "journalctl -u attested-join-service",
     )
     CONSTELLATION_BANKS = _row(
         Coarse.REFUSED,
@@ -895,6 +907,12 @@ class Reason(Enum):
         "No identity has this endorsement key.",
         "Enroll the machine if it is one of yours.",
         "ansible-playbook attested.kubernetes.enroll",
+    )
+    IDENTITY_UNKNOWN_RATE = _row(
+        Coarse.BUSY,
+        "More machines that nobody enrolled ask than the API may be asked about.",
+        "A machine that was just enrolled tries again by itself; find out who floods, the log names each address.",
+        "journalctl -u attested-join-service -u attested-key-service",
     )
     IDENTITY_UNSIGNED = _row(
         Coarse.REFUSED,
@@ -1796,6 +1814,12 @@ class Reason(Enum):
         "A recovery request came without an admin's certificate of the pinned join CA.",
         "Recover with this collection from the site or the recovery kit, which hold the join CA's key.",
         "ansible-playbook attested.kubernetes.recover",
+    )
+    REQUEST_INCOMPLETE = _row(
+        Coarse.UNAVAILABLE,
+        "A call was begun and its request did not come in time.",
+        "Check the network between both machines; many from one address are somebody who holds calls on purpose.",
+        "journalctl -u attested-join-service",
     )
     REQUEST_TIMEOUT = _row(
         Coarse.UNAVAILABLE,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import json
 import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -44,7 +45,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import
     sign_server_certificate,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Call, UnixServer, open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.serving import (
+    Call,
+    ServerLimits,
+    UnixServer,
+    open_log,
+)
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -54,6 +60,7 @@ if TYPE_CHECKING:
 
 CLUSTER_ID = bytes(range(32))
 ECHO = "/test.Echo/Say"
+REFUSE = "/test.Echo/Refuse"
 QUICK = Limits(rejection_floor_seconds=0.05)
 
 
@@ -83,11 +90,12 @@ class HashValidator:
     oid: str = EVIDENCE_OID
     calls: list[bytes] = field(default_factory=list)
 
-    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> None:
+    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> bytes:
         """Compare."""
         self.calls.append(document)
         if document != honest_evidence(user_data, nonce):
             raise Refusal("expected honest evidence, got another", reason=Reason.EVIDENCE_MISSING)
+        return b""
 
 
 @dataclass
@@ -139,6 +147,11 @@ class Bed:
     backend: Path
     seen: list[tuple[Claims, bytes]]
     credentials: list[ServerCredentials]
+    written: io.StringIO
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the service's log, one entry a call."""
+        return [json.loads(line) for line in self.written.getvalue().splitlines()]
 
     @property
     def endpoint(self) -> str:
@@ -164,7 +177,9 @@ async def call(channel: Any, request: bytes = b"hello", *, path: str = ECHO, sec
 
 
 @asynccontextmanager
-async def running_bed(*, limits: Limits = QUICK, **listener_options: Any) -> AsyncIterator[Bed]:
+async def running_bed(
+    *, limits: Limits = QUICK, calls: ServerLimits | None = None, **listener_options: Any
+) -> AsyncIterator[Bed]:
     """Run a service behind a relay until the block ends."""
     ca = make_join_ca("test", now=datetime.now(UTC))
     registry, events, validator = Registry(), Events(), HashValidator()
@@ -176,14 +191,21 @@ async def running_bed(*, limits: Limits = QUICK, **listener_options: Any) -> Asy
         seen.append((claims(), request))
         return claims().exporter + request
 
+    async def refuse(request: bytes, call: Call) -> bytes:
+        del request, call
+        raise Refusal("expected another request", reason=Reason.EVIDENCE_MISSING)
+
+    written = io.StringIO()
     with tempfile.TemporaryDirectory(prefix="bed-") as name:
         directory = Path(name)
         backend = directory / "backend"
         server = UnixServer(
             socket_path=backend,
-            handlers={ECHO: echo},
-            log=open_log(stream=io.StringIO()),
+            handlers={ECHO: echo, REFUSE: refuse},
+            log=open_log(stream=written, environ={}),
+            limits=calls,
             interceptors=(ClaimsInterceptor(registry),),
+            callers=registry.caller,
         )
         options: dict[str, Any] = {
             "server_credentials": lambda: credentials[-1],
@@ -195,7 +217,7 @@ async def running_bed(*, limits: Limits = QUICK, **listener_options: Any) -> Asy
         await server.start()
         try:
             port = await listener.start("127.0.0.1", 0)
-            yield Bed(ca, port, registry, listener, events, validator, directory, backend, seen, credentials)
+            yield Bed(ca, port, registry, listener, events, validator, directory, backend, seen, credentials, written)
         finally:
             await listener.stop()
             await server.stop()

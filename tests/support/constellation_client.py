@@ -48,7 +48,7 @@ async def ask(
     endpoint: str, nonce: bytes | None = NONCE, *, method: str = METHOD, request: bytes | None = None
 ) -> bytes:
     """Return the document; raises `grpc.aio.AioRpcError`."""
-    async with grpc.aio.insecure_channel(endpoint) as channel:
+    async with grpc.aio.insecure_channel(endpoint, options=(("grpc.use_local_subchannel_pool", 1),)) as channel:
         call = channel.unary_unary(method)
         return document_in(await call(request_of(nonce) if request is None else request, timeout=60))
 

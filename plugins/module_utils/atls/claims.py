@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 from .._deps.grpc import grpc
 from ..errors import Refusal
 from ..reasons import Reason
+from ..system import source_of_remote
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from .limits import Seat
 
 _UNIX = "unix:"
 
@@ -30,6 +33,7 @@ class Claims:
     ``evidence`` (E1) was accepted over ``peer_nonce`` (ours, that the peer had to answer) and ``spki_sha256`` (of the
     peer's key); ``exporter`` binds this TLS channel (RFC 9266); each of the last three has 32 bytes, the first two
     are empty where the server asks for no evidence. ``remote`` is host:port; ``accepted_at`` is monotonic seconds.
+    ``key`` names the key that made the evidence; ``seat`` is the connection's place in the relay's counting.
     """
 
     evidence: bytes
@@ -38,6 +42,18 @@ class Claims:
     exporter: bytes
     remote: str
     accepted_at: float
+    key: bytes = b""
+    seat: Seat | None = None
+
+    @property
+    def source(self) -> str:
+        """What the peer's address counts as (`system.source_of`)."""
+        return source_of_remote(self.remote)
+
+    def prove(self) -> None:
+        """Note that a call of this peer was granted: its connection is kept, its key and its source are remembered."""
+        if self.seat is not None:
+            self.seat.prove()
 
 
 class Registry:
@@ -65,6 +81,11 @@ class Registry:
         if claims is None:
             raise Refusal("expected a call through the attested relay, got another", reason=Reason.CHANNEL_NOT_ATTESTED)
         return claims
+
+    def caller(self, peer: str) -> Seat | None:
+        """Return the seat of the connection behind ``context.peer()``, None where there is none."""
+        found = self._claims.get(peer.removeprefix(_UNIX))
+        return found.seat if found is not None else None
 
 
 _current: contextvars.ContextVar[Claims] = contextvars.ContextVar("attested_claims")

@@ -1,20 +1,34 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bounds of a listener: what strangers may cost before and after they have shown evidence."""
+"""Bounds of a listener: what strangers may cost before and after they have shown evidence.
+
+Evidence over a nonce costs a stranger with a TPM of software nothing. So places are shared by source (`system.Shares`):
+where all are taken, the source that holds the most gives one up. A place is kept by who has proven itself, which means
+that a call of its own was granted: its key, where it showed one, and its source are remembered then.
+"""
 
 from __future__ import annotations
 
-import ipaddress
-from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import asyncio
+import heapq
+import itertools
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ..errors import TransportError
+from ..errors import Refusal, TransportError
 from ..reasons import Reason
+from ..system import Shares, TokenBuckets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
+
+    from ..system import Clock
+
+_REMEMBERED = 4096
+
+Item = TypeVar("Item", bound="Hashable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +46,26 @@ class Limits:
     """New connections of one address in the long run; one more is closed before anything is done for it."""
     arrival_burst: int = 512
     """The same at once: as many as there are places, so that a herd behind one address gets in."""
+    newcomers_per_second: float = 100.0
+    """TLS handshakes of all sources together from which nobody has proven itself; more wait for their turn."""
+    newcomer_burst: int = 128
+    """The same at once."""
     served: int = 256
-    """Connections that have shown evidence; one more is closed at once, unless an old one can go."""
+    """Connections that have shown evidence; one more is closed at once, unless another can go."""
     served_per_source: int = 128
-    """The same for one address."""
+    """The same for one address of which nothing else is known."""
+    reserved: int = 64
+    """Of these, places for keys that have proven themselves before."""
+    served_per_key: int = 4
+    """Places of one such key; what it opens beyond them counts as a stranger's."""
     served_patience_seconds: float = 30.0
-    """What an attested connection gets in any case; after it the oldest goes when one more comes."""
+    """What an attested connection gets before another of its own source takes its place."""
+    unproven_seconds: float = 15.0
+    """How long an attested connection may live until a call of its own is granted; a call that runs is waited for."""
+    unproven_calls: int = 8
+    """How many calls it may make until then."""
+    refused_seconds: float = 1.0
+    """How long it may take the answer to a call that was refused; nothing more is read from it."""
     handshake_seconds: float = 10.0
     """From the first byte to the end of the TLS handshake; in it the peer's TPM quotes, and slow ones need seconds."""
     judging_seconds: float = 10.0
@@ -58,15 +86,24 @@ class Limits:
     """How long one attested connection may live; evidence ages."""
 
 
-def source_of(host: str) -> str:
-    """Return what counts as one source: an IPv4 address, or the /64 network that one IPv6 machine has for itself."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
+class Remembered(Generic[Item]):
+    """The last things that were noted, a bounded number."""
+
+    def __init__(self, limit: int = _REMEMBERED) -> None:
+        """Keep ``limit`` of them."""
+        self._limit = limit
+        self._items: OrderedDict[Item, None] = OrderedDict()
+
+    def __contains__(self, item: object) -> bool:
+        """Say whether ``item`` was noted and is kept."""
+        return item in self._items
+
+    def add(self, item: Item) -> None:
+        """Note ``item`` as the latest."""
+        self._items[item] = None
+        self._items.move_to_end(item)
+        if len(self._items) > self._limit:
+            self._items.popitem(last=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -83,8 +120,7 @@ class Unverified:
     def __init__(self, limits: Limits) -> None:
         """Count against ``limits``."""
         self._limits = limits
-        self._slots: dict[Slot, None] = {}
-        self._sources: Counter[str] = Counter()
+        self._slots: Shares[Slot] = Shares()
 
     def __len__(self) -> int:
         """Count them."""
@@ -95,73 +131,201 @@ class Unverified:
 
         Whoever floods pays himself: from an address that holds few, a handshake ends however many come meanwhile.
         """
-        if self._sources[source] >= self._limits.unverified_per_source:
-            self._evict(next(slot for slot in self._slots if slot.source == source))
+        if self._slots.count(source) >= self._limits.unverified_per_source:
+            self._evict(self._slots.oldest(source))
         elif len(self._slots) >= self._limits.unverified:
-            most = max(self._sources.values())
-            self._evict(next(slot for slot in self._slots if self._sources[slot.source] == most))
+            self._evict(self._slots.of_the_largest())
         slot = Slot(source, give_up)
-        self._slots[slot] = None
-        self._sources[source] += 1
+        self._slots.add(source, slot)
         return slot
 
     def leave(self, slot: Slot) -> None:
         """Give the slot back; harmless when it was given up already."""
-        if slot not in self._slots:
-            return
-        del self._slots[slot]
-        self._sources[slot.source] -= 1
-        if not self._sources[slot.source]:
-            del self._sources[slot.source]
+        self._slots.remove(slot)
 
     def _evict(self, slot: Slot) -> None:
         self.leave(slot)
         slot.give_up()
 
 
-class Served:
-    """Attested connections by source, oldest first.
+class Pace:
+    """Lets handshakes of newcomers begin at a bounded rate; whose source used the least lately goes first."""
 
-    Evidence costs a stranger with a TPM of software nothing, and then he may be silent. So where all places are taken,
-    a connection that had its time for a ticket makes room; one that has not keeps its place.
+    def __init__(self, limits: Limits, *, left: Callable[[str], float], clock: Clock) -> None:
+        """Order who waits by what the source has ``left`` of its own rate."""
+        self._rate = limits.newcomers_per_second
+        self._tokens = TokenBuckets(
+            rate=self._rate,
+            burst=limits.newcomer_burst,
+            clock=clock,
+            reason=Reason.CONNECTION_LIMIT,
+            what="handshakes a second of all newcomers",
+        )
+        self._left = left
+        self._numbers = itertools.count()
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Count who waits."""
+        return sum(not turn.done() for _left, _number, turn in self._waiting)
+
+    async def turn(self, source: str) -> None:
+        """Return when a newcomer from ``source`` may begin."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (-self._left(source), next(self._numbers), turn))
+        if self._timer is None:
+            self._serve()
+        await turn
+
+    def _serve(self) -> None:
+        """Let in as many as may, and come back for the others."""
+        self._timer = None
+        try:
+            while self._waiting:
+                if not self._waiting[0][2].done():  # who gave up meanwhile costs nothing
+                    self._tokens.take("")
+                    self._waiting[0][2].set_result(None)
+                heapq.heappop(self._waiting)
+        except Refusal as refusal:
+            wait = max(refusal.retry_after_seconds, 1 / self._rate / 2)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._serve)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Seat:
+    """The place of one attested connection, and what it has done with it; `serving.Caller` for the server behind.
+
+    ``key`` names the key that it has shown (empty where none was asked for). ``is_known``: that key had proven itself
+    before, or this connection has. ``shut`` lets nothing more be read from it.
     """
+
+    source: str
+    key: bytes
+    give_up: Callable[[], None]
+    entered: float
+    calls_left: int
+    is_known: bool
+    prove: Callable[[], None] = lambda: None
+    shut: Callable[[], None] = lambda: None
+    running: int = field(default=0)
+
+    def begin(self) -> None:
+        """Count one whole request; raises `Refusal` CALL_LIMIT where this connection had its calls."""
+        if not self.is_known:
+            if not self.calls_left:
+                raise Refusal(
+                    "expected no more calls of a connection of which none was granted, got one more",
+                    reason=Reason.CALL_LIMIT,
+                )
+            self.calls_left -= 1
+        self.running += 1
+
+    def end(self) -> None:
+        """Note that its answer is decided."""
+        self.running -= 1
+
+    def refused(self) -> None:
+        """End a connection that has proven nothing once its call was refused: to ask again costs a handshake."""
+        if not self.is_known:
+            self.shut()
+
+
+class Served:
+    """Attested connections: strangers by source, those whose key is known by key."""
 
     def __init__(self, limits: Limits) -> None:
         """Count against ``limits``."""
         self._limits = limits
-        self._slots: dict[Slot, float] = {}
-        self._sources: Counter[str] = Counter()
+        self._strangers: Shares[Seat] = Shares()
+        self._known: Shares[Seat] = Shares()
+        self._keys: Remembered[bytes] = Remembered()
+        self._sources: Remembered[str] = Remembered()
 
     def __len__(self) -> int:
         """Count them."""
-        return len(self._slots)
+        return len(self._strangers) + len(self._known)
 
-    def enter(self, source: str, give_up: Callable[[], None], *, now: float) -> Slot:
-        """Take a slot at ``now`` (monotonic); raises `TransportError` CONNECTION_LIMIT where there is none."""
-        if self._sources[source] >= self._limits.served_per_source:
-            self._make_room(source, now, lambda slot: slot.source == source)
-        elif len(self._slots) >= self._limits.served:
-            self._make_room(source, now, lambda _slot: True)
-        slot = Slot(source, give_up)
-        self._slots[slot] = now
-        self._sources[source] += 1
-        return slot
+    @property
+    def unproven(self) -> int:
+        """Those of which nothing is known but evidence."""
+        return len(self._strangers)
 
-    def leave(self, slot: Slot) -> None:
-        """Give the slot back; harmless when it was given up already."""
-        if self._slots.pop(slot, None) is None:
+    def knows(self, source: str) -> bool:
+        """Say whether somebody from ``source`` has proven himself lately."""
+        return source in self._sources
+
+    def enter(self, source: str, give_up: Callable[[], None], *, now: float, key: bytes = b"") -> Seat:
+        """Take a seat at ``now`` (monotonic); raises `TransportError` CONNECTION_LIMIT where there is none."""
+        limits = self._limits
+        is_known = key in self._keys and self._known.count(key.hex()) < limits.served_per_key
+        if is_known:
+            if len(self) >= limits.served:
+                self._make_room_for_known(source)
+        elif self._strangers.count(source) >= limits.served_per_source:
+            self._end_oldest(source, now)
+        elif len(self._strangers) >= limits.served - limits.reserved or len(self) >= limits.served:
+            self._make_room(source, now)
+        seat = Seat(
+            source=source,
+            key=key,
+            give_up=give_up,
+            entered=now,
+            calls_left=limits.unproven_calls,
+            is_known=is_known,
+        )
+        seat.prove = lambda: self._prove(seat)
+        if is_known:
+            self._known.add(key.hex(), seat)
+        else:
+            self._strangers.add(source, seat)
+        return seat
+
+    def leave(self, seat: Seat) -> None:
+        """Give the seat back; harmless when it was given up already."""
+        if not self._strangers.remove(seat):
+            self._known.remove(seat)
+
+    def _prove(self, seat: Seat) -> None:
+        if seat.key:
+            self._keys.add(seat.key)
+        self._sources.add(seat.source)
+        seat.is_known = True
+        if self._strangers.remove(seat):
+            self._known.add(seat.key.hex(), seat)
+
+    def _make_room(self, source: str, now: float) -> None:
+        """Let the source that holds the most pay for a stranger, one that waits for nothing before one that does."""
+        if not self._strangers:
+            raise self._full(source)
+        largest = self._strangers.of_the_largest().source
+        if self._strangers.count(largest) > self._strangers.count(source):
+            self._evict(self._of(largest))
             return
-        self._sources[slot.source] -= 1
-        if not self._sources[slot.source]:
-            del self._sources[slot.source]
+        self._end_oldest(source, now)
 
-    def _make_room(self, source: str, now: float, counts: Callable[[Slot], bool]) -> None:
-        oldest = next(slot for slot in self._slots if counts(slot))
-        if now - self._slots[oldest] < self._limits.served_patience_seconds:
-            raise TransportError(
-                f"expected at most {self._limits.served} attested connections and "
-                f"{self._limits.served_per_source} from one address, got one more from {source}",
-                reason=Reason.CONNECTION_LIMIT,
-            )
-        self.leave(oldest)
-        oldest.give_up()
+    def _make_room_for_known(self, source: str) -> None:
+        if not self._strangers:
+            raise self._full(source)
+        self._evict(self._of(self._strangers.of_the_largest().source))
+
+    def _of(self, source: str) -> Seat:
+        held = [seat for seat in self._strangers if seat.source == source]
+        return next((seat for seat in held if not seat.running), held[0])
+
+    def _end_oldest(self, source: str, now: float) -> None:
+        oldest = self._strangers.oldest(source)
+        if now - oldest.entered < self._limits.served_patience_seconds:
+            raise self._full(source)
+        self._evict(oldest)
+
+    def _evict(self, seat: Seat) -> None:
+        self.leave(seat)
+        seat.give_up()
+
+    def _full(self, source: str) -> TransportError:
+        return TransportError(
+            f"expected at most {self._limits.served} attested connections and "
+            f"{self._limits.served_per_source} from one address, got one more from {source}",
+            reason=Reason.CONNECTION_LIMIT,
+        )

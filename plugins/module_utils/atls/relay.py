@@ -18,18 +18,18 @@ import socket
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError, Refusal, SystemFault, TransportError
 from ..reasons import Reason
-from ..system import Clock, Random, SystemClock, SystemRandom, TokenBuckets
+from ..system import Clock, Random, SystemClock, SystemRandom, TokenBuckets, source_of
 from .certificate import make_certificate, new_key, open_certificate, spki_sha256
 from .claims import Claims, Registry
 from .context import ServerCredentials, server_context
 from .hello import ClientHello, peek
-from .limits import Limits, Served, Unverified, source_of
+from .limits import Limits, Pace, Served, Unverified
 from .nonce import decode_nonce, nonce_authority
 from .rejector import start_rejector
 from .seams import NONCE_BYTES, Issuer, NoObserver, Observer, Validator
@@ -39,11 +39,14 @@ from .wire import Splice, Wire
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .limits import Seat
+
 _PATH_BYTES = 107
 """The kernel's sun_path holds 108 bytes with the closing zero (unix(7))."""
 _NAME_BYTES = 16
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")
 _BACKLOG = 512
+_LOOK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,11 +59,15 @@ class _Peer:
     accepted_at: float
     nonce: bytes
     received: int = 0
-    given_up: bool = False
+    given_up: TransportError | None = None
 
     def give_up(self) -> None:
         """Close at once: another connection needs the place."""
-        self.given_up = True
+        self.give_up_for(TransportError("expected a free place, all were taken", reason=Reason.CONNECTION_LIMIT))
+
+    def give_up_for(self, error: TransportError) -> None:
+        """Close at once, for the reason of ``error``."""
+        self.given_up = error
         self.wire.abort()
 
 
@@ -108,6 +115,7 @@ class Listener:
             reason=Reason.CONNECTION_LIMIT,
             what="connections a second from one address",
         )
+        self._pace = Pace(self._limits, left=self._arrivals.left, clock=self._clock)
         self.turned_away = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._directory: tempfile.TemporaryDirectory[str] | None = None
@@ -163,6 +171,16 @@ class Listener:
         """Attested connections that are open."""
         return len(self._served)
 
+    @property
+    def unproven(self) -> int:
+        """Attested connections of which no call was granted yet."""
+        return self._served.unproven
+
+    @property
+    def waiting(self) -> int:
+        """Newcomers that wait for the turn of their handshake."""
+        return len(self._pace)
+
     async def _prepare(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="atls-", dir=self._parent)
         _check_paths(Path(self._directory.name) / ("0" * 2 * _NAME_BYTES), self._backend)
@@ -208,12 +226,12 @@ class Listener:
             if claims is None:
                 await self._reject(peer, session)
                 return
-            served = self._served.enter(peer.source, peer.give_up, now=self._clock.monotonic())
+            seat = self._served.enter(peer.source, peer.give_up, now=self._clock.monotonic(), key=claims.key)
             self._unverified.leave(slot)
             try:
-                await self._pass_on(peer, session, claims)
+                await self._pass_on(peer, session, replace(claims, seat=seat))
             finally:
-                self._served.leave(served)
+                self._served.leave(seat)
         except Exception as error:  # noqa: BLE001 - whatever it is, this peer is not served and the others are
             self._note("connection_failed", peer, _cause(peer, error))
         finally:
@@ -231,6 +249,8 @@ class Listener:
 
     async def _shake_hands(self, peer: _Peer) -> TlsSession:
         first, hello = await self._read_hello(peer)
+        if not self._served.knows(peer.source):
+            await self._pace.turn(peer.source)
         credentials = await self._credentials(hello)
         authority = nonce_authority(peer.nonce, now=self._clock.now()) if self._validator else None
         session = TlsSession(server_context(credentials, client_authority=authority), is_server=True)
@@ -306,12 +326,12 @@ class Listener:
             return None
 
     def _verify(self, peer: _Peer, session: TlsSession) -> Claims:
-        evidence = spki = nonce = b""
+        evidence = spki = nonce = key = b""
         if self._validator is not None:
             nonce = peer.nonce
             opened = open_certificate(session.peer_chain(), oid=self._validator.oid, now=self._clock.now())
             evidence, spki = opened.evidence, opened.spki_sha256
-            self._validator.validate(evidence, user_data=spki, nonce=nonce)
+            key = self._validator.validate(evidence, user_data=spki, nonce=nonce)
         return Claims(
             evidence=evidence,
             peer_nonce=nonce,
@@ -319,6 +339,7 @@ class Listener:
             exporter=session.exporter(),
             remote=peer.remote,
             accepted_at=peer.accepted_at,
+            key=key,
         )
 
     # ---- after it
@@ -330,11 +351,38 @@ class Listener:
             local = await self._connect(self._backend, path)
             local.closed.add_done_callback(lambda _unused: self._registry.remove(str(path)))
             splice = Splice(session, peer.wire, local)
+            if claims.seat is not None:
+                self._watch(peer, claims.seat, splice)
             await splice.run(seconds=self._limits.served_seconds, linger_seconds=self._limits.linger_seconds)
-            if splice.error is not None:
-                self._note("connection_broken", peer, splice.error)
+            error = peer.given_up or splice.error
+            if error is not None:
+                self._note("connection_broken", peer, error)
         finally:
             self._registry.remove(str(path))
+
+    def _watch(self, peer: _Peer, seat: Seat, splice: Splice) -> None:
+        """Take the seat back in time from who proves nothing, and let a refused call be its last."""
+        loop = asyncio.get_running_loop()
+
+        def shut() -> None:
+            splice.hear_no_more()
+            loop.call_later(self._limits.refused_seconds, lambda: peer.wire.close(linger_seconds=0))
+
+        def reclaim() -> None:
+            if seat.is_known or peer.wire.closed.done():
+                return
+            if seat.running:
+                loop.call_later(_LOOK_AGAIN_SECONDS, reclaim)
+                return
+            peer.give_up_for(
+                TransportError(
+                    f"expected a call that is granted within {self._limits.unproven_seconds:g} s, there was none",
+                    reason=Reason.CONNECTION_UNPROVEN,
+                )
+            )
+
+        seat.shut = shut
+        loop.call_later(self._limits.unproven_seconds, reclaim)
 
     async def _reject(self, peer: _Peer, session: TlsSession) -> None:
         wait = peer.accepted_at + self._limits.rejection_floor_seconds - self._clock.monotonic()
@@ -386,8 +434,8 @@ def _unlink(path: Path) -> None:
 
 
 def _cause(peer: _Peer, error: Exception) -> AttestedError:
-    if peer.given_up:
-        return TransportError("expected a free place, all were taken", reason=Reason.CONNECTION_LIMIT)
+    if peer.given_up is not None:
+        return peer.given_up
     if isinstance(error, AttestedError):
         return error
     return TransportError(f"expected an answer, got {type(error).__name__}: {error}", reason=Reason.INTERNAL)

@@ -37,8 +37,11 @@ class Validator(Protocol):
     def oid(self) -> str:
         """Dotted OID of the extension that carries this evidence."""
 
-    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> None:
-        """Raise `Refusal` unless ``document`` is good evidence over ``user_data`` and our own ``nonce``."""
+    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> bytes:
+        """Return the name of the key that made ``document``, empty where there is none.
+
+        Raises `Refusal` unless it is good evidence over ``user_data`` and our own ``nonce``.
+        """
 
 
 class Observer(Protocol):

@@ -167,7 +167,12 @@ class Splice:
         self._session = session
         self._network = network
         self._local = local
+        self._hears = True
         self.error: TransportError | None = None
+
+    def hear_no_more(self) -> None:
+        """Carry what is still to be answered, and nothing more of what arrives from the network."""
+        self._hears = False
 
     async def run(self, *, seconds: float | None, linger_seconds: float) -> None:
         """Carry bytes until one side ends, or ``seconds`` have passed; then close both."""
@@ -187,6 +192,8 @@ class Splice:
             self._local.close(linger_seconds=linger_seconds)
 
     def _inbound(self, ciphertext: bytes) -> None:
+        if not self._hears:
+            return
         try:
             if ciphertext:
                 self._session.feed(ciphertext)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..atls.certificate import make_bare_certificate, new_key, spki_sha256
-from ..atls.limits import source_of
 from ..atls.service import ClaimsInterceptor, Limits, Listener, Registry, ServerCredentials, claims
 from ..proto import parse
 from ..reasons import Reason
@@ -56,12 +55,16 @@ LIMITS = Limits(
     unverified_per_source=16,
     served=16,
     served_per_source=8,
+    reserved=0,
+    unproven_seconds=30.0,
     handshake_bytes=16_384,
     served_seconds=7200.0,
 )
 """Connections: one admin, and room for another one's mistake; an init may take long on a slow machine."""
 
-CALLS = ServerLimits(message_bytes=MAX_REQUEST_BYTES, calls=32, call_seconds=60.0, refusal_floor_seconds=0.3)
+CALLS = ServerLimits(
+    message_bytes=MAX_REQUEST_BYTES, calls=32, calls_per_source=8, call_seconds=60.0, refusal_floor_seconds=0.3
+)
 """A refusal takes as long whether a secret was hashed for it or not."""
 
 
@@ -117,9 +120,8 @@ class Reception:
         """Return the network that a call comes from, noted and counted; raises the reason of the buckets."""
         known = claims()
         call.line.set(remote=known.remote)
-        source = source_of(known.remote.rpartition(":")[0].strip("[]"))
-        self._buckets.take(source)
-        return source
+        self._buckets.take(known.source)
+        return known.source
 
 
 class Counter(Reception):
@@ -133,6 +135,7 @@ class Counter(Reception):
     async def init(self, request: bytes, call: Call) -> AsyncIterator[bytes]:
         """Answer `init.API/Init`: begin (or find) the job, then say what it says."""
         handle = await self._port.begin(self.begin(request, call), correlation_id=call.correlation_id)
+        claims().prove()
         seen, ended = 0, False
         while not ended:
             answers, ended = await self._port.follow(handle, seen)
@@ -190,6 +193,7 @@ class AdminFront:
             streams=calls.streams,
             log=log,
             interceptors=(ClaimsInterceptor(registry),),
+            callers=registry.caller,
             limits=calls.limits,
         )
         self._listener = Listener(

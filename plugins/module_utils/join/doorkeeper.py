@@ -121,6 +121,6 @@ class DoorkeeperValidator:
         """The extension that carries it."""
         return EVIDENCE_OID
 
-    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> None:
-        """Raise `Refusal` unless ``document`` is such a quote."""
-        verify_doorkeeper(document, spki_sha256=user_data, nonce=nonce)
+    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> bytes:
+        """Return the name of the attestation key; raises `Refusal` unless ``document`` is such a quote."""
+        return verify_doorkeeper(document, spki_sha256=user_data, nonce=nonce).ak_name

@@ -91,12 +91,13 @@ class Relay:
     async def challenge(self, request: bytes, call: Call) -> bytes:
         """Answer `attested.v1.Attestation/Challenge`."""
         channel = _channel(call)
-        self._rate.take(claims().remote.rpartition(":")[0])
+        self._rate.take(channel.source)
         return await self._keys.challenge(channel, request, correlation_id=call.correlation_id)
 
     async def issue_join_ticket(self, request: bytes, call: Call) -> bytes:
         """Answer `join.API/IssueJoinTicket`."""
         given = await self._keys.release(_channel(call), request, _binding(call), correlation_id=call.correlation_id)
+        claims().prove()
         call.line.set(node=given.node_name)
         answer = message_class("join.IssueJoinTicketResponse")(ticket=given.ticket, ticket_signature=given.signature)
         return bytes(answer.SerializeToString())
@@ -106,6 +107,7 @@ class Relay:
         answer, node = await self._keys.reattest(
             _channel(call), request, _binding(call), correlation_id=call.correlation_id
         )
+        claims().prove()
         call.line.set(node=node)
         return answer
 
@@ -168,7 +170,7 @@ async def serve(config: JoinServiceConfig, *, log: Log, path: str = CONFIG) -> N
     listener = _listener(config, identity, registry=registry, log=log)
     reloader = _reloader(path, rate, log=log)
     reloader.listen()
-    pages = _pages(config, listener, health, reloader, log) if config.metrics_port else None
+    pages = _pages(config, (listener, server), health, reloader, log) if config.metrics_port else None
     keeping = asyncio.create_task(identity.keep())
     stop = asyncio.create_task(wait_for_stop())
     starting = asyncio.create_task(_start(config, identity, server, listener, health))
@@ -211,15 +213,23 @@ def _reloader(path: str, rate: TokenBuckets, *, log: Log) -> Reloader[JoinServic
 
 
 def _pages(
-    config: JoinServiceConfig, listener: Listener, health: Health, reloader: Reloader[JoinServiceConfig], log: Log
+    config: JoinServiceConfig,
+    fronts: tuple[Listener, UnixServer],
+    health: Health,
+    reloader: Reloader[JoinServiceConfig],
+    log: Log,
 ) -> Pages:
+    listener, server = fronts
     metrics = counted("join", log)
     keys = KeyClient(config.key_service_socket, timeout_seconds=_PAGE_SECONDS)
     if metrics is not None:
         metrics.gauge("config_generation", "Readings of the configuration.", lambda: reloader.generation)
         metrics.gauge("unverified_connections", "Connections that have shown nothing yet.", lambda: listener.unverified)
         metrics.gauge("turned_away", "Connections of addresses that came too often.", lambda: listener.turned_away)
+        metrics.gauge("waiting_connections", "Newcomers that wait for their handshake.", lambda: listener.waiting)
         metrics.gauge("attested_connections", "Connections that have shown evidence.", lambda: listener.served)
+        metrics.gauge("unproven_connections", "Those of them that have no granted call.", lambda: listener.unproven)
+        metrics.gauge("calls", "Calls whose answer is being decided.", lambda: server.calls)
 
     def figures() -> Page:
         return Page(200, (metrics.exposition() if metrics else b"") + _of_the_key_service(keys))
@@ -262,7 +272,8 @@ def _server(config: JoinServiceConfig, relay: Relay, *, registry: Registry, heal
         },
         log=log,
         interceptors=(ClaimsInterceptor(registry),),
-        limits=ServerLimits(refusal_floor_seconds=config.refusal_floor_seconds),
+        limits=ServerLimits(refusal_floor_seconds=config.refusal_floor_seconds, calls_reserved=16),
+        callers=registry.caller,
     )
 
 
@@ -281,6 +292,7 @@ def _channel(call: Call) -> Channel:
         spki_sha256=known.spki_sha256,
         peer_nonce=known.peer_nonce,
         evidence=known.evidence,
+        source=known.source,
     )
 
 

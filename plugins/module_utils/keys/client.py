@@ -33,12 +33,16 @@ _KEEP = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """What the relay knows of the attested connection behind a call (see `atls.claims.Claims`)."""
+    """What the relay knows of the attested connection behind a call (see `atls.claims.Claims`).
+
+    ``source`` is what the peer's address counts as; it bounds and decides nothing.
+    """
 
     exporter: bytes
     spki_sha256: bytes
     peer_nonce: bytes
     evidence: bytes
+    source: str = ""
 
     def to_message(self) -> Any:
         """Return the message of the wire."""
@@ -47,6 +51,7 @@ class Channel:
             spki_sha256=self.spki_sha256,
             peer_nonce=self.peer_nonce,
             evidence=self.evidence,
+            source=self.source,
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..atls.service import claims
 from ..init.service import AdminFront, Reception, Served, until_stopped
 from ..reasons import Reason
 from ..serving import Health, ServerLimits, open_log, run_service
@@ -40,7 +41,13 @@ class RecoveryServiceConfig:
     call_burst: int = 12
 
 
-CALLS = ServerLimits(message_bytes=MAX_REQUEST_BYTES, calls=16, call_seconds=ANSWER_SECONDS, refusal_floor_seconds=0.3)
+CALLS = ServerLimits(
+    message_bytes=MAX_REQUEST_BYTES,
+    calls=16,
+    calls_per_source=8,
+    call_seconds=ANSWER_SECONDS,
+    refusal_floor_seconds=0.3,
+)
 
 
 class RecoveryCounter(Reception):
@@ -53,7 +60,9 @@ class RecoveryCounter(Reception):
 
     async def recover(self, request: bytes, call: Call) -> bytes:
         """Answer `recoverproto.API/Recover`; the request goes on as it came."""
-        return await self._port.recover(self.begin(request, call), correlation_id=call.correlation_id)
+        answer = await self._port.recover(self.begin(request, call), correlation_id=call.correlation_id)
+        claims().prove()
+        return answer
 
 
 class RecoveryFront(AdminFront):

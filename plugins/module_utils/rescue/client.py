@@ -117,8 +117,9 @@ class _Judge:
         self._demands = demands
         self._seen: SeenNode | None = None
 
-    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> None:
+    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> bytes:
         self._seen = judge_node(document, self._demands, user_data=user_data, nonce=nonce)
+        return b""
 
     def seen_node(self) -> SeenNode:
         if self._seen is None:

@@ -4,7 +4,8 @@
 """A gRPC server on a unix socket whose handlers get the bytes of a request exactly as they were sent.
 
 Every call has a correlation id, a deadline, one line in the log, and one place where errors become a status: the peer
-gets the coarse text of the reason, the log the whole story under the id that the peer got too.
+gets the coarse text of the reason, the log the whole story under the id that the peer got too. A call takes a place
+once its message is whole, and gives it back before a refusal waits to be answered: silence and refusals hold none.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from __future__ import annotations
 import asyncio
 import math
 import stat
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._deps.grpc import grpc
-from ..errors import AttestedError, SystemFault
+from ..errors import AttestedError, Refusal, SystemFault
 from ..reasons import Coarse, Reason
 from ..system import Clock, Random, SystemClock, SystemRandom
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .logs import Line, Log
 
@@ -48,6 +51,14 @@ class ServerLimits:
     """Room for a bound quote (3 KB)."""
     calls: int = 64
     """Calls at the same time; more are told RESOURCE_EXHAUSTED."""
+    calls_per_source: int = 32
+    """The same for one source of which nothing is known."""
+    calls_reserved: int = 0
+    """Of these, places for callers that are known."""
+    streams: int = 2
+    """Calls of one connection at the same time: our clients make one after the other."""
+    request_seconds: float = 5.0
+    """From a request's headers to its last byte; 200 KB over a slow line need one or two."""
     call_seconds: float = 30.0
     """From the request's last byte to the answer."""
     idle_seconds: float = 30.0
@@ -68,8 +79,31 @@ class Call:
     line: Line
 
 
+class Caller(Protocol):
+    """Who calls, as far as the relay before the server knows: the seat of its connection."""
+
+    @property
+    def source(self) -> str:
+        """Where the connection comes from."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has proven itself."""
+
+    def begin(self) -> None:
+        """Count one whole request; raises `Refusal` where this connection may make no more."""
+
+    def end(self) -> None:
+        """Note that its answer is decided."""
+
+    def refused(self) -> None:
+        """Note that a call was refused and that the peer has been told."""
+
+
 Handler = Callable[[bytes, Call], Awaitable[bytes]]
 StreamHandler = Callable[[bytes, Call], AsyncIterator[bytes]]
+_Answer = Callable[[str, AsyncIterator[bytes], Any], Awaitable[bytes]]
+_StreamAnswer = Callable[[str, AsyncIterator[bytes], Any], AsyncIterator[bytes]]
 
 _STATUS = {
     Coarse.BUSY: "RESOURCE_EXHAUSTED",
@@ -93,10 +127,12 @@ class UnixServer:
         clock: Clock | None = None,
         random: Random | None = None,
         streams: Mapping[str, StreamHandler] | None = None,
+        callers: Callable[[str], Caller | None] = lambda _peer: None,
     ) -> None:
         """Keep the collaborators; ``handlers`` maps paths such as ``/join.API/IssueJoinTicket``.
 
-        ``streams`` answer one request with many messages, for as long as they have to say something.
+        ``streams`` answer one request with many messages, for as long as they have to say something. ``callers`` finds
+        who calls by gRPC's name of the peer.
         """
         self._path = Path(socket_path)
         self._handlers = dict(handlers)
@@ -106,6 +142,8 @@ class UnixServer:
         self._limits = limits or ServerLimits()
         self._clock = clock or SystemClock()
         self._random = random or SystemRandom()
+        self._callers = callers
+        self._places = _Places(self._limits)
         self._server: Any = None
 
     async def start(self) -> None:
@@ -113,7 +151,6 @@ class UnixServer:
         server = grpc.aio.server(
             interceptors=self._interceptors,
             options=_options(self._limits),
-            maximum_concurrent_rpcs=self._limits.calls,
             handlers=(_Paths(self._handlers, self._answer), _StreamPaths(self._streams, self._stream)),
         )
         try:
@@ -132,14 +169,20 @@ class UnixServer:
         self._server = None
         self._path.unlink(missing_ok=True)
 
-    async def _answer(self, method: str, request: bytes, context: Any) -> bytes:
+    @property
+    def calls(self) -> int:
+        """Calls whose answer is being decided."""
+        return len(self._places)
+
+    async def _answer(self, method: str, requests: AsyncIterator[bytes], context: Any) -> bytes:
         begun = self._clock.monotonic()
-        identifier = self._random.token(_ID_BYTES).hex()
-        context.set_trailing_metadata(((CORRELATION_HEADER, identifier),))
+        caller, identifier = self._begun(context)
+        request = await self._whole(requests)
         try:
             with self._log.request("call", method=method, correlation_id=identifier) as line:
                 call = _call(method, identifier, context, line)
-                return await self._within_time(self._handlers[method](request, call))
+                with self._places.taken(caller):
+                    return await self._within_time(self._handlers[method](self._require(request), call))
         except AttestedError as error:
             reason, wait = error.reason, error.retry_after_seconds
         except Exception:  # noqa: BLE001 - Log.request has written it; the peer must not see it
@@ -147,21 +190,49 @@ class UnixServer:
         await self._refuse(context, reason, wait, identifier, begun=begun)  # pylint: disable=used-before-assignment
         return b""
 
-    async def _stream(self, method: str, request: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def _stream(self, method: str, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         begun = self._clock.monotonic()
-        identifier = self._random.token(_ID_BYTES).hex()
-        context.set_trailing_metadata(((CORRELATION_HEADER, identifier),))
+        caller, identifier = self._begun(context)
+        request = await self._whole(requests)
         try:
             with self._log.request("call", method=method, correlation_id=identifier) as line:
                 call = _call(method, identifier, context, line)
-                async for message in self._streams[method](request, call):
-                    yield message
+                with self._places.taken(caller):
+                    async for message in self._streams[method](self._require(request), call):
+                        yield message
                 return
         except AttestedError as error:
             reason, wait = error.reason, error.retry_after_seconds
         except Exception:  # noqa: BLE001 - as above
             reason, wait = Reason.INTERNAL, 0.0
         await self._refuse(context, reason, wait, identifier, begun=begun)  # pylint: disable=used-before-assignment
+
+    def _begun(self, context: Any) -> tuple[Caller | None, str]:
+        """Return who calls, and the id of this call, which the peer gets whatever becomes of it."""
+        identifier = self._random.token(_ID_BYTES).hex()
+        context.set_trailing_metadata(((CORRELATION_HEADER, identifier),))
+        return self._callers(context.peer()), identifier
+
+    async def _whole(self, requests: AsyncIterator[bytes]) -> bytes | None:
+        """Return the request, None where it has not come in time.
+
+        Where gRPC itself has refused it, for its size, or the peer has gone, there is nobody to answer.
+        """
+        try:
+            async with asyncio.timeout(self._limits.request_seconds):
+                async for request in requests:
+                    return request
+        except TimeoutError:
+            return None
+        raise asyncio.CancelledError
+
+    def _require(self, request: bytes | None) -> bytes:
+        if request is None:
+            raise Refusal(
+                f"expected a whole request within {self._limits.request_seconds:g} s of its headers, it did not come",
+                reason=Reason.REQUEST_INCOMPLETE,
+            )
+        return request
 
     async def _refuse(self, context: Any, reason: Reason, wait: float, identifier: str, *, begun: float) -> None:
         await asyncio.sleep(max(0.0, begun + self._limits.refusal_floor_seconds - self._clock.monotonic()))
@@ -171,7 +242,12 @@ class UnixServer:
         if coarse is Coarse.BUSY:
             pause = str(math.ceil((wait or _BUSY_SECONDS) * 1000))
             context.set_trailing_metadata(((CORRELATION_HEADER, identifier), (RETRY_HEADER, pause)))
-        await context.abort(getattr(grpc.StatusCode, _STATUS[coarse]), coarse.value)
+        caller = self._callers(context.peer())
+        try:
+            await context.abort(getattr(grpc.StatusCode, _STATUS[coarse]), coarse.value)
+        finally:
+            if caller is not None:
+                caller.refused()
 
     async def _within_time(self, answer: Awaitable[bytes]) -> bytes:
         try:
@@ -183,6 +259,55 @@ class UnixServer:
             ) from error
 
 
+class _Places:
+    """Counts the calls that are being decided: in all, by source, and with a reserve for callers that are known."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        """Count against ``limits``."""
+        self._limits = limits
+        self._strangers: Counter[str] = Counter()
+        self._running = 0
+
+    def __len__(self) -> int:
+        """Count them."""
+        return self._running
+
+    @contextmanager
+    def taken(self, caller: Caller | None) -> Iterator[None]:
+        """Hold a place for ``caller`` (None: a process of this machine); raises `Refusal` CALL_LIMIT."""
+        stranger = caller.source if caller is not None and not caller.is_known else None
+        if not self._is_free(stranger):
+            raise Refusal(
+                f"expected at most {self._limits.calls} calls at once, of strangers "
+                f"{self._limits.calls - self._limits.calls_reserved} and {self._limits.calls_per_source} a source, "
+                "got one more",
+                reason=Reason.CALL_LIMIT,
+            )
+        if caller is not None:
+            caller.begin()
+        self._running += 1
+        if stranger is not None:
+            self._strangers[stranger] += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if stranger is not None:
+                self._strangers[stranger] -= 1
+                self._strangers += Counter()  # drops the zeros
+            if caller is not None:
+                caller.end()
+
+    def _is_free(self, stranger: str | None) -> bool:
+        limits = self._limits
+        if self._running >= limits.calls:
+            return False
+        if stranger is None:
+            return True
+        in_all = self._strangers.total() < limits.calls - limits.calls_reserved
+        return in_all and self._strangers[stranger] < limits.calls_per_source
+
+
 def _call(method: str, identifier: str, context: Any, line: Line) -> Call:
     metadata = dict(context.invocation_metadata() or ())
     return Call(method=method, correlation_id=identifier, metadata=metadata, line=line)
@@ -191,7 +316,7 @@ def _call(method: str, identifier: str, context: Any, line: Line) -> Call:
 class _Paths(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Finds the handler of a path; messages stay bytes."""
 
-    def __init__(self, handlers: Mapping[str, Any], answer: Callable[[str, bytes, Any], Awaitable[bytes]]) -> None:
+    def __init__(self, handlers: Mapping[str, Any], answer: _Answer) -> None:
         """Answer the paths in ``handlers`` by ``answer``."""
         self._methods = {path: _bind(path, answer) for path in handlers}
 
@@ -200,17 +325,19 @@ class _Paths(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._methods.get(handler_call_details.method)
 
 
-def _bind(path: str, answer: Callable[[str, bytes, Any], Awaitable[bytes]]) -> Any:
-    async def behaviour(request: bytes, context: Any) -> bytes:
-        return await answer(path, request, context)
+def _bind(path: str, answer: _Answer) -> Any:
+    """Return a handler that begins at the headers: gRPC's own for one request waits for its message without an end."""
 
-    return grpc.unary_unary_rpc_method_handler(behaviour)
+    async def behaviour(requests: AsyncIterator[bytes], context: Any) -> bytes:
+        return await answer(path, requests, context)
+
+    return grpc.stream_unary_rpc_method_handler(behaviour)
 
 
 class _StreamPaths(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Finds the handler of a path whose answer is a stream."""
 
-    def __init__(self, streams: Mapping[str, Any], answer: Callable[[str, bytes, Any], AsyncIterator[bytes]]) -> None:
+    def __init__(self, streams: Mapping[str, Any], answer: _StreamAnswer) -> None:
         """Answer the paths in ``streams`` by ``answer``."""
         self._methods = {path: _bind_stream(path, answer) for path in streams}
 
@@ -219,18 +346,18 @@ class _StreamPaths(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._methods.get(handler_call_details.method)
 
 
-def _bind_stream(path: str, answer: Callable[[str, bytes, Any], AsyncIterator[bytes]]) -> Any:
-    async def behaviour(request: bytes, context: Any) -> AsyncIterator[bytes]:
-        async for message in answer(path, request, context):
+def _bind_stream(path: str, answer: _StreamAnswer) -> Any:
+    async def behaviour(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        async for message in answer(path, requests, context):
             yield message
 
-    return grpc.unary_stream_rpc_method_handler(behaviour)
+    return grpc.stream_stream_rpc_method_handler(behaviour)
 
 
 def _options(limits: ServerLimits) -> tuple[tuple[str, int], ...]:
     return (
         ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
-        ("grpc.max_concurrent_streams", 16),
+        ("grpc.max_concurrent_streams", limits.streams),
         ("grpc.max_connection_idle_ms", int(limits.idle_seconds * 1000)),
         ("grpc.max_metadata_size", limits.metadata_bytes),
         ("grpc.max_receive_message_length", limits.message_bytes),

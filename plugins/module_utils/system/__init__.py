@@ -21,6 +21,7 @@ from .locks import NamedLocks
 from .random import Random, SystemRandom, shuffled, uniform
 from .rate import TokenBuckets
 from .redaction import HIDDEN, MAX_LINE, MAX_LINES, hide, redact
+from .sources import Shares, source_of, source_of_remote
 from .tmpfs import mount_kind, require_no_swap, require_tmpfs
 from .version import release
 
@@ -36,6 +37,7 @@ __all__ = [
     "NamedLocks",
     "Random",
     "Runner",
+    "Shares",
     "SystemClock",
     "SystemRandom",
     "SystemRunner",
@@ -55,6 +57,8 @@ __all__ = [
     "require_shallow",
     "require_tmpfs",
     "shuffled",
+    "source_of",
+    "source_of_remote",
     "span",
     "uniform",
     "unique_members",

@@ -59,6 +59,12 @@ class TokenBuckets:
                 retry_after_seconds=missing / self._rate,
             )
 
+    def left(self, source: str) -> float:
+        """Return how many tokens ``source`` has: fewer, the more it used lately."""
+        with self._lock:
+            tokens, then = self._buckets.get(source, (self._burst, 0.0))
+            return min(self._burst, tokens + (self._clock.monotonic() - then) * self._rate)
+
     def _taken(self, source: str) -> float:
         """Return how many tokens there were, of which one was taken if there was one."""
         with self._lock:

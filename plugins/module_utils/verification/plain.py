@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..atls.claims import Claims
-from ..atls.limits import Served, source_of
+from ..atls.limits import Served
 from ..errors import SystemFault, TransportError
 from ..reasons import Reason
+from ..system import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from ..atls.claims import Registry
-    from ..atls.limits import Limits
+    from ..atls.limits import Limits, Seat
     from ..atls.seams import Observer
     from ..system import Clock, Random
 
@@ -102,23 +103,30 @@ class PlainRelay:
         host, port = writer.get_extra_info("peername")[:2]
         remote = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            slot = self._served.enter(source_of(host), writer.transport.abort, now=self._clock.monotonic())
+            seat = self._served.enter(source_of(host), writer.transport.abort, now=self._clock.monotonic())
+            seat.shut = lambda: self._shut(writer)
             try:
                 async with asyncio.timeout(self._limits.served_seconds):
-                    await self._carry(reader, writer, remote)
+                    await self._carry(reader, writer, _claims(remote, self._clock.monotonic(), seat))
             finally:
-                self._served.leave(slot)
+                self._served.leave(seat)
         except (TransportError, OSError, TimeoutError) as error:
             reason = error.code if isinstance(error, TransportError) else Reason.CONNECTION_CLOSED.name
             self._observer.event("connection_failed", remote=remote, reason=reason, detail=str(error))
         finally:
             writer.close()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remote: str) -> None:
+    def _shut(self, writer: asyncio.StreamWriter) -> None:
+        """Read no more, and close once the answer had its time."""
+        if isinstance(writer.transport, asyncio.ReadTransport) and writer.transport.is_reading():
+            writer.transport.pause_reading()
+        asyncio.get_running_loop().call_later(self._limits.refused_seconds, writer.close)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, known: Claims) -> None:
         if self._directory is None:
             raise TransportError("expected a started relay, it is stopped", reason=Reason.CONNECTION_CLOSED)
         path = Path(self._directory.name) / self._random.token(_NAME_BYTES).hex()
-        self._registry.add(str(path), _claims(remote, self._clock.monotonic()))
+        self._registry.add(str(path), known)
         try:
             there_reader, there_writer = await self._connect(path)
             try:
@@ -148,8 +156,10 @@ def _unlink(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _claims(remote: str, now: float) -> Claims:
-    return Claims(evidence=b"", peer_nonce=b"", spki_sha256=b"", exporter=b"", remote=remote, accepted_at=now)
+def _claims(remote: str, now: float, seat: Seat) -> Claims:
+    return Claims(
+        evidence=b"", peer_nonce=b"", spki_sha256=b"", exporter=b"", remote=remote, accepted_at=now, seat=seat
+    )
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..atls.certificate import make_bare_certificate, new_key, spki_sha256
-from ..atls.limits import source_of
 from ..atls.service import ClaimsInterceptor, Limits, Listener, Registry, ServerCredentials, claims
 from ..errors import AttestedError, Refusal
 from ..proto import message_class, parse
@@ -90,18 +89,22 @@ LIMITS = Limits(
     unverified_per_source=32,
     served=64,
     served_per_source=16,
+    reserved=0,
+    unproven_seconds=30.0,
     handshake_bytes=16_384,
     served_seconds=60.0,
 )
 """Connections: an admin opens one to each node, a monitor a few; a node does not serve a fleet."""
 
-CALLS = ServerLimits(message_bytes=MAX_REQUEST_BYTES, calls=32, idle_seconds=15.0)
+CALLS = ServerLimits(message_bytes=MAX_REQUEST_BYTES, calls=32, calls_per_source=16, idle_seconds=15.0)
 
 
-PLAIN_LIMITS = Limits(served=16, served_per_source=4, served_patience_seconds=10.0, served_seconds=30.0)
+PLAIN_LIMITS = Limits(served=16, served_per_source=4, reserved=0, served_patience_seconds=10.0, served_seconds=15.0)
 """Connections in plain text: people's programs ask once and go."""
 
-PLAIN_CALLS = ServerLimits(message_bytes=MAX_PLAIN_BYTES, metadata_bytes=1 << 12, calls=8, idle_seconds=10.0)
+PLAIN_CALLS = ServerLimits(
+    message_bytes=MAX_PLAIN_BYTES, metadata_bytes=1 << 12, calls=8, calls_per_source=4, idle_seconds=10.0
+)
 
 _PLAIN_SHARE = 4
 """What is bound to no connection gets this part of the quotes that others may ask for, and takes none of theirs."""
@@ -216,6 +219,7 @@ class PlainFront:
             handlers={GET_ATTESTATION: desk.get_attestation},
             log=log,
             interceptors=(ClaimsInterceptor(registry),),
+            callers=registry.caller,
             limits=PLAIN_CALLS,
         )
         self._relay = PlainRelay(
@@ -262,6 +266,7 @@ class Front:
             handlers={HEALTH_METHOD: health.handle, IDENTIFY: desk.identify, TESTIFY: desk.testify},
             log=log,
             interceptors=(ClaimsInterceptor(registry),),
+            callers=registry.caller,
             limits=CALLS,
         )
         self._listener = Listener(
@@ -320,7 +325,7 @@ async def watch(witness: WitnessPort, health: Health) -> None:
 def _source(call: Call) -> str:
     known = claims()
     call.line.set(remote=known.remote)
-    return source_of(known.remote.rpartition(":")[0].strip("[]"))
+    return known.source
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -288,7 +288,7 @@ async def test_a_service_behind_the_relay_that_is_down_is_worth_another_try() ->
 
 async def test_too_many_attested_connections_are_closed_not_refused() -> None:
     """One more than the limit is told to come back."""
-    async with running_bed(limits=Limits(served=1)) as bed, dial(bed) as first:
+    async with running_bed(limits=Limits(served=1, reserved=0)) as bed, dial(bed) as first:
         with pytest.raises(TransportError) as caught:
             await bed.say()
         assert (caught.value.code, caught.value.retryable) == ("CONNECTION_CLOSED", True)

@@ -10,6 +10,7 @@ import io
 import json
 import socket
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -22,12 +23,31 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.serving import
     UnixServer,
     open_log,
 )
+from ansible_collections.attested.kubernetes.tests.support.atls import settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-LIMITS = ServerLimits(message_bytes=10_000, metadata_bytes=8_192, calls=2)
+LIMITS = ServerLimits(message_bytes=10_000, metadata_bytes=8_192, calls=2, streams=4)
+
+
+@dataclass
+class Seat:
+    """A caller as the relay would know it; ``told`` is what it heard of its calls."""
+
+    source: str = "192.0.2.7"
+    is_known: bool = False
+    told: list[str] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.told.append("begin")
+
+    def end(self) -> None:
+        self.told.append("end")
+
+    def refused(self) -> None:
+        self.told.append("refused")
 
 
 class Handlers:
@@ -63,11 +83,13 @@ class Bed:
         self.path = path
         self.handlers = Handlers()
         self.written = io.StringIO()
+        self.seat: Seat | None = None
         self.server = UnixServer(
             socket_path=path,
             handlers={f"/t.T/{name}": getattr(self.handlers, name) for name in ("echo", "refuse", "explode", "hold")},
             log=open_log(stream=self.written, environ={}),
             limits=limits,
+            callers=lambda _peer: self.seat,
         )
         self.channel: Any = None
 
@@ -166,6 +188,91 @@ async def test_too_many_calls_at_once_are_told(bed: Bed) -> None:
     bed.handlers.release.set()
     await asyncio.gather(*held)
     assert await bed.call("echo", b"ab") == b"ba"
+
+
+async def test_a_call_is_counted_from_its_message_to_its_decision(bed: Bed) -> None:
+    """The seat of its caller hears of it, and of a refusal once the peer was told."""
+    bed.seat = Seat()
+    await bed.call("echo", b"ab")
+    await bed.error("refuse", b"EVIDENCE_MISSING")
+    assert bed.seat.told == ["begin", "end", "begin", "end", "refused"]
+    assert bed.server.calls == 0
+
+
+class TestPlaces:
+    """Five calls at once, of strangers three, two a source."""
+
+    @pytest.fixture
+    def opt_limits(self) -> ServerLimits:
+        """With streams for all."""
+        return ServerLimits(calls=5, calls_reserved=2, calls_per_source=2, streams=16)
+
+    @pytest.mark.parametrize(
+        ("running", "caller", "served"),
+        [
+            pytest.param("aa", Seat("b"), True, id="a stranger of another source"),
+            pytest.param("aa", Seat("a"), False, id="a stranger of a source that has its share"),
+            pytest.param("aab", Seat("c"), False, id="a stranger where strangers have theirs"),
+            pytest.param("aab", Seat("a", is_known=True), True, id="one that is known, whatever its source"),
+            pytest.param("aab", None, True, id="a process of this machine"),
+        ],
+    )
+    async def test_who_is_served(self, bed: Bed, running: str, caller: Seat | None, *, served: bool) -> None:
+        held = []
+        for number, source in enumerate(running):
+            bed.seat = Seat(source)
+            held.append(asyncio.create_task(bed.call("hold")))
+            await settled(lambda number=number: bed.server.calls == number + 1)
+        bed.seat = caller
+        if served:
+            assert await bed.call("echo", b"ab") == b"ba"
+        else:
+            error = await bed.error("echo")
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert bed.lines()[-1]["reason"] == "CALL_LIMIT"
+        bed.handlers.release.set()
+        await asyncio.gather(*held)
+
+
+class TestSilence:
+    """Calls that begin and bring no message, with little time to do so."""
+
+    @pytest.fixture
+    def opt_limits(self) -> ServerLimits:
+        """Two calls at once."""
+        return ServerLimits(calls=2, request_seconds=0.3, streams=16)
+
+    async def test_it_holds_no_place_and_ends_in_time(self, bed: Bed) -> None:
+        """Others are served meanwhile; each silent one is told, and is one line of the log."""
+
+        async def silence() -> AsyncIterator[bytes]:
+            await asyncio.sleep(30)
+            yield b""
+
+        silent = [bed.channel.stream_unary("/t.T/echo")(silence(), timeout=20) for _unused in range(8)]
+        assert await bed.call("echo", b"ab") == b"ba"
+        for one in silent:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await one
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        reasons = [line.get("reason") for line in bed.lines()]
+        assert sorted(map(str, reasons)) == ["None", *["REQUEST_INCOMPLETE"] * 8]
+
+
+class TestRefused:
+    """With one call at once and a floor under refusals."""
+
+    @pytest.fixture
+    def opt_limits(self) -> ServerLimits:
+        """Long enough to be seen."""
+        return ServerLimits(calls=1, refusal_floor_seconds=20)
+
+    async def test_a_refusal_that_waits_holds_no_place(self, bed: Bed) -> None:
+        """The next call is served while it does."""
+        waiting = asyncio.create_task(bed.call("refuse", b"EVIDENCE_MISSING"))
+        await settled(lambda: bool(bed.lines()))
+        assert await bed.call("echo", b"ab") == b"ba"
+        waiting.cancel()
 
 
 class TestImpatience:

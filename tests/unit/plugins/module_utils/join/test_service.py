@@ -33,7 +33,7 @@ CLAIMS = claims_module.Claims(
     remote="192.0.2.7:4711",
     accepted_at=0.0,
 )
-KNOWN = Channel(exporter=b"e" * 32, spki_sha256=b"k" * 32, peer_nonce=b"n" * 32, evidence=b"E1")
+KNOWN = Channel(exporter=b"e" * 32, spki_sha256=b"k" * 32, peer_nonce=b"n" * 32, evidence=b"E1", source="192.0.2.7")
 
 
 class StandingClock:
