@@ -217,6 +217,7 @@ class Bed:
             overdue_after=timedelta(hours=3),
             rate=self.pushes,
             healed=healed,
+            strangers=self.releaser.strangers,
         )
 
     def follow(self, *plurals: str) -> None:

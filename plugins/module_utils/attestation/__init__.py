@@ -34,7 +34,7 @@ from .evidence import BoundEvidence, EventLogs, Evidence
 from .registry import VARIANTS, Standing, Variant, admission, own_evidence, unproven_evidence, variant, verify_evidence
 from .tpm2 import QuotingTpm, VerifiedQuote, issue
 from .verified import VerifiedMachine, VerifiedNode
-from .verify import Demands, shows_activation, verify_machine, verify_node
+from .verify import Demands, require_activation, shows_activation, verify_machine, verify_node
 
 __all__ = [
     "DEFAULT_REGISTER",
@@ -77,6 +77,7 @@ __all__ = [
     "parse_certificate",
     "parse_firmware_log",
     "parse_records",
+    "require_activation",
     "shows_activation",
     "spki_of",
     "unproven_evidence",

@@ -27,6 +27,7 @@ from ..errors import Refusal, TpmError
 from ..proto import message_class, parse
 from ..reasons import Reason
 from ..sealing import OneTimeKey
+from ..system import Shares
 from ..tpm import PCR_COUNT, Credential, Public, make_credential
 from .evidence import CHALLENGE_ID_BYTES, DIGEST_BYTES, MAX_STRUCTURE_BYTES, BoundEvidence
 from .registry import DEFAULT_VARIANT, admission
@@ -263,24 +264,40 @@ class ChallengeStore:
         """Keep at most ``capacity`` records."""
         self._capacity = capacity
         self._records: dict[bytes, ChallengeRecord] = {}
+        self._shares: Shares[bytes] = Shares()
         self._lock = threading.Lock()
 
-    def add(self, record: ChallengeRecord, *, now: datetime) -> None:
-        """Keep ``record``; raises `Refusal` CHALLENGES_EXHAUSTED when too many are open and alive."""
+    def add(self, record: ChallengeRecord, *, now: datetime, source: str = "") -> None:
+        """Keep ``record``, that ``source`` asked for; where too many are open, the oldest of who has the most goes.
+
+        Raises `Refusal` CHALLENGES_EXHAUSTED where that is ``source`` itself.
+        """
         with self._lock:
             if len(self._records) >= self._capacity:
-                self._records = {key: kept for key, kept in self._records.items() if kept.expires > now}
-            if len(self._records) >= self._capacity:
-                raise Refusal(
-                    f"expected at most {self._capacity} open challenges, got one more",
-                    reason=Reason.CHALLENGES_EXHAUSTED,
-                )
+                self._make_room(source, now)
             self._records[record.challenge.id] = record
+            self._shares.add(source, record.challenge.id)
+
+    def _make_room(self, source: str, now: datetime) -> None:
+        for key in [key for key, kept in self._records.items() if kept.expires <= now]:
+            self._forget(key)
+        if len(self._records) < self._capacity:
+            return
+        flooder = self._shares.source(self._shares.of_the_largest())
+        if self._shares.count(source) >= self._shares.count(flooder):
+            raise Refusal(
+                f"expected at most {self._capacity} open challenges, got one more", reason=Reason.CHALLENGES_EXHAUSTED
+            )
+        self._forget(self._shares.oldest(flooder))
+
+    def _forget(self, key: bytes) -> ChallengeRecord | None:
+        self._shares.remove(key)
+        return self._records.pop(key, None)
 
     def take(self, challenge_id: bytes) -> ChallengeRecord:
         """Return the record and forget it; raises `Refusal` CHALLENGE_UNKNOWN."""
         with self._lock:
-            record = self._records.pop(challenge_id, None)
+            record = self._forget(challenge_id)
         if record is None:
             raise Refusal(
                 f"expected an open challenge, got the id {challenge_id.hex()[:64]}", reason=Reason.CHALLENGE_UNKNOWN

@@ -160,9 +160,8 @@ def _usable(policy: PolicyInForce, demands: Demands) -> tuple[MeasurementProfile
 
 
 def _verify_quote(exchange: _Exchange) -> VerifiedQuote:
-    _verify_challenge(exchange)  # 1
-    proof = _verify_activation(exchange)  # 2
     bound, record = exchange.bound, exchange.record
+    proof = require_activation(bound, record=record, now=exchange.now)  # 1, 2
     if bound.evidence.ak_public != record.ak_public.marshal():  # 3
         raise Refusal(
             "expected evidence of the attestation key that was challenged, got another key's", reason=Reason.AK_MISMATCH
@@ -185,22 +184,30 @@ def shows_activation(bound: BoundEvidence, *, record: ChallengeRecord) -> bool:
     return hmac.compare_digest(bound.proof, proof) and bound.challenge_id == record.challenge.id
 
 
-def _verify_challenge(exchange: _Exchange) -> None:
-    record = exchange.record
-    if exchange.bound.challenge_id != record.challenge.id:
+def require_activation(bound: BoundEvidence, *, record: ChallengeRecord, now: datetime) -> bytes:
+    """Return the proof where steps 1 and 2 hold; raises their `Refusal`.
+
+    For a caller that does nothing for a stranger: before it takes a lock or reads a policy for the key in ``record``.
+    """
+    _verify_challenge(bound, record, now)  # 1
+    return _verify_activation(bound, record)  # 2
+
+
+def _verify_challenge(bound: BoundEvidence, record: ChallengeRecord, now: datetime) -> None:
+    if bound.challenge_id != record.challenge.id:
         raise Refusal(
-            f"expected the answer to challenge {record.challenge.id.hex()}, got {exchange.bound.challenge_id.hex()}",
+            f"expected the answer to challenge {record.challenge.id.hex()}, got {bound.challenge_id.hex()}",
             reason=Reason.CHALLENGE_UNKNOWN,
         )
-    if exchange.now >= record.expires:
-        late = (exchange.now - record.expires).total_seconds()
+    if now >= record.expires:
+        late = (now - record.expires).total_seconds()
         raise Refusal(f"expected an answer in time, got it {late:.0f} s late", reason=Reason.CHALLENGE_EXPIRED)
 
 
-def _verify_activation(exchange: _Exchange) -> bytes:
+def _verify_activation(bound: BoundEvidence, record: ChallengeRecord) -> bytes:
     """Return the proof. Nothing of the right one is told to who sent a wrong one (CVE-2023-38201)."""
-    proof = challenge_proof(exchange.record.secret, exchange.record.challenge.nonce)
-    if not hmac.compare_digest(exchange.bound.proof, proof):
+    proof = challenge_proof(record.secret, record.challenge.nonce)
+    if not hmac.compare_digest(bound.proof, proof):
         raise Refusal("expected proof of the activated secret, got another", reason=Reason.ACTIVATION_NOT_PROVEN)
     return proof
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .teller import Teller
 
 _WORKERS = 8
+_MAX_SOURCE = 64
 
 
 class KeyService:
@@ -104,7 +105,8 @@ class KeyService:
     def _call(self, kind: str | None, request: Any, line: Line, gone: Callable[[], bool]) -> Any:
         response = message_class(RESPONSE)()
         if kind == "challenge":
-            response.challenge = self._releaser.challenge(request.challenge.request)
+            channel = _channel(request.challenge)
+            response.challenge = self._releaser.challenge(request.challenge.request, source=channel.source)
         elif kind == "release":
             self._release(request.release, response, line, gone)
         elif kind == "reattest":
@@ -155,4 +157,5 @@ def _channel(call: Any) -> Channel:
         spki_sha256=call.channel.spki_sha256,
         peer_nonce=call.channel.peer_nonce,
         evidence=call.channel.evidence,
+        source=call.channel.source[:_MAX_SOURCE],
     )

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A node's evidence, pushed on a schedule: verified like any other, and the identity's status says when (design 6.10).
 
-1. The challenge is taken, once, whatever becomes of the rest.
-2. The policy is read, linearizably.
+1. The challenge is taken, once, whatever becomes of the rest, and the proof is checked.
+2. The policy is read, linearizably; how often for machines that memory does not know is bounded (`strangers`).
 3. The bound quote is verified for the purpose `verify` (`attestation.verify_node`, ten steps): the machine is locked to
    this cluster.
 4. The machine pushes no more often than one may (IDENTITY_RATE). Only now: a stranger uses up nobody's pushes.
@@ -24,6 +24,7 @@ from ..attestation import (
     BoundEvidence,
     EventLogs,
     Purpose,
+    require_activation,
     shows_activation,
     verify_doorkeeper,
     verify_node,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from .client import Channel
     from .release import Proven
     from .releaser import Note
+    from .strangers import Strangers
 
 _ATTEMPTS = 4
 _MAX_REQUEST_BYTES = 1 << 20
@@ -92,6 +94,7 @@ class Reattester:
         clock: Clock,
         overdue_after: timedelta,
         rate: TokenBuckets,
+        strangers: Strangers,
         healed: Callable[[], None] = lambda: None,
     ) -> None:
         """Judge by ``policy`` and by ``demands`` as they are then; ``take`` returns a challenge once.
@@ -100,6 +103,7 @@ class Reattester:
         was none, or it had been refused or was overdue.
         """
         self._rate = rate
+        self._strangers = strangers
         self._healed = healed
         self._cluster_id = cluster_id
         self._take = take
@@ -121,6 +125,8 @@ class Reattester:
         note(ek=record.ek_public.spki_sha256())
         if shows_activation(bound, record=record):
             note(proven="yes")
+        require_activation(bound, record=record, now=self._clock.now())
+        self._strangers.meet(record.ek_public.spki_sha256(), source=channel.source)
         push = _Push(channel=channel, request=request, bound=bound, record=record, note=note, gone=gone)
         return self._reattest(push)
 

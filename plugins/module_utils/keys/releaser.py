@@ -3,9 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One challenge and one release: the order of a release is the order of the lines here (design 6.6, 9.6).
 
-1. The challenge is taken, once, whatever becomes of the rest.
+1. The challenge is taken, once, whatever becomes of the rest, and the proof is checked: for a key that its machine has
+   not proven nothing is read, and its lock is not taken.
 2. The policy is taken, as the watches have brought it (`kube.near`) or read linearizably; one snapshot feeds every
-   check of this try. What speaks against a machine is always read anew: memory admits or refuses nobody by itself.
+   check of this try. What speaks against a machine is always read anew: memory admits or refuses nobody by itself. How
+   often that is done for machines that memory does not know is bounded (`strangers`).
 3. The bound quote is verified against it (`attestation.verify_node`, ten steps).
 4. What the machine gets is decided (`release.decide_release`, seven steps).
 5. The profile is confirmed, the caller still waits. For a control plane what it gets is read and found whole, and it
@@ -30,6 +32,7 @@ from ..attestation import (
     LockState,
     Purpose,
     new_challenge,
+    require_activation,
     shows_activation,
     verify_doorkeeper,
     verify_node,
@@ -44,6 +47,7 @@ from .issue import Exchange, issue_ticket
 from .kubelet import claimed_node_name
 from .listener import stays
 from .release import JoinRequest, Proven, decide_release, plan_status
+from .strangers import Strangers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,17 +156,18 @@ class Releaser:
         self._challenges = ChallengeStore()
         self._held: dict[str, Held] = {}
         self._machines = NamedLocks()
+        self.strangers = Strangers(near, clock=clock)
 
     def configure(self, *, facts: ClusterFacts, demands: Demands) -> None:
         """Decide by these from the next try on; one that runs keeps what it began with."""
         self._facts, self._demands = facts, demands
 
-    def challenge(self, request: bytes) -> bytes:
-        """Return a `ChallengeResponse`; its only effect is a record that lives for 60 s."""
+    def challenge(self, request: bytes, *, source: str = "") -> bytes:
+        """Return a `ChallengeResponse`; its only effect is a record that lives for 60 s, counted to ``source``."""
         parsed = ChallengeRequest.parse(request)
         now = self._clock.now()
         made, record = new_challenge(parsed, selection=self._selection(), random=self._random, now=now)
-        self._challenges.add(record, now=now)
+        self._challenges.add(record, now=now, source=source)
         return made.to_bytes()
 
     @property
@@ -187,6 +192,7 @@ class Releaser:
         note(ek=record.ek_public.spki_sha256())
         if shows_activation(bound, record=record):
             note(proven="yes")
+        require_activation(bound, record=record, now=self._clock.now())
         call = _Call(
             request=JoinRequest.parse(request),
             bound=bound,
@@ -203,7 +209,7 @@ class Releaser:
             gone=gone,
         )
         with self._machines.held(record.ek_public.spki_sha256()):
-            return self._release_near(call) or self._release(call)
+            return self._release_near(call) or self._release_anew(call)
 
     def _selection(self) -> tuple[int, ...]:
         with suppress(ApiError):
@@ -218,6 +224,11 @@ class Releaser:
             if error.reason in _FINAL:
                 raise
         return None
+
+    def _release_anew(self, call: _Call) -> Released:
+        """Ask the API, no more often than it may be asked about machines that memory does not know."""
+        self.strangers.meet(call.record.ek_public.spki_sha256(), source=call.channel.source)
+        return self._release(call)
 
     def _release(self, call: _Call, attempts: int = _ATTEMPTS) -> Released:
         """Try until nobody changed the identity meanwhile; the caller holds this machine's lock."""

@@ -241,6 +241,7 @@ def _reattester(ground: _Ground, releaser: Releaser) -> Reattester:
         clock=SystemClock(),
         overdue_after=ground.config.overdue_after,
         rate=_rate(ground.config, "re-attestations"),
+        strangers=releaser.strangers,
         healed=ground.standings.wake,
     )
 

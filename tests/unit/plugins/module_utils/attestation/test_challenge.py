@@ -296,6 +296,31 @@ def test_a_full_store_takes_no_more_until_challenges_expire() -> None:
     assert store.take(late.challenge.id) is late
 
 
+def test_a_full_store_forgets_the_oldest_of_who_has_the_most() -> None:
+    """S51: a flood from one address costs no other its challenge."""
+    store, records = ChallengeStore(capacity=3), [record_at(number) for number in range(5)]
+    for record, source in zip(records[:4], ("quiet", "flood", "flood", "other"), strict=True):
+        store.add(record, now=NOW, source=source)
+    assert store.take(records[0].challenge.id) is records[0]
+    assert code_of(lambda: store.take(records[1].challenge.id)) == "CHALLENGE_UNKNOWN"
+    store.add(record_at(5), now=NOW, source="flood")
+    with pytest.raises(Refusal, match="at most 3 open challenges"):
+        store.add(records[4], now=NOW, source="flood")
+    assert store.take(records[3].challenge.id) is records[3]
+
+
+def test_what_was_answered_or_is_too_old_counts_for_nobody() -> None:
+    """The shares follow the records."""
+    store, first, late = ChallengeStore(capacity=2), record_at(0), record_at(60)
+    store.add(first, now=NOW, source="a")
+    store.take(first.challenge.id)
+    store.add(record_at(1), now=NOW, source="a")
+    store.add(record_at(2), now=NOW, source="b")
+    store.add(late, now=NOW + timedelta(seconds=62), source="a")
+    assert len(store._shares) == len(store._records) == 1
+    assert store.take(late.challenge.id) is late
+
+
 def test_a_store_keeps_1024_where_nobody_says_otherwise() -> None:
     store = ChallengeStore()
     records = [replace(RECORD, challenge=replace(CHALLENGE, id=number.to_bytes(16, "big"))) for number in range(1025)]

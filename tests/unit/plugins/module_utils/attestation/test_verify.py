@@ -25,6 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
     VerifiedNode,
     issue_doorkeeper,
     new_challenge,
+    require_activation,
     shows_activation,
     verify_doorkeeper,
     verify_machine,
@@ -167,6 +168,25 @@ def test_who_opened_the_challenge_is_no_stranger(exchange: Exchange, changes: di
     challenge, record = exchange.challenged()
     bound = replace(exchange.answered(challenge).bound, **changes)
     assert shows_activation(bound, record=record) is shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds", "code"),
+    [
+        pytest.param({}, 59, "", id="the answer to this challenge"),
+        pytest.param({"proof": b"p" * 32}, 0, "ACTIVATION_NOT_PROVEN", id="without the secret"),
+        pytest.param({"challenge_id": b"i" * 16}, 0, "CHALLENGE_UNKNOWN", id="to another challenge"),
+        pytest.param({}, 60, "CHALLENGE_EXPIRED", id="after its time"),
+    ],
+)
+def test_the_proof_alone_is_checked_first(exchange: Exchange, changes: dict[str, Any], seconds: int, code: str) -> None:
+    challenge, record = exchange.challenged()
+    bound = replace(exchange.answered(challenge).bound, **changes)
+    now = NOW + timedelta(seconds=seconds)
+    if code:
+        assert code_of(lambda: require_activation(bound, record=record, now=now)) == code
+    else:
+        assert require_activation(bound, record=record, now=now) == bound.proof
 
 
 @pytest.mark.parametrize("kind", [VerifiedMachine, VerifiedNode])

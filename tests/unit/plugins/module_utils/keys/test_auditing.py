@@ -191,8 +191,8 @@ class Stub:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def challenge(self, request: bytes) -> bytes:
-        del request
+    def challenge(self, request: bytes, *, source: str) -> bytes:
+        del request, source
         raise self.error
 
 
