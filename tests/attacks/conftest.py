@@ -17,8 +17,8 @@ from ansible_collections.attested.kubernetes.tests.component.conftest import (
     policy,
     swtpm,
     swtpms,
+    tool,
 )
-from ansible_collections.attested.kubernetes.tests.component.tpm.conftest import tool
 from ansible_collections.attested.kubernetes.tests.support import threats
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
 from ansible_collections.attested.kubernetes.tests.support.service_bed import ServiceBed
