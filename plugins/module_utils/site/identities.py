@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _ROLES = {"control_planes": Role.CONTROL_PLANE, "workers": Role.WORKER}
 _EK = re.compile(r"sha256:([0-9a-f]{64})")
+_SERVING = "attested_kubelet_serving_certificates"
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -173,10 +174,11 @@ def _node(host: str, role: Role, variables: Mapping[str, Any]) -> InventoryNode:
 def _addresses(host: str, variables: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the node's identity says of its address: by it others know its kubelet, where that has a certificate.
 
-    Without the variable nothing is said, so that the policy of a site that does not use it stays the same.
+    Where the site turned it off nothing is said; where it says nothing, only what can stand in a certificate.
     """
-    wanted = str(variables.get("attested_kubelet_serving_certificates", False)).lower() in _TRUE
-    return (_node_ip(host, variables),) if wanted else ()
+    said, address = variables.get(_SERVING), _node_ip(host, variables)
+    wanted = _can_be_certified(address) if said is None else str(said).lower() in _TRUE
+    return (address,) if wanted else ()
 
 
 def _node_ip(host: str, variables: Mapping[str, Any]) -> str:
@@ -234,11 +236,13 @@ def _address_problems(host: str, variables: Mapping[str, Any]) -> list[str]:
         f"expected attested_node_ip of {host} as an IP address in its shortest form that the other nodes reach, since "
         f"attested_kubelet_serving_certificates puts it into a certificate, got {one[:80]!r}"
         for one in _addresses(host, variables)
-        if not is_address(one) or not _is_reachable(one)
+        if not _can_be_certified(one)
     ]
 
 
-def _is_reachable(address: str) -> bool:
+def _can_be_certified(address: str) -> bool:
+    if not is_address(address):
+        return False
     found = ipaddress.ip_address(address)
     return not (found.is_loopback or found.is_unspecified or found.is_multicast)
 

@@ -168,7 +168,9 @@ ON = {"attested_kubelet_serving_certificates": True}
 @pytest.mark.parametrize(
     ("known", "addresses"),
     [
-        pytest.param({"attested_node_ip": "10.0.0.21"}, (), id="not asked for"),
+        pytest.param({"attested_node_ip": "10.0.0.21"}, ("10.0.0.21",), id="nothing said"),
+        pytest.param({"ansible_host": "w-1.example"}, (), id="nothing said, and no address"),
+        pytest.param({**ON, "attested_kubelet_serving_certificates": False, "ansible_host": "10.0.0.21"}, (), id="off"),
         pytest.param({**ON, "attested_node_ip": "10.0.0.21", "ansible_host": "w-1.example"}, ("10.0.0.21",), id="both"),
         pytest.param({**ON, "ansible_host": "10.0.0.21"}, ("10.0.0.21",), id="where Ansible reaches it"),
         pytest.param({**ON, "ansible_host": "fd00::21"}, ("fd00::21",), id="version 6"),
