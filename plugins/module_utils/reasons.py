@@ -94,6 +94,12 @@ class Reason(Enum):
         "Somebody changed the request or carried it to another connection: look for what stands between both machines.",
         "ansible-playbook attested.kubernetes.init",
     )
+    ADMISSION_FOREIGN = _row(
+        Coarse.LOCAL,
+        "The API server has an admission configuration of somebody else's.",
+        "Say it by attested_pod_security and attested_exempt_namespaces, and take admission-control-config-file out of the "
+        "API server's manifest and of the ConfigMap kubeadm-config.",
+    )
     AK_ATTRIBUTES = _row(
         Coarse.REFUSED,
         "The attestation key is not a restricted signing key that only its TPM can use.",

@@ -95,6 +95,17 @@ secrets_written_with:
   returned: success
   type: str
   sample: key-2-9f2c1d5e9f2c1d5e
+guards:
+  description:
+    - What the API server of this control plane holds Pods, Services and kubelets to. RV(guards.pod_security) is
+      V(privileged) where Pods are held to nothing, and empty where its admission configuration is not ours.
+  returned: success
+  type: dict
+  sample:
+    pod_security: baseline
+    exempt_namespaces: [kube-flannel, kube-system]
+    external_ips_denied: true
+    kubelets_checked: true
 pending_requests:
   description: Certificate requests that wait for somebody's approval.
   returned: success

@@ -80,7 +80,20 @@ options:
       - Certificates that the controller manager signs are good for 72 hours then, those of other requests too.
       - Counts when the cluster is made, for all of its nodes.
     type: bool
-    default: false
+    default: true
+  pod_security:
+    description:
+      - What Pods are held to where their namespace has no label of its own, a level of Kubernetes' Pod Security
+        Standards. V(privileged) holds them to nothing.
+      - Of a cluster that is complete M(attested.kubernetes.admission_plugins) changes it.
+    type: str
+    choices: [baseline, restricted, privileged]
+    default: baseline
+  exempt_namespaces:
+    description: Namespaces whose Pods are held to nothing, beside kube-system.
+    type: list
+    elements: str
+    default: []
   until:
     description: Stop after this phase; without it all phases run.
     type: str
@@ -195,7 +208,12 @@ admin_certificate:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, kubeadm_spec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES, run_cluster
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+    BASELINE,
+    INIT_PHASES,
+    LEVELS,
+    run_cluster,
+)
 
 SPEC = ArgumentSpec(
     options={
@@ -209,7 +227,9 @@ SPEC = ArgumentSpec(
         "extra_sans": {"type": "list", "elements": "str", "default": []},
         "unmanaged_conntrack": {"type": "bool", "default": False},
         "kube_proxy": {"type": "bool", "default": True},
-        "kubelet_serving_certificates": {"type": "bool", "default": False},
+        "kubelet_serving_certificates": {"type": "bool", "default": True},
+        "pod_security": {"type": "str", "choices": list(LEVELS), "default": BASELINE},
+        "exempt_namespaces": {"type": "list", "elements": "str", "default": []},
         "until": {"type": "str", "choices": [phase.name for phase in INIT_PHASES]},
         "admin_certificate_request": {"type": "str"},
         "admin_certificate_hours": {"type": "int", "default": 24},

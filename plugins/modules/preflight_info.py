@@ -73,6 +73,17 @@ options:
     description: The log of what systemd measured.
     type: path
     default: /run/log/systemd/tpm2-measure.log
+  pod_security:
+    description: What Pods are to be held to; V(privileged), which is nothing, is a note.
+    type: str
+    choices: [baseline, restricted, privileged]
+    default: baseline
+  kubelet_serving_certificates:
+    description:
+      - Whether API servers are to demand that kubelets serve with the cluster's certificates. That they are not is a
+        note.
+    type: bool
+    default: true
   state_disk:
     description:
       - Disk of the machine's state, below C(/dev/disk/by-id). It has to be there, unused, large enough, empty or ours;
@@ -181,9 +192,11 @@ SPEC = ArgumentSpec(
         "ignore_preflight_errors": {"type": "list", "elements": "str", "default": []},
         "install_packages": {"type": "bool", "default": False},
         "node_ip": {"type": "str", "required": True},
+        "kubelet_serving_certificates": {"type": "bool", "default": True},
         "node_name": {"type": "str", "required": True},
         "packages": {"type": "list", "elements": "str", "required": True},
         "peers": {"type": "list", "elements": "str", "default": []},
+        "pod_security": {"type": "str", "choices": ["baseline", "restricted", "privileged"], "default": "baseline"},
         "ports": {"type": "list", "elements": "int", "default": []},
         "remote_tmp": {"type": "path", "required": True},
         "role": {"type": "str", "choices": ["control_plane", "worker"], "required": True},

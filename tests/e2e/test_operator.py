@@ -101,8 +101,9 @@ def test_a_machine_with_a_new_mainboard_takes_its_place_and_keeps_its_disk(road:
 def test_a_revoked_machine_is_drained_writes_nothing_and_never_comes_back(road: Road) -> None:
     """Its certificate still holds, but its user's writes are denied; its Node is gone and cannot be made again."""
     machine = live(road, NEW)["metadata"]["name"]
-    there = json.dumps({"spec": {"nodeName": NEW}})
+    there = json.dumps({"spec": {"nodeSelector": {"kubernetes.io/hostname": NEW}}})
     road.kubectl("run", "walker", "--image=localhost/attested-tour:1", f"--overrides={there}")
+    road.kubectl("wait", "pod/walker", "--for=condition=PodScheduled", "--timeout=60s")
     road.play("revoke", "-e", f"confirm={NEW}")
     found = road.kubectl("get", "nodes,pods", "--output=name").split()
     assert not {f"node/{NEW}", "pod/walker"} & set(found)

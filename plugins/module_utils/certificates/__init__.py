@@ -8,11 +8,12 @@ from __future__ import annotations
 from .leaf import Leaf, verify_renewed
 from .members import EtcdMembers
 from .plan import WINDOW, RenewalPlan, first_to_end, plan, renews
-from .pods import RESTARTED_AT, PodReader, StaticPods, probe_of, runs_since, stamped
+from .pods import RESTARTED_AT, PodReader, StaticPods, arguments_of, probe_of, runs_since, stamped
 from .renewal import ControlPlaneRenewal, Members, Pods, Turns, read_leaves
-from .table import CERTIFICATES, ETCD, NOBODY, ORDER, Certificate
+from .table import API_SERVER, CERTIFICATES, ETCD, NOBODY, ORDER, Certificate
 
 __all__ = [
+    "API_SERVER",
     "CERTIFICATES",
     "ETCD",
     "NOBODY",
@@ -29,6 +30,7 @@ __all__ = [
     "RenewalPlan",
     "StaticPods",
     "Turns",
+    "arguments_of",
     "first_to_end",
     "plan",
     "probe_of",

@@ -67,11 +67,18 @@ class StaticPods:
         probe = probe_of(read_bytes(self._manifest(component), limit=_LIMIT))
         return _answers(probe, ca=self._machine.paths.ca if component == API_SERVER else None)
 
-    def restart(self, component: str) -> None:
-        """Start it anew and wait until the new one is well; raises CONTROL_PLANE_COMPONENT_UNHEALTHY."""
+    def arguments(self, component: str) -> dict[str, str]:
+        """Return what the manifest tells the component; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
+        return arguments_of(read_bytes(self._manifest(component), limit=_LIMIT))
+
+    def restart(self, component: str, arguments: Mapping[str, str] | None = None) -> None:
+        """Start it anew and wait until the new one is well; raises CONTROL_PLANE_COMPONENT_UNHEALTHY.
+
+        ``arguments`` by name take the place of those in its manifest, by the same write; the others stay.
+        """
         path = self._manifest(component)
         stamp = f"{self._machine.clock.now():%Y-%m-%dT%H:%M:%S.%fZ}"
-        write_atomic(path, stamped(read_bytes(path, limit=_LIMIT), stamp), mode=0o600)
+        write_atomic(path, stamped(read_bytes(path, limit=_LIMIT), stamp, arguments or {}), mode=0o600)
         clock = self._machine.clock
         deadline = clock.monotonic() + RESTART_SECONDS
         while not (self._has_restarted(component, stamp) and self.is_well(component)):
@@ -96,12 +103,33 @@ def unhealthy(component: str, when: str) -> KubeadmError:
     )
 
 
-def stamped(manifest: bytes, stamp: str) -> bytes:
-    """Return the manifest (YAML) with the annotation; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
+def stamped(manifest: bytes, stamp: str, arguments: Mapping[str, str] | None = None) -> bytes:
+    """Return the manifest (YAML) with the annotation and the arguments; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
     document = _pod(manifest)
     document["metadata"]["annotations"] = {**(document["metadata"].get("annotations") or {}), RESTARTED_AT: stamp}
+    if arguments:
+        command = _command(document)
+        kept = [word for word in command[1:] if word[2:].partition("=")[0] not in arguments]
+        document["spec"]["containers"][0]["command"] = [
+            command[0],
+            *kept,
+            *(f"--{name}={value}" for name, value in sorted(arguments.items())),
+        ]
     text: str = yaml.safe_dump(document, default_flow_style=False, sort_keys=False, width=_WIDTH)
     return text.encode()
+
+
+def arguments_of(manifest: bytes) -> dict[str, str]:
+    """Return what the first container is told, by name; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
+    words = (word[2:].partition("=") for word in _command(_pod(manifest))[1:] if word.startswith("--"))
+    return {name: value for name, _equals, value in words}
+
+
+def _command(pod: Mapping[str, Any]) -> list[str]:
+    command = pod["spec"]["containers"][0].get("command")
+    if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
+        raise _malformed("expected a command of words")
+    return command
 
 
 def probe_of(manifest: bytes) -> Probe:

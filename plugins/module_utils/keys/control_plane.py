@@ -21,7 +21,7 @@ from ..reasons import Reason
 from ..system import load_documents, read_bytes
 from .kubelet import load_cluster_ca
 from .secret import SecretBytes
-from .ticket import CONTROL_PLANE_FILES, ENCRYPTION_FILE, MAX_FILE_BYTES
+from .ticket import ADMISSION_FILE, CONTROL_PLANE_FILES, ENCRYPTION_FILE, MAX_FILE_BYTES, OPTIONAL_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ KUBERNETES = Path("/etc/kubernetes")
 
 _AUTHORITIES = ("pki/ca", "pki/etcd/ca", "pki/front-proxy-ca")
 _SIGNER = "pki/sa"
-_ENCRYPTION_KIND = "EncryptionConfiguration"
+_KINDS = {ADMISSION_FILE: "AdmissionConfiguration", ENCRYPTION_FILE: "EncryptionConfiguration"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,8 @@ class OwnControlPlane:
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
-    """Return the files below ``directory``, `ENCRYPTION_FILE` if it is there; raises CONTROL_PLANE_FILES_UNUSABLE."""
-    names = [*CONTROL_PLANE_FILES, *([ENCRYPTION_FILE] if (directory / ENCRYPTION_FILE).exists() else [])]
+    """Return the files below ``directory``, `OPTIONAL_FILES` if they are there; raises CONTROL_PLANE_FILES_UNUSABLE."""
+    names = [*CONTROL_PLANE_FILES, *(name for name in OPTIONAL_FILES if (directory / name).exists())]
     try:
         return {name: read_bytes(directory / name, limit=MAX_FILE_BYTES) for name in names}
     except AttestedError as error:
@@ -80,7 +80,7 @@ def check_files(files: Mapping[str, bytes]) -> dict[str, SecretBytes]:
 
     1. Each certificate and key of a CA belong together.
     2. So do the two halves of the key that signs service accounts.
-    3. What says how to encrypt at rest, if it is there, is a configuration for that.
+    3. What says how to encrypt at rest, or what Pods are held to, is a configuration for that, if it is there.
     """
     for stem in _AUTHORITIES:  # 1
         try:
@@ -88,8 +88,8 @@ def check_files(files: Mapping[str, bytes]) -> dict[str, SecretBytes]:
         except KeyServiceError:
             raise _unusable(f"expected certificate and key of one CA in {stem}.crt and {stem}.key") from None
     _check_signer(files[f"{_SIGNER}.key"], files[f"{_SIGNER}.pub"])  # 2
-    if ENCRYPTION_FILE in files:  # 3
-        _check_encryption(files[ENCRYPTION_FILE])
+    for name in set(OPTIONAL_FILES) & set(files):  # 3
+        _check_kind(name, files[name])
     return {name: SecretBytes(data) for name, data in files.items()}
 
 
@@ -104,14 +104,14 @@ def _check_signer(key: bytes, public: bytes) -> None:
         raise _unusable(f"expected the halves of one key in {_SIGNER}.key and {_SIGNER}.pub")
 
 
-def _check_encryption(data: bytes) -> None:
+def _check_kind(name: str, data: bytes) -> None:
     try:
         documents = load_documents(data.decode())
     except ValueError:
         documents = []
     kinds = [one.get("kind") for one in documents if isinstance(one, dict)]
-    if kinds != [_ENCRYPTION_KIND] or len(documents) != 1:
-        raise _unusable(f"expected one {_ENCRYPTION_KIND} in {ENCRYPTION_FILE}")
+    if kinds != [_KINDS[name]] or len(documents) != 1:
+        raise _unusable(f"expected one {_KINDS[name]} in {name}")
 
 
 def _unusable(message: str) -> KeyServiceError:

@@ -42,6 +42,9 @@ CONTROL_PLANE_FILES = (
 """What all control planes share and kubeadm makes once, relative to /etc/kubernetes; a ticket brings every one."""
 ENCRYPTION_FILE = "attested/encryption.yaml"
 """How the API server encrypts at rest, relative to /etc/kubernetes; a ticket brings it where the issuer has it."""
+ADMISSION_FILE = "attested/admission.yaml"
+"""What the API server holds Pods to, likewise."""
+OPTIONAL_FILES = (ADMISSION_FILE, ENCRYPTION_FILE)
 MAX_FILE_BYTES = 64 << 10
 """Of one file of a control plane."""
 
@@ -117,7 +120,7 @@ class TicketSecrets:
     """The part of a ticket that travels sealed only; what a control plane gets is empty in the ticket of a worker.
 
     ``control_plane_files``: by name relative to /etc/kubernetes, all of `CONTROL_PLANE_FILES` and maybe
-    `ENCRYPTION_FILE`. ``key_service_bundle``: of `KeyBundle.from_bytes`. ``policy``: the signed AttestationPolicy as
+    `OPTIONAL_FILES`. ``key_service_bundle``: of `KeyBundle.from_bytes`. ``policy``: the signed AttestationPolicy as
     JSON, which `PolicyClient.adopt` takes once it is parsed. ``disk_key_name``: of the version of the master secret
     that ``disk_key`` follows from; while it is rotated ``other_disk_keys`` hold the key under the other one.
     """
@@ -183,7 +186,7 @@ class TicketSecrets:
                 raise _malformed(f"nothing of a control plane in the ticket of a {role.value}", "some")
             return
         missing = sorted(set(CONTROL_PLANE_FILES) - set(files))  # 2
-        if missing or set(files) - {*CONTROL_PLANE_FILES, ENCRYPTION_FILE}:
+        if missing or set(files) - {*CONTROL_PLANE_FILES, *OPTIONAL_FILES}:
             raise _malformed("the files of a control plane", f"{len(files)}, without {', '.join(missing) or 'none'}")
         for name, data in files.items():  # 3
             if not 0 < len(data) <= MAX_FILE_BYTES:

@@ -46,6 +46,7 @@ class ControlPlane:
     ) -> None:
         """Render the configuration; raises KUBEADM_OPTION_INVALID and IMAGE_PINS_MALFORMED."""
         self._machine = machine
+        self._pods = cluster.pod_security
         self._random = random or SystemRandom()
         self._health = health or LocalHealth(ca=machine.paths.ca, address=node.node_ip)
         self._operation = Operation(
@@ -71,7 +72,7 @@ class ControlPlane:
         """Perform ``todo`` up to phase ``until``; at the end the API server is waited for."""
         if todo.phases:
             self._operation.require_lock()
-            write_api_server_files(self._machine.paths)
+            write_api_server_files(self._machine.paths, self._pods)
             write_patches(self._machine.paths)
             make_encryption(self._machine.paths, random=self._random)
         steps = self._operation.apply(todo, until=until)

@@ -5,19 +5,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import Refusal, SystemFault
-from ..keys.ticket import CONTROL_PLANE_FILES, ENCRYPTION_FILE
+from ..keys.ticket import ADMISSION_FILE, CONTROL_PLANE_FILES, ENCRYPTION_FILE, MAX_FILE_BYTES
 from ..reasons import Reason
-from ..system import make_directory, write_atomic
+from ..system import make_directory, read_bytes, write_atomic
 from .encryption import require_encryption
-from .render import api_server_files
+from .pod_security import BY_DEFAULT, parse_admission
+from .render import admission_path, api_server_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .pod_security import PodSecurity
     from .spec import KubernetesPaths
 
 _PUBLIC, _PRIVATE = 0o644, 0o600
@@ -25,14 +28,15 @@ _PUBLIC, _PRIVATE = 0o644, 0o600
 SHARED_FILES = {name: _PRIVATE if name.endswith(".key") else _PUBLIC for name in CONTROL_PLANE_FILES}
 """What all control planes of a cluster share, with its mode: init makes each once, a ticket brings every one."""
 
-OPTIONAL_FILES = {ENCRYPTION_FILE: _PRIVATE}
+OPTIONAL_FILES = {ADMISSION_FILE: _PUBLIC, ENCRYPTION_FILE: _PRIVATE}
 """What they share where the first one has it."""
 
 
 def require_shared_files(files: Mapping[str, bytes]) -> None:
     """Raise TICKET_MALFORMED unless ``files`` are all that control planes share, and nothing else.
 
-    With the file of the encryption it must be one that an API server can use: ENCRYPTION_MALFORMED.
+    The file of the admission has to be one of ours; that of the encryption one that an API server can use:
+    ENCRYPTION_MALFORMED.
     """
     missing = sorted(set(SHARED_FILES) - set(files))
     unknown = sorted(set(files) - set(SHARED_FILES) - set(OPTIONAL_FILES))
@@ -43,6 +47,8 @@ def require_shared_files(files: Mapping[str, bytes]) -> None:
             f"and with unknown {shown}",
             reason=Reason.TICKET_MALFORMED,
         )
+    if ADMISSION_FILE in files:
+        _require_admission(files[ADMISSION_FILE])
     if ENCRYPTION_FILE in files:
         require_encryption(files[ENCRYPTION_FILE])
 
@@ -61,14 +67,50 @@ def place_shared_files(files: Mapping[str, bytes], paths: KubernetesPaths) -> bo
     return any(changed)
 
 
-def write_api_server_files(paths: KubernetesPaths) -> bool:
-    """Write the files that the API server's arguments name; return whether anything changed."""
+def write_api_server_files(paths: KubernetesPaths, pods: PodSecurity | None = None) -> bool:
+    """Write the files that the API server's arguments name; return whether anything changed.
+
+    Without ``pods``, a ticket brought what they are held to, or nobody said it: then it is the default. An API server
+    that is made with these files needs no restart for them (`has_taken`).
+    """
+    brought = admission_path(paths)
+    kept = {str(brought): read_bytes(brought, limit=MAX_FILE_BYTES)} if pods is None and brought.exists() else {}
+    files = {**api_server_files(paths, pods or BY_DEFAULT), **kept}
     changed = []
-    for name, content in api_server_files(paths).items():
+    for name, content in files.items():
         path = Path(name)
         make_directory(path.parent, mode=0o755)
-        changed.append(write_atomic(path, content, mode=0o644))
+        changed.append(write_atomic(path, content, mode=_PUBLIC))
+    if not (paths.kubernetes / "manifests/kube-apiserver.yaml").exists():
+        keep_taken(paths, files[str(brought)])
     return any(changed)
+
+
+def keep_taken(paths: KubernetesPaths, content: bytes) -> None:
+    """Write down which admission file the API server of this machine is started with."""
+    make_directory(paths.state, mode=0o700)
+    write_atomic(paths.admission_taken, hashlib.sha256(content).hexdigest().encode())
+
+
+def has_taken(paths: KubernetesPaths, content: bytes) -> bool:
+    """Say whether the API server of this machine was started with that admission file."""
+    record, place = paths.admission_taken, admission_path(paths)
+    wanted = hashlib.sha256(content).hexdigest().encode()
+    return (
+        record.exists()
+        and place.exists()
+        and read_bytes(record, limit=len(wanted)) == wanted
+        and read_bytes(place, limit=MAX_FILE_BYTES) == content
+    )
+
+
+def _require_admission(content: bytes) -> None:
+    try:
+        parse_admission(content)
+    except ValueError:
+        raise Refusal(
+            f"expected in {ADMISSION_FILE} what Pods are held to, got something else", reason=Reason.TICKET_MALFORMED
+        ) from None
 
 
 def _require_inside(directory: Path, base: Path) -> None:

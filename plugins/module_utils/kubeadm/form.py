@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError
@@ -17,7 +19,8 @@ from .gateway import installed_version
 from .inventory import read_cluster
 from .kubectl import Kubectl
 from .operation import Machine
-from .render import encryption_path
+from .pod_security import PRIVILEGED, PodSecurity, parse_admission
+from .render import admission_path, encryption_path
 from .spec import ClusterSpec, KubernetesPaths, NodeSpec
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 _LIMIT = 1 << 16
+_CONFIGURATION = "admission-control-config-file"
+_ARGUMENT = re.compile(r"^ *- --([a-z0-9-]+)=(.*)$", re.MULTILINE)
 _DRIFT = (
     "The cluster was made with other options than these; init changes nothing of a cluster that is complete "
     "(kubeadm does so by an upgrade only)."
@@ -70,7 +75,13 @@ def run_objects(params: Mapping[str, Any], check_mode: bool) -> Result:
 def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
     """Read the cluster, and which key this control plane writes Secrets with; raises KUBECTL_FAILED."""
     view = read_cluster(Kubectl.of_a_module(params["kubeconfig"]))
-    return Result(values={**view.as_result(), "secrets_written_with": written_with(KubernetesPaths())})
+    return Result(
+        values={
+            **view.as_result(),
+            "secrets_written_with": written_with(KubernetesPaths()),
+            "guards": guards(KubernetesPaths()),
+        }
+    )
 
 
 def written_with(paths: KubernetesPaths) -> str:
@@ -83,6 +94,33 @@ def written_with(paths: KubernetesPaths) -> str:
         return EncryptionFile.parse(read_bytes(place, limit=_LIMIT)).order[0] if place.exists() else CLEAR
     except AttestedError:
         return ""
+
+
+def guards(paths: KubernetesPaths) -> dict[str, Any]:
+    """Return what the API server of this control plane holds Pods, Services and kubelets to, by its manifest.
+
+    Never an error, as with `written_with`; a configuration that is not ours says nothing, which is the level "".
+    """
+    told, place = _told(paths), admission_path(paths)
+    pods = PodSecurity(level="") if _CONFIGURATION in told else PodSecurity(level=PRIVILEGED)
+    if told.get(_CONFIGURATION) == str(place):
+        with contextlib.suppress(AttestedError, ValueError):
+            pods = parse_admission(read_bytes(place, limit=_LIMIT))
+    return {
+        "pod_security": pods.level,
+        "exempt_namespaces": list(pods.namespaces),
+        "external_ips_denied": "DenyServiceExternalIPs" in told.get("enable-admission-plugins", "").split(","),
+        "kubelets_checked": "kubelet-certificate-authority" in told,
+    }
+
+
+def _told(paths: KubernetesPaths) -> dict[str, str]:
+    """Return the API server's arguments, those of nobody where there is no manifest."""
+    try:
+        manifest = read_bytes(paths.kubernetes / "manifests/kube-apiserver.yaml", limit=_LIMIT)
+    except AttestedError:
+        return {}
+    return dict(_ARGUMENT.findall(manifest.decode("utf-8", "replace")))
 
 
 def node_spec(params: Mapping[str, Any]) -> NodeSpec:
@@ -109,6 +147,7 @@ def _cluster_spec(params: Mapping[str, Any]) -> ClusterSpec:
         unmanaged_conntrack=params["unmanaged_conntrack"],
         kube_proxy=params["kube_proxy"],
         kubelet_serving=params["kubelet_serving_certificates"],
+        pod_security=PodSecurity(level=params["pod_security"], exempt=tuple(params["exempt_namespaces"])),
     )
 
 

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import load_documents, load_json, make_directory, read_bytes, write_atomic
+from ..system import load_json, make_directory, read_bytes, write_atomic
 from .encryption_file import CLEAR, EncryptionFile, EncryptionKey, name_key
-from .render import ENCRYPTION_ARGUMENT, documents, encryption_path
+from .joiners import tell_joiners
+from .render import ENCRYPTION_ARGUMENT, encryption_path
 from .rotation import PlaneKeys, next_number
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 _KEY_BYTES = 32
 _LIMIT = 1 << 16
-_CONFIG = ("configmap", "kubeadm-config", "kube-system")
 
 
 class PlaneEncryption:
@@ -78,7 +79,7 @@ class PlaneEncryption:
         """
         changed = self._write(wanted)
         if not self._server.is_told:
-            tell_joiners(kubectl, path=str(self._place))
+            tell_joiners(kubectl, partial(encryption_arguments, path=str(self._place)))
             changed |= self._server.tell()
         self._server.wait(wanted.render())
         return changed
@@ -110,38 +111,11 @@ class PlaneEncryption:
         return write_atomic(self._place, content)
 
 
-def tell_joiners(kubectl: Kubectl, *, path: str) -> bool:
-    """Name the file in kubeadm's own ConfigMap, from which further control planes are made; return whether it was not.
-
-    Raises KUBECTL_FAILED, also where somebody else changed it meanwhile, and ENCRYPTION_NOT_TOLD.
-    """
-    (document,) = kubectl.read_one(*_CONFIG)
-    data = document.get("data", {})
-    try:
-        wanted = told_configuration(str(data["ClusterConfiguration"]), path=path)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise KubeadmError(
-            "expected kubeadm's ClusterConfiguration in the ConfigMap kubeadm-config, found something else",
-            reason=Reason.ENCRYPTION_NOT_TOLD,
-        ) from None
-    if not wanted:
-        return False
-    kubectl.replace({**document, "data": {**data, "ClusterConfiguration": wanted}})
-    return True
-
-
-def told_configuration(text: str, *, path: str) -> str:
-    """Return kubeadm's ClusterConfiguration with the API server's arguments for encryption, nothing if it has them."""
-    (configuration,) = load_documents(text)
-    server: dict[str, Any] = configuration.setdefault("apiServer", {})
-    arguments: list[dict[str, str]] = server.setdefault("extraArgs", [])
-    if any(one["name"] == ENCRYPTION_ARGUMENT for one in arguments):
-        return ""
-    arguments += [
-        {"name": ENCRYPTION_ARGUMENT, "value": path},
-        {"name": f"{ENCRYPTION_ARGUMENT}-automatic-reload", "value": "true"},
-    ]
-    return documents(configuration).decode()
+def encryption_arguments(present: Mapping[str, str], *, path: str) -> dict[str, str]:
+    """Return what an API server with the arguments ``present`` has to be told beside them; nothing if it was told."""
+    if ENCRYPTION_ARGUMENT in present:
+        return {}
+    return {ENCRYPTION_ARGUMENT: path, f"{ENCRYPTION_ARGUMENT}-automatic-reload": "true"}
 
 
 def parse_keys(data: bytes) -> dict[str, bytes]:

@@ -12,16 +12,20 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from .audit_policy import audit_policy
+from .pod_security import BY_DEFAULT, PLUGINS, admission_configuration
 from .spec import API_PORT, ClusterSpec, KubernetesPaths, NodeSpec, require_valid, require_valid_node, split_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from .pod_security import PodSecurity
+
 API_VERSION = "kubeadm.k8s.io/v1beta4"
 SKIPPED_INIT_PHASES = ("upload-certs", "bootstrap-token", "show-join-command")
 """No bootstrap token ever exists (design 6.5); show-join-command refuses to run without one."""
 
+_PLUGINS, _CONFIGURATION = "enable-admission-plugins", "admission-control-config-file"
 _CGROUP_V1_CHECK = "SystemVerification"
 _AUDIT_LOG = "/var/log/kubernetes/audit"
 
@@ -75,10 +79,11 @@ def render_authentication() -> bytes:
     )
 
 
-def api_server_files(paths: KubernetesPaths) -> dict[str, bytes]:
+def api_server_files(paths: KubernetesPaths, pods: PodSecurity = BY_DEFAULT) -> dict[str, bytes]:
     """Return the files that the API server's arguments name, by absolute path."""
     directory = paths.kubernetes / "attested"
     return {
+        str(admission_path(paths)): admission_file(pods),
         str(directory / "audit-policy.yaml"): documents(audit_policy()),
         str(directory / "authentication.yaml"): render_authentication(),
     }
@@ -88,6 +93,7 @@ def api_server_arguments(paths: KubernetesPaths) -> dict[str, str]:
     """Return what the API server is told beyond kubeadm's own, by name."""
     directory = str(paths.kubernetes / "attested")
     return {
+        **(plugin_arguments({}, paths) or {}),
         "audit-log-maxage": "30",
         "audit-log-maxbackup": "10",
         "audit-log-maxsize": "100",
@@ -100,6 +106,28 @@ def api_server_arguments(paths: KubernetesPaths) -> dict[str, str]:
         f"{ENCRYPTION_ARGUMENT}-automatic-reload": "true",
         "profiling": "false",
     }
+
+
+def plugin_arguments(present: Mapping[str, str], paths: KubernetesPaths) -> dict[str, str] | None:
+    """Return by what an API server with the arguments ``present`` is told what it holds Pods and Services to.
+
+    Plugins that an admin added stay. None where it has an admission configuration that is not ours.
+    """
+    place = str(admission_path(paths))
+    if present.get(_CONFIGURATION, place) != place:
+        return None
+    named = {name.strip() for name in present.get(_PLUGINS, "").split(",")} - {""}
+    return {_CONFIGURATION: place, _PLUGINS: ",".join(sorted({*named, *PLUGINS}))}
+
+
+def admission_file(pods: PodSecurity) -> bytes:
+    """Return the API server's admission configuration."""
+    return documents(admission_configuration(pods))
+
+
+def admission_path(paths: KubernetesPaths) -> Path:
+    """Return where it is said what Pods are held to; a further control plane gets it with its ticket."""
+    return paths.kubernetes / "attested/admission.yaml"
 
 
 def encryption_path(paths: KubernetesPaths) -> Path:
@@ -193,6 +221,8 @@ def _proxy_configuration(cluster: ClusterSpec) -> dict[str, Any]:
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "nftables",
+        # Kubernetes' default answers strangers on every address of the node.
+        "healthzBindAddress": "127.0.0.1:10256",
     }
     if cluster.unmanaged_conntrack:
         document["conntrack"] = {"maxPerCore": 0, "min": 0}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..errors import KubeadmError
 from ..reasons import Reason
+from .pod_security import BY_DEFAULT, LEVELS, PodSecurity
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -32,6 +33,7 @@ class ClusterSpec:
     ``unmanaged_conntrack`` is for machines where kube-proxy may not set its limits (the lab).
     ``kube_proxy`` is False where the network of the Pods brings Services itself.
     ``kubelet_serving``: kubelets ask the cluster for the certificate that they serve with, and API servers demand it.
+    ``pod_security``: what Pods are held to.
     """
 
     kubernetes_version: str
@@ -44,7 +46,8 @@ class ClusterSpec:
     image_repository: str = ""
     unmanaged_conntrack: bool = False
     kube_proxy: bool = True
-    kubelet_serving: bool = False
+    kubelet_serving: bool = True
+    pod_security: PodSecurity = BY_DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,11 @@ class KubernetesPaths:
     def state(self) -> Path:
         """Our journal and the rendered configuration; no secret lies here."""
         return self.root / "var/lib/attested/kubeadm"
+
+    @property
+    def admission_taken(self) -> Path:
+        """The SHA-256 of the admission file that the API server was started with."""
+        return self.state / "admission.sha256"
 
     @property
     def ca(self) -> Path:
@@ -155,6 +163,11 @@ def is_node_name(name: str) -> bool:
     return len(name) <= _NAME_LIMIT and _NAME.fullmatch(name) is not None
 
 
+def require_pod_security(pods: PodSecurity) -> None:
+    """Raise KUBEADM_OPTION_INVALID where no API server could hold Pods to it."""
+    _require_none(_pod_security_problems(pods))
+
+
 def _require_none(problems: list[str]) -> None:
     if problems:
         raise KubeadmError("; ".join(problems), reason=Reason.KUBEADM_OPTION_INVALID)
@@ -171,6 +184,17 @@ def _cluster_problems(cluster: ClusterSpec) -> list[str]:
     for label, subnet in (("pod", cluster.pod_subnet), ("service", cluster.service_subnet)):
         if not _is_network(subnet):
             problems.append(f"expected a {label} subnet in CIDR notation, got {subnet!r}")
+    return [*problems, *_pod_security_problems(cluster.pod_security)]
+
+
+def _pod_security_problems(pods: PodSecurity) -> list[str]:
+    problems = [
+        f"expected the name of a namespace to exempt, got {name!r}"
+        for name in pods.exempt
+        if not re.fullmatch(_LABEL, name)
+    ]
+    if pods.level not in LEVELS:
+        problems.append(f"expected one of {', '.join(LEVELS)} as what Pods are held to, got {pods.level!r}")
     return problems
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..kubeadm import BASELINE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -48,7 +50,8 @@ class Expected:
     """What the site says of the machine.
 
     ``ports`` have to be free; ``peers`` are host:port of other machines that have to answer, be it by a refusal;
-    ``admin_time`` is the admin's clock when the module was sent, in seconds since 1970.
+    ``admin_time`` is the admin's clock when the module was sent, in seconds since 1970. ``pod_security`` is what Pods
+    will be held to; ``kubelets_checked``: API servers will demand that kubelets serve with the cluster's certificates.
     """
 
     node_name: str
@@ -66,6 +69,8 @@ class Expected:
     install_packages: bool = False
     allow_cgroup_v1: bool = False
     state_disk: StateDisk | None = None
+    pod_security: str = BASELINE
+    kubelets_checked: bool = True
     ignored_errors: frozenset[str] = frozenset()
 
 

@@ -43,6 +43,8 @@ def _expected(params: Mapping[str, Any]) -> Expected:
         allow_cgroup_v1=params["allow_cgroup_v1"],
         ignored_errors=frozenset(params["ignore_preflight_errors"]),
         state_disk=_state_disk(params),
+        pod_security=params["pod_security"],
+        kubelets_checked=params["kubelet_serving_certificates"],
         tcti=params["tcti"],
         firmware_log=params["firmware_log"],
         userspace_log=params["userspace_log"],

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..components import findings_of
-from ..kubeadm import is_node_name
+from ..kubeadm import PRIVILEGED, is_node_name
 from ..reasons import Reason
 from ..statedisk import BY_ID, CRYPTSETUP
 
@@ -55,7 +55,7 @@ class Finding:
 
 def judge(seen: MachineView, expected: Expected) -> tuple[Finding, ...]:
     """Return everything that keeps the machine from being a node, then what is worth knowing; raises nothing."""
-    checks = (_access, _base, _machine, _names, _network, _tpm, _boot, _clock, _room, _state_disk)
+    checks = (_access, _base, _machine, _names, _network, _tpm, _boot, _clock, _room, _state_disk, _guards)
     found = [finding for check in checks for finding in check(seen, expected)]
     order = list(Level)
     return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
@@ -239,6 +239,15 @@ def _state_disk(seen: MachineView, expected: Expected) -> Iterator[Finding]:
         text = f"expected {name!r} as the disk to erase, got {wanted.erase!r} ({Reason.STATE_DISK_NAME.name})"
         yield _missing(_DISK, text, "Correct attested_state_disk_erase, or take it away.")
     yield from _found_disk(disk, wanted)
+
+
+def _guards(_seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    if expected.pod_security == PRIVILEGED:
+        text = f"Pods will be held to nothing (attested_pod_security: {PRIVILEGED}): who may create one takes its node"
+        yield _note("pod security", text, "Set it to baseline, and name in attested_exempt_namespaces what needs more.")
+    if not expected.kubelets_checked:
+        text = "nobody will check kubelets' serving certificates (attested_kubelet_serving_certificates: false)"
+        yield _note("kubelet", text, "Leave the variable out before init: who answers at a node's address reads exec.")
 
 
 def _found_disk(disk: DiskView, wanted: StateDisk) -> Iterator[Finding]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.certificates import (
     RESTARTED_AT,
+    arguments_of,
     probe_of,
     runs_since,
     stamped,
@@ -42,6 +44,28 @@ def manifest(**changes):
 def test_a_manifest_that_is_none_of_kubeadms_is_refused(document):
     with pytest.raises(KubeadmError, match="manifest of a static pod") as caught:
         stamped(document, STAMP), probe_of(document)
+    assert caught.value.reason is Reason.CONTROL_PLANE_MANIFEST_MALFORMED
+
+
+def told(*command):
+    return json.dumps(manifest(command=list(command))).encode()
+
+
+def test_arguments_take_the_place_of_those_of_the_same_name():
+    before = told("a", "--x=1", "--plugins=N", "--plain", "--plugins-off=M")
+    after = stamped(before, STAMP, {"plugins": "D,N", "file": "/f"})
+    assert arguments_of(after) == {"x": "1", "plain": "", "plugins-off": "M", "file": "/f", "plugins": "D,N"}
+    assert yaml.safe_load(after)["spec"]["containers"][0]["command"][0] == "a"
+    assert arguments_of(stamped(before, STAMP)) == arguments_of(before)
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param([], id="none"), pytest.param("a", id="a word"), pytest.param(["a", 1], id="a number")]
+)
+def test_a_container_without_a_command_of_words_is_told_nothing(command):
+    text = json.dumps(manifest(command=command)).encode()
+    with pytest.raises(KubeadmError, match="a command of words") as caught:
+        stamped(text, STAMP, {"a": "b"})
     assert caught.value.reason is Reason.CONTROL_PLANE_MANIFEST_MALFORMED
 
 

@@ -18,10 +18,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.control_p
     read_files,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import (
+    ADMISSION_FILE,
     CONTROL_PLANE_FILES,
     ENCRYPTION_FILE,
     MAX_FILE_BYTES,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import PodSecurity, admission_file
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
 from ansible_collections.attested.kubernetes.tests.support.control_plane import ENCRYPTION, shared_files, write_files
 from ansible_collections.attested.kubernetes.tests.support.keys_of_no_use import encrypted_key, unknown_key
@@ -65,6 +67,16 @@ def test_what_encrypts_at_rest_is_brought_where_it_is(tmp_path: Path) -> None:
 def test_what_init_makes_to_encrypt_at_rest_is_good() -> None:
     made = {**shared_files(), ENCRYPTION_FILE: render_encryption(b"k" * 32)}
     assert set(check_files(made)) == {*CONTROL_PLANE_FILES, ENCRYPTION_FILE}
+
+
+def test_what_pods_are_held_to_is_brought_where_it_is(tmp_path: Path) -> None:
+    write_files(tmp_path, {**shared_files(), ADMISSION_FILE: admission_file(PodSecurity())})
+    assert check_files(read_files(tmp_path))[ADMISSION_FILE].reveal() == admission_file(PodSecurity())
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", ENCRYPTION, admission_file(PodSecurity()) * 2])
+def test_what_does_not_say_what_pods_are_held_to_is_refused(data: bytes) -> None:
+    assert code(lambda: check_files({**shared_files(), ADMISSION_FILE: data})) == "CONTROL_PLANE_FILES_UNUSABLE"
 
 
 @pytest.mark.parametrize("name", CONTROL_PLANE_FILES)

@@ -15,9 +15,15 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
     JoinMaterial,
     KubeletCredential,
     NodeSpec,
+    PodSecurity,
     Worker,
+    admission_file,
+    admission_path,
+    has_taken,
+    keep_taken,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files import write_api_server_files
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import SHARED, Ready
 
 ENCRYPTION = render_encryption(b"k" * 32)
@@ -90,6 +96,42 @@ def test_an_encryption_that_no_api_server_could_use_is_refused_before_anything_i
     with pytest.raises(KubeadmError) as caught:
         member.write(dataclasses.replace(material, control_plane_files=files))
     assert caught.value.code == "ENCRYPTION_MALFORMED"
+    assert not machine.paths.kubernetes.exists()
+
+
+@pytest.mark.parametrize("brought", [None, PodSecurity(level="restricted", exempt=("kube-flannel",))])
+def test_pods_are_held_to_what_the_ticket_says_and_to_the_baseline_where_it_says_nothing(
+    member, material, machine, brought
+):
+    """The API server that is made then has it from its first start."""
+    wanted = admission_file(brought or PodSecurity())
+    files = {**SHARED, **({"attested/admission.yaml": wanted} if brought else {})}
+    member.write(dataclasses.replace(material, control_plane_files=files))
+    member.apply(member.plan())
+    assert admission_path(machine.paths).read_bytes() == wanted
+    assert has_taken(machine.paths, wanted)
+
+
+def test_an_api_server_that_is_there_has_not_taken_what_is_written_beside_it(machine):
+    """It reads the file when it starts."""
+    manifest = machine.paths.kubernetes / "manifests/kube-apiserver.yaml"
+    manifest.parent.mkdir(parents=True)
+    manifest.touch()
+    write_api_server_files(machine.paths, PodSecurity())
+    assert not has_taken(machine.paths, admission_file(PodSecurity()))
+    keep_taken(machine.paths, admission_file(PodSecurity()))
+    assert has_taken(machine.paths, admission_file(PodSecurity()))
+    assert not has_taken(machine.paths, admission_file(PodSecurity(level="restricted")))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"kind: AdmissionConfiguration"])
+def test_an_admission_configuration_that_is_not_ours_is_refused_before_anything_is_written(
+    member, material, machine, content
+):
+    files = {**SHARED, "attested/admission.yaml": content}
+    with pytest.raises(Refusal, match="what Pods are held to") as caught:
+        member.write(dataclasses.replace(material, control_plane_files=files))
+    assert caught.value.code == "TICKET_MALFORMED"
     assert not machine.paths.kubernetes.exists()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import told, used_files
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.form import written_with
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import told_configuration
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.joiners import told_configuration
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import encryption_arguments
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import encryption_path
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult, load_documents
@@ -194,7 +196,7 @@ def test_a_control_plane_in_clear_is_told_after_its_joiners(plane, programs, kub
     (joiners,) = load_documents(programs.config["data"]["ClusterConfiguration"])
     assert [one["name"] for one in joiners["apiServer"]["extraArgs"]][1] == "encryption-provider-config"
     assert programs.config["metadata"]["resourceVersion"] == "7"
-    assert told_configuration(json.dumps(joiners), path="/x") == ""
+    assert told_configuration(json.dumps(joiners), partial(encryption_arguments, path="/x")) == ""
 
 
 def test_a_file_that_is_lost_is_no_key_at_all(plane, paths):

@@ -16,7 +16,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
     ClusterSpec,
     KubernetesPaths,
     NodeSpec,
+    PodSecurity,
+    admission_file,
+    admission_path,
+    plugin_arguments,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import parse_admission
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
     api_server_files,
     encryption_path,
@@ -86,13 +91,13 @@ def test_a_cluster_without_kube_proxy_says_so():
     assert found["ClusterConfiguration"]["proxy"] == {"disabled": True}
 
 
-def test_kubelet_never_asks_for_a_certificate_by_itself():
+def test_a_kubelet_asks_for_the_certificate_that_it_serves_with_and_no_other():
     found = init_documents()["KubeletConfiguration"]
-    assert (found["rotateCertificates"], found["serverTLSBootstrap"]) == (False, False)
+    assert (found["rotateCertificates"], found["serverTLSBootstrap"]) == (False, True)
 
 
-def test_kubelets_ask_to_serve_and_are_held_to_it_only_where_that_is_wanted():
-    before, after = init_documents(), init_documents(dataclasses.replace(CLUSTER, kubelet_serving=True))
+def test_kubelets_ask_to_serve_and_are_held_to_it_unless_the_site_turned_that_off():
+    before, after = init_documents(dataclasses.replace(CLUSTER, kubelet_serving=False)), init_documents()
     assert after["KubeletConfiguration"] == {**before["KubeletConfiguration"], "serverTLSBootstrap": True}
     components = [after["ClusterConfiguration"], before["ClusterConfiguration"]]
     (server, server_before), (manager, manager_before) = (
@@ -124,9 +129,76 @@ def test_anonymous_requests_reach_health_only():
     assert [one["path"] for one in found["anonymous"]["conditions"]] == ["/livez", "/readyz", "/healthz"]
 
 
+def test_pods_are_held_to_the_baseline_and_services_to_their_own_addresses():
+    told = arguments(init_documents()["ClusterConfiguration"]["apiServer"])
+    assert told["enable-admission-plugins"] == "DenyServiceExternalIPs,NodeRestriction"
+    (plugin,) = json.loads(api_server_files(PATHS)[told["admission-control-config-file"]])["plugins"]
+    assert plugin["name"] == "PodSecurity"
+    held = plugin["configuration"]["defaults"]
+    assert {held[mode] for mode in ("enforce", "audit", "warn")} == {"baseline"}
+    assert plugin["configuration"]["exemptions"] == {
+        "usernames": [],
+        "runtimeClasses": [],
+        "namespaces": ["kube-system"],
+    }
+
+
+def test_a_site_holds_pods_to_more_and_exempts_namespaces():
+    pods = PodSecurity(level="restricted", exempt=("rook-ceph", "kube-flannel", "kube-system"))
+    content = api_server_files(PATHS, pods)["/etc/kubernetes/attested/admission.yaml"]
+    found = parse_admission(content)
+    assert (found.level, found.namespaces) == ("restricted", ("kube-flannel", "kube-system", "rook-ceph"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"[", id="no YAML"),
+        pytest.param(b"kind: AdmissionConfiguration", id="no plugin"),
+        pytest.param(b"plugins: [1]", id="a plugin that is a number"),
+        pytest.param(admission_file(PodSecurity()) + b"---\n{}\n", id="a second document"),
+        pytest.param(admission_file(PodSecurity()).replace(b'"warn"', b'"warm"'), id="another mode"),
+        pytest.param(admission_file(PodSecurity()).replace(b'"usernames": []', b'"usernames": ["a"]'), id="a user"),
+    ],
+)
+def test_an_admission_configuration_that_is_not_ours_is_not_read(content):
+    assert parse_admission(admission_file(PodSecurity())) == PodSecurity()
+    with pytest.raises(ValueError, match=r"."):
+        parse_admission(content)
+
+
+@pytest.mark.parametrize(
+    ("present", "plugins"),
+    [
+        pytest.param({}, "DenyServiceExternalIPs,NodeRestriction", id="a new one"),
+        pytest.param(
+            {"enable-admission-plugins": "NodeRestriction, AlwaysPullImages"},
+            "AlwaysPullImages,DenyServiceExternalIPs,NodeRestriction",
+            id="one to which an admin added",
+        ),
+    ],
+)
+def test_an_api_server_keeps_the_plugins_that_an_admin_gave_it(present, plugins):
+    place = str(admission_path(PATHS))
+    wanted = {"admission-control-config-file": place, "enable-admission-plugins": plugins}
+    assert plugin_arguments(present, PATHS) == wanted
+    assert plugin_arguments({**present, **wanted}, PATHS) == wanted
+    assert plugin_arguments({**present, "admission-control-config-file": "/etc/own.yaml"}, PATHS) is None
+
+
+def test_whether_kube_proxy_is_well_is_told_on_the_machine_alone():
+    assert init_documents()["KubeProxyConfiguration"]["healthzBindAddress"] == "127.0.0.1:10256"
+
+
 def test_files_named_by_arguments_are_written_and_mounted():
     server = init_documents()["ClusterConfiguration"]["apiServer"]
-    files = ("audit-policy-file", "authentication-config", "encryption-provider-config")
+    files = (
+        "admission-control-config-file",
+        "audit-policy-file",
+        "authentication-config",
+        "encryption-provider-config",
+    )
     named = [value for name, value in arguments(server).items() if name in files]
     assert sorted(named) == sorted([*api_server_files(PATHS), str(encryption_path(PATHS))])
     assert {str(Path(name).parent) for name in named} <= {one["mountPath"] for one in server["extraVolumes"]}
@@ -142,6 +214,8 @@ def test_files_named_by_arguments_are_written_and_mounted():
         pytest.param({"api_endpoint": "https://a:6443"}, {}, "https://a:6443", id="an endpoint with scheme"),
         pytest.param({"pod_subnet": "10.244.0.0"}, {}, "10.244.0.0", id="a subnet without length"),
         pytest.param({"service_subnet": "10.96.0.1/16"}, {}, "10.96.0.1/16", id="a subnet with host bits"),
+        pytest.param({"pod_security": PodSecurity(level="off")}, {}, "'off'", id="a level that there is not"),
+        pytest.param({"pod_security": PodSecurity(exempt=("a.b",))}, {}, "'a.b'", id="no namespace to exempt"),
         pytest.param({}, {"name": "W-1"}, "W-1", id="a node name in capitals"),
         pytest.param({}, {"name": "a" * 254}, "a" * 254, id="a node name that is too long"),
         pytest.param({}, {"node_ip": "w-1.example"}, "w-1.example", id="a name instead of an address"),

@@ -1,0 +1,149 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A running API server is told what it holds Pods and Services to: once, wholly, and as before where it fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.certificates import StaticPods, stamped
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+    Kubectl,
+    KubernetesPaths,
+    Machine,
+    PodSecurity,
+    admission_file,
+    admission_path,
+    has_taken,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.admission_plugins import PlaneAdmission
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
+from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
+
+RESTRICTED = PodSecurity(level="restricted", exempt=("kube-flannel",))
+MANIFEST = json.dumps(
+    {
+        "kind": "Pod",
+        "metadata": {"name": "kube-apiserver"},
+        "spec": {"containers": [{"command": ["kube-apiserver", "--enable-admission-plugins=NodeRestriction,Own"]}]},
+    }
+).encode()
+
+
+class Programs:
+    """A kubectl that knows the ConfigMap of kubeadm."""
+
+    def __init__(self) -> None:
+        configuration = {"kind": "ClusterConfiguration", "apiServer": {"extraArgs": []}}
+        self.config: dict[str, Any] = {"data": {"ClusterConfiguration": json.dumps(configuration)}}
+
+    def run(self, argv: list[str], *, stdin: bytes | None = None, **_more: object) -> CommandResult:
+        if "replace" in argv:
+            self.config = json.loads(stdin or b"")
+        return CommandResult(argv=tuple(argv), returncode=0, stdout=json.dumps(self.config).encode(), stderr=b"")
+
+    def told(self) -> dict[str, str]:
+        server = json.loads(self.config["data"]["ClusterConfiguration"])["apiServer"]
+        return {one["name"]: one["value"] for one in server["extraArgs"]}
+
+
+class Pods(StaticPods):
+    """Static pods that come up at once, or do not."""
+
+    def __init__(self, paths: KubernetesPaths) -> None:
+        super().__init__(Machine(runner=Programs(), clock=FakeClock(), paths=paths), node="cp-1", reader=self)  # type: ignore[arg-type]
+        self.manifest = paths.kubernetes / "manifests/kube-apiserver.yaml"
+        self.restarts, self.is_ill = 0, False
+
+    def restart(self, component: str, arguments: Any = None) -> None:
+        self.restarts += 1
+        self.manifest.write_bytes(stamped(self.manifest.read_bytes(), "now", arguments))
+        if self.is_ill:
+            raise KubeadmError("not well", reason=Reason.CONTROL_PLANE_COMPONENT_UNHEALTHY)
+
+
+class Turns:
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def take(self) -> None:
+        self.taken += 1
+
+    def free(self) -> None:
+        self.taken -= 1
+
+
+class Bed:
+    """One control plane that was made before."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = KubernetesPaths(root=root)
+        self.programs, self.pods, self.turns = Programs(), Pods(self.paths), Turns()
+        self.pods.manifest.parent.mkdir(parents=True)
+        self.pods.manifest.write_bytes(MANIFEST)
+        kubectl = Kubectl(self.programs, kubeconfig=Path("admin.conf"), clock=FakeClock())  # type: ignore[arg-type]
+        self.plane = PlaneAdmission(self.paths, self.pods, kubectl, turns=self.turns)
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Bed:
+    return Bed(tmp_path)
+
+
+def test_one_that_was_made_before_is_told_once_and_so_is_what_joins_later(bed: Bed) -> None:
+    assert [one.partition(":")[0] for one in bed.plane.differs(PodSecurity())] == ["API server", "later control planes"]
+    bed.plane.place(PodSecurity())
+    told = bed.pods.arguments("kube-apiserver")
+    wanted = {
+        "admission-control-config-file": str(admission_path(bed.paths)),
+        "enable-admission-plugins": "DenyServiceExternalIPs,NodeRestriction,Own",
+    }
+    assert told == wanted
+    assert bed.programs.told() == {**wanted, "enable-admission-plugins": "DenyServiceExternalIPs,NodeRestriction"}
+    assert admission_path(bed.paths).read_bytes() == admission_file(PodSecurity())
+    assert bed.plane.differs(PodSecurity()) == ()
+    bed.plane.place(PodSecurity())
+    assert (bed.pods.restarts, bed.turns.taken) == (1, 0)
+
+
+def test_another_word_of_the_site_starts_it_anew(bed: Bed) -> None:
+    bed.plane.place(PodSecurity())
+    (line,) = bed.plane.differs(RESTRICTED)
+    assert "held to restricted, but for kube-flannel, kube-system" in line
+    bed.plane.place(RESTRICTED)
+    assert (bed.pods.restarts, bed.plane.differs(RESTRICTED)) == (2, ())
+
+
+def test_one_that_was_stopped_behind_the_file_is_done_again(bed: Bed) -> None:
+    """The file alone is not what an API server has read."""
+    bed.plane.place(PodSecurity())
+    admission_path(bed.paths).write_bytes(admission_file(RESTRICTED))
+    assert bed.plane.differs(RESTRICTED)
+    assert bed.plane.differs(PodSecurity())
+
+
+@pytest.mark.parametrize("was_told", [False, True])
+def test_one_that_does_not_come_up_is_as_it_was(bed: Bed, was_told: bool) -> None:
+    if was_told:
+        bed.plane.place(PodSecurity())
+    before, bed.pods.is_ill = bed.pods.manifest.read_bytes(), True
+    with pytest.raises(KubeadmError) as caught:
+        bed.plane.place(RESTRICTED)
+    assert caught.value.code == "CONTROL_PLANE_COMPONENT_UNHEALTHY"
+    assert bed.pods.manifest.read_bytes() == before
+    assert admission_path(bed.paths).exists() is was_told
+    assert not has_taken(bed.paths, admission_file(RESTRICTED))
+    assert bed.turns.taken == 0
+
+
+def test_a_configuration_of_somebody_elses_is_left_alone(bed: Bed) -> None:
+    bed.pods.manifest.write_bytes(stamped(MANIFEST, "then", {"admission-control-config-file": "/etc/own.yaml"}))
+    with pytest.raises(KubeadmError) as caught:
+        bed.plane.differs(PodSecurity())
+    assert caught.value.code == "ADMISSION_FOREIGN"
