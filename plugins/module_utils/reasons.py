@@ -470,7 +470,8 @@ class Reason(Enum):
     CONSTELLATION_BANKS = _row(
         Coarse.REFUSED,
         "A document in Constellation's form has a register bank twice, or none of SHA-256.",
-        "Treat the machine that sent it as hostile: its own software makes one quote for each bank.",
+        "Without SHA-256: activate that bank in the machine's firmware, then reboot it. With a bank twice it is not the document of "
+        "Constellation's own software, which makes one quote for each active bank: look at what answers on that machine.",
     )
     CONSTELLATION_KEY_UNKNOWN = _row(
         Coarse.REFUSED,
@@ -818,7 +819,7 @@ class Reason(Enum):
         "The cluster refused fresh evidence of this node.",
         "It was revoked, or boots what no profile allows any more; the cluster says which, this machine is not told. "
         "After a change: systemctl start attested-reattest.",
-        "kubectl get joinattempts",
+        "ansible-playbook attested.kubernetes.status",
     )
     EVIDENCE_TOO_LARGE = _row(
         Coarse.REFUSED,
@@ -2420,8 +2421,9 @@ class Reason(Enum):
     TICKET_REFUSED = _row(
         Coarse.LOCAL,
         "The cluster refused a ticket for this machine.",
-        "The reason stands in the control plane's log under the correlation id; a machine is told only that it was refused.",
-        "journalctl -u attested-join-service -u attested-key-service",
+        "A machine is told only that it was refused: the playbooks node and status, run by an admin, show register and event "
+        "(on a control plane kubectl describe joinattempts; its log has it under the correlation id).",
+        "ansible-playbook attested.kubernetes.status",
     )
     TICKET_SIGNATURE = _row(
         Coarse.LOCAL,

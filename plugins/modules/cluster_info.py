@@ -44,7 +44,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 nodes:
-  description: One row a node name, from the Node object and the identity, whichever exist.
+  description: >-
+    One row a node name, from the Node object and the identity, whichever exist. C(refused) is the last refusal of the
+    machine (C(reason), C(message) with register and event, C(command), C(count), C(last_seen)), empty where its
+    evidence was good since.
   returned: success
   type: list
   elements: dict
@@ -67,6 +70,7 @@ nodes:
       standing_status: "True"
       standing_message: "the last evidence was good; next: nothing"
       known_by: enroll
+      refused: {}
 waiting:
   description: Unknown machines that proved their key and wait for an admin, the oldest first.
   returned: success

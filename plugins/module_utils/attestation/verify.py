@@ -16,7 +16,8 @@
     7. The endorsement key names one approved identity (IDENTITY_...); where roots are configured, its certificate
        chains to one (EK_CERTIFICATE_...), which is a further check and never a substitute.
     8. The event logs are those that the machine bound, and lead to the quoted registers (EVENT_LOG_...).
-    9. The node lock's register reads what the purpose permits (NODELOCK_...).
+    9. The node lock's register reads what the purpose permits (NODELOCK_...). That it is open (NODELOCK_OPEN) is told
+       after step 10: of a machine that could not lock itself since its boot has changed, the boot is what to know.
     10. A profile in force allows the values, and what it asserts follows from the logs of step 8 (PCR_MISMATCH,
        POLICY_EMPTY, PROFILE_EXPIRED, SECURE_BOOT_OFF, LOCKDOWN_NOT_PROVEN, BOOT_OPTION_UNKNOWN, FIRMWARE_TOO_OLD,
        KERNEL_NOT_ACCEPTED, SBAT_TOO_OLD).
@@ -114,7 +115,9 @@ def verify_machine(
     chosen = demands or Demands()
     quote = _verify_quote(exchange)
     certified = _verify_certificate(exchange, chosen)
-    return _verify_boot(exchange, chosen, quote, certified)
+    machine = _verify_boot(exchange, chosen, quote, certified)
+    _require_permitted(machine)  # 9
+    return machine
 
 
 def verify_node(
@@ -141,6 +144,7 @@ def verify_node(
     verdict = decide(
         _usable(policy, chosen), machine.quote.pcrs, _explanations(machine), facts=machine.facts, now=now
     )  # 10
+    _require_permitted(machine)  # 9
     return VerifiedNode(proof=Proof(), machine=machine, identity=identity, verdict=verdict)
 
 
@@ -298,8 +302,11 @@ def _verify_lock(lock: LockReading, context: BindingContext) -> None:
             f"expected a lock to cluster {context.cluster_id.hex()}, got one to {lock.cluster_id.hex()[:128]}",
             reason=Reason.NODELOCK_OTHER_CLUSTER,
         )
-    if lock.state not in _PERMITTED[context.purpose]:
+
+
+def _require_permitted(machine: VerifiedMachine) -> None:
+    if machine.lock.state not in _PERMITTED[machine.purpose]:
         raise Refusal(
-            f"expected a machine that is locked to its cluster, got an {lock.state.value} one",
+            f"expected a machine that is locked to its cluster, got an {machine.lock.state.value} one",
             reason=Reason.NODELOCK_OPEN,
         )

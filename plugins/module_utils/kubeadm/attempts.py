@@ -13,7 +13,7 @@ from .kubectl import Kubectl
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_ATTEMPTS = "joinattempts.attested-kubernetes.dev"
+ATTEMPTS = "joinattempts.attested-kubernetes.dev"
 _FIELDS = {
     "machine": "machine",
     "node": "nodeName",
@@ -29,7 +29,7 @@ _FIELDS = {
 
 def list_attempts(objects: Iterable[Mapping[str, Any]], *, node: str = "", reason: str = "") -> list[dict[str, Any]]:
     """Return attempts as plain values, the latest first; ``node`` and ``reason`` choose, empty takes all."""
-    rows = [_row(one["metadata"]["name"], one["status"]) for one in objects]
+    rows = [_row(one["metadata"]["name"], one.get("status", {})) for one in objects]
     chosen = [row for row in rows if node in {"", row["node"], row["machine"]} and reason in {"", row["reason"]}]
     return sorted(chosen, key=lambda row: str(row["last_seen"]), reverse=True)
 
@@ -37,7 +37,7 @@ def list_attempts(objects: Iterable[Mapping[str, Any]], *, node: str = "", reaso
 def run_attempts(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
     """Read the attempts of the cluster; raises KUBECTL_FAILED."""
     kubectl = Kubectl.of_a_module(params["kubeconfig"])
-    found = list_attempts(kubectl.read((_ATTEMPTS,)), node=params["node"], reason=params["reason"])
+    found = list_attempts(kubectl.read((ATTEMPTS,)), node=params["node"], reason=params["reason"])
     return Result(values={"attempts": found})
 
 

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..policy import CONDITION
+from .attempts import ATTEMPTS, list_attempts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from .kubectl import Kubectl
 
@@ -19,6 +21,7 @@ _IDENTITIES = "nodeidentities.attested-kubernetes.dev"
 _PENDING, _REVOKED = "Pending", "Revoked"
 _CLAIM = "attested-kubernetes.dev/claims-node"
 _POLICIES = "attestationpolicies.attested-kubernetes.dev"
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _BOOTSTRAPPER = "system:node-bootstrapper"
 _AUTO_APPROVAL = ("system:certificates.k8s.io:certificatesigningrequests:", "system:node-bootstrapper")
@@ -57,12 +60,13 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
     )
     kinds = _by_kind(everything)
     known = {one["metadata"]["name"] for one in kinds.get("CustomResourceDefinition", ())}
-    identities = kubectl.read((_IDENTITIES,)) if _IDENTITIES in known else []
-    policies = kubectl.read((_POLICIES,)) if _POLICIES in known else []
+    wanted = tuple(one for one in (_IDENTITIES, _POLICIES, ATTEMPTS) if one in known)
+    ours = _by_kind(kubectl.read(wanted)) if wanted else {}
+    identities, policies = ours.get("NodeIdentity", []), ours.get("AttestationPolicy", [])
     tokens = kubectl.read(("secrets",), "--all-namespaces", "--field-selector=type=bootstrap.kubernetes.io/token")
     bindings = [*kinds.get("ClusterRoleBinding", ()), *kinds.get("RoleBinding", ())]
     return ClusterView(
-        nodes=join_identities(kinds.get("Node", ()), identities),
+        nodes=join_identities(kinds.get("Node", ()), identities, ours.get("JoinAttempt", ())),
         waiting=waiting_machines(identities),
         pending_requests=_names(one for one in kinds.get("CertificateSigningRequest", ()) if _is_pending(one)),
         bootstrap_tokens=_names(tokens),
@@ -73,14 +77,35 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
 
 
 def join_identities(
-    nodes: Iterable[dict[str, Any]], identities: Iterable[dict[str, Any]]
+    nodes: Iterable[dict[str, Any]], identities: Iterable[dict[str, Any]], attempts: Iterable[Mapping[str, Any]] = ()
 ) -> tuple[dict[str, Any], ...]:
-    """Return one row a node name, from its Node object and its identity, whichever exist."""
+    """Return one row a node name, from its Node object and its identity, whichever exist.
+
+    Of the refusals in ``attempts`` each row has the last of its own identity's key, unless good evidence came later.
+    """
     by_node = {one["metadata"]["name"]: one for one in nodes}
     decided = [one for one in identities if one["spec"]["admission"] != _PENDING]
     live_last = sorted(decided, key=lambda one: one["spec"]["admission"] != _REVOKED)
     by_identity = {one["spec"]["nodeName"]: one for one in live_last}
-    return tuple(_row(name, by_node.get(name), by_identity.get(name)) for name in sorted({*by_node, *by_identity}))
+    refusals = {one["machine"]: one for one in reversed(list_attempts(attempts))}
+    rows = (_row(name, by_node.get(name), by_identity.get(name)) for name in sorted({*by_node, *by_identity}))
+    return tuple({**row, "refused": _standing_refusal(row, refusals)} for row in rows)
+
+
+def _standing_refusal(row: Mapping[str, Any], refusals: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    found = refusals.get(row["identity"]) if row["identity"] else None
+    if found is None or _moment(found["last_seen"]) < _moment(row["attested"]):
+        return {}
+    return {name: found[name] for name in ("reason", "message", "command", "count", "last_seen")}
+
+
+def _moment(text: str) -> datetime:
+    """Return a time of the API; what cannot be read was long ago."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return _LONG_AGO
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def waiting_machines(identities: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:

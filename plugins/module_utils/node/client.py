@@ -34,6 +34,7 @@ from ..result import Diff, Result
 from ..system import SystemClock, SystemRandom, SystemRunner, read_bytes
 from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
 from .boot_action import is_control_plane
+from .boot_record import BootRecord
 from .config import NodeConfig, load_node_config
 from .disk_setup import is_founded
 from .disk_wipe import PartingDisk, known_disk_id
@@ -138,6 +139,7 @@ def make_parts(
         journal=journal,
         keys=keys,
         disk=None if disk is None else MachineDisk(disk, tcti=config.tcti, role=tickets.role),
+        boots=BootRecord(partial(read_logs, config)),
     )
 
 

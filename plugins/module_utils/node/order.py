@@ -114,6 +114,16 @@ class KeyTaker(Protocol):
         """Keep it, sealed to the unlocked machine as it was judged; return whether anything changed."""
 
 
+class Boots(Protocol):
+    """Remembers what was booted when a ticket was given (`boot_record.BootRecord`)."""
+
+    def keep(self) -> None:
+        """Remember this boot as a good one; raises nothing."""
+
+    def difference(self) -> str:
+        """Return what differs from the last good one as a clause, empty where that is not known."""
+
+
 class StateDisk(Protocol):
     """The disk that this node's state lies on (`state_disk.MachineDisk`)."""
 
@@ -128,7 +138,7 @@ class StateDisk(Protocol):
 class Parts:
     """The collaborators of one node; ``keys`` makes the difference of a control plane, a worker has none.
 
-    ``disk`` is None where the site names no state disk.
+    ``disk`` is None where the site names no state disk, ``boots`` where nothing is remembered of them.
     """
 
     config: NodeConfig
@@ -142,6 +152,7 @@ class Parts:
     confirmed: Path = Path("/run/attested/joined")
     keys: KeyTaker | None = None
     disk: StateDisk | None = None
+    boots: Boots | None = None
 
     @property
     def role(self) -> str:
@@ -225,12 +236,25 @@ class NodeRun:
 
     def _ask(self, disk_id: str | None, wait_seconds: float) -> NodeTicket:
         return ask_again(
-            lambda: self._parts.tickets.fetch(disk_id=disk_id),
+            lambda: self._explained(disk_id),
             pause=self._parts.tickets.pause,
             clock=self._parts.machine.clock,
             wait_seconds=wait_seconds,
             waits=self._note,
         )
+
+    def _explained(self, disk_id: str | None) -> NodeTicket:
+        """Return a ticket; a refusal also says what this machine itself sees that it booted otherwise."""
+        boots = self._parts.boots
+        try:
+            ticket = self._parts.tickets.fetch(disk_id=disk_id)
+        except AttestedError as error:
+            if boots is not None and error.reason is Reason.TICKET_REFUSED and (told := boots.difference()):
+                error.message = f"{error.message}; {told}"
+            raise
+        if boots is not None:
+            boots.keep()
+        return ticket
 
     def _note(self, error: AttestedError, seconds: float) -> None:
         self._parts.journal.fail(error, next_try_seconds=seconds)

@@ -23,6 +23,7 @@ LEFT = tuple(
         "run/attested/pushed.json",
         "run/attested/renewal",
         "run/attested/tickets",
+        "var/lib/attested/accepted-boot.json",
         "var/lib/attested/founder-disk",
         "var/lib/attested/key-service",
         "var/lib/attested/node.json",

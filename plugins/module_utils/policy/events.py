@@ -103,16 +103,10 @@ def _aligned(expected: list[MeasuredEvent], got: list[MeasuredEvent]) -> list[Ev
     matcher = difflib.SequenceMatcher(
         None, [event.digest for event in expected], [event.digest for event in got], autojunk=False
     )
-    blocks = [((a, b), (c, d)) for tag, a, b, c, d in matcher.get_opcodes() if tag != "equal"]
+    blocks = [found for found in matcher.get_opcodes() if found[0] != "equal"]
     typed = all(event.kind for event in expected)
-    old, new = (
-        [
-            _Differing(number, event.kind if typed else "", event)
-            for number, block in enumerate(blocks)
-            for event in events[slice(*block[side])]
-        ]
-        for side, events in enumerate((expected, got))
-    )
+    old = _differing(expected, [(a, b) for _tag, a, b, _c, _d in blocks], typed=typed)
+    new = _differing(got, [(c, d) for _tag, _a, _b, c, d in blocks], typed=typed)
     pairs = _paired(old, new)
     taken = {place for place in pairs if place is not None}
     rows = [
@@ -125,6 +119,14 @@ def _aligned(expected: list[MeasuredEvent], got: list[MeasuredEvent]) -> list[Ev
         if place not in taken
     ]
     return [deviation for _block, _turn, deviation in sorted(rows, key=lambda row: row[:2])]
+
+
+def _differing(events: Sequence[MeasuredEvent], spans: Sequence[tuple[int, int]], *, typed: bool) -> list[_Differing]:
+    return [
+        _Differing(block, event.kind if typed else "", event)
+        for block, (first, end) in enumerate(spans)
+        for event in events[first:end]
+    ]
 
 
 def _paired(old: Sequence[_Differing], new: Sequence[_Differing]) -> list[int | None]:

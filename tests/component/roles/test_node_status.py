@@ -29,11 +29,18 @@ BOOK = """
       loop: [table.j2, needed.j2, policy.j2]
       run_once: true
 """
+REFUSED = {
+    "reason": "PCR_MISMATCH",
+    "count": 3,
+    "last_seen": "2026-11-21T12:00:00Z",
+    "command": "policy",
+    "message": "expected a boot that a profile allows, got PCR 0: expected a, got b; PCR 0 event 1: expected c, got d",
+}
 ROWS = [
     {"name": "w-1", "standing": "EvidenceGood", "standing_message": "fine"},
     {"name": "w-2", "standing": "ReattestationFailed", "standing_message": "refused; next: attested explain X"},
     {"name": "w-3", "standing": "ReattestationOverdue", "standing_message": "overdue; next: push"},
-    {"name": "w-4", "standing": ""},
+    {"name": "w-4", "standing": "", "refused": REFUSED},
 ]
 
 
@@ -53,9 +60,9 @@ POLICY = {
 }
 
 
-def rendered(directory: Path, **cluster: Any) -> dict[str, list[str]]:
+def rendered(directory: Path, *, needs_person: bool = False, **cluster: Any) -> dict[str, list[str]]:
     """Return the lines of each template, as the role prints them."""
-    node = {"needs_person": False, "to_do": "Nothing.", "phase": "Joined"}
+    node = {"needs_person": needs_person, "to_do": "Nothing.", "phase": "Joined", "reason": ""}
     known = {"node_status_node": node, "__node_status_cluster": {"nodes": ROWS, **cluster}}
     (directory / "vars.json").write_text(json.dumps(known), encoding="utf-8")
     (directory / "book.yml").write_text(BOOK.format(role=ROLE), encoding="utf-8")
@@ -84,10 +91,23 @@ def test_the_table_says_how_nodes_stand_and_calls_for_those_that_are_bad(printed
 
 
 def test_machines_that_wait_are_told_with_the_command_that_lets_them_in(printed: dict[str, list[str]]) -> None:
-    assert printed["table.j2.txt"][1 + len(ROWS) :] == [
+    assert [line for line in printed["table.j2.txt"] if line.startswith("WAITS")] == [
         "WAITS: ek-7 (says it is w-7) since 2026-11-20T08:00:00Z: approve -e confirm=ek-7 -e node=NAME",
         "WAITS: ek-8 (says it is nobody) since 2026-11-21T08:00:00Z: approve -e confirm=ek-8 -e node=NAME",
     ]
+
+
+def test_a_refused_node_is_told_with_register_and_event(printed: dict[str, list[str]]) -> None:
+    at = printed["table.j2.txt"].index("REFUSED w-4: PCR_MISMATCH, 3 times, the last at 2026-11-21T12:00:00Z")
+    assert printed["table.j2.txt"][at + 1 : at + 3] == [
+        "  expected a boot that a profile allows, got PCR 0: expected a, got b",
+        "  PCR 0 event 1: expected c, got d",
+    ]
+
+
+def test_a_refused_node_that_waits_for_a_person_names_the_next_command(tmp_path: Path) -> None:
+    said = rendered(tmp_path, needs_person=True)["needed.j2.txt"]
+    assert said[-1] == "w-4: the cluster refused it by PCR_MISMATCH, see REFUSED above; next: policy"
 
 
 def test_an_exception_is_told_until_somebody_takes_it_away(printed: dict[str, list[str]]) -> None:

@@ -592,6 +592,14 @@ def test_an_unlocked_machine_is_no_good_node(exchange: Exchange, purpose: Purpos
     assert code_of(exchange.run) == "NODELOCK_OPEN"
 
 
+@pytest.mark.parametrize("purpose", [Purpose.SHARE, Purpose.VERIFY])
+def test_of_an_unlocked_machine_with_another_boot_the_boot_is_told(exchange: Exchange, purpose: Purpose) -> None:
+    """It got no ticket and could not lock itself: that it is open is what follows, not what is wrong."""
+    exchange.context = replace(exchange.context, purpose=purpose)
+    other = SitePolicy(profiles=[learned(boots.load("deb13-cmdline"))], identities=[identity_of(exchange.tpm.ek)])
+    assert code_of(lambda: exchange.run(policy=other)) == "PCR_MISMATCH"
+
+
 def test_a_lock_in_a_register_that_can_be_reset(exchange: Exchange) -> None:
     assert code_of(lambda: exchange.run(demands=Demands(lock_register=16))) == "NODELOCK_REGISTER_RESETTABLE"
 

@@ -209,6 +209,41 @@ def test_a_machine_that_has_not_joined_and_a_node_that_nobody_enrolled_are_both_
     assert rows == {"w-1": (True, ""), "w-2": (False, "ek-2")}
 
 
+def refusal(machine="ek-1", last="2026-11-21T12:00:00Z", message="PCR 0: expected a, got b"):
+    status = {"machine": machine, "nodeName": "w-1", "reason": "PCR_MISMATCH", "message": message, "lastSeen": last}
+    return named("JoinAttempt", f"{machine}-{last}", status={**status, "count": 3, "next": "status"})
+
+
+def attested_at(time):
+    return {**IDENTITY, "status": {"lastAttestation": {"time": time}}}
+
+
+@pytest.mark.parametrize(
+    ("identity", "attempts", "message"),
+    [
+        pytest.param(IDENTITY, [refusal()], "PCR 0: expected a, got b", id="refused"),
+        pytest.param(
+            attested_at("2026-11-21T11:00:00Z"), [refusal()], "PCR 0: expected a, got b", id="good before, refused now"
+        ),
+        pytest.param(attested_at("2026-11-21T13:00:00Z"), [refusal()], "", id="good evidence came later"),
+        pytest.param(
+            IDENTITY,
+            [refusal(), refusal(last="2026-11-21T13:00:00Z", message="the last")],
+            "the last",
+            id="the last of several",
+        ),
+        pytest.param(IDENTITY, [refusal("ek-2")], "", id="another machine that says it is this node"),
+        pytest.param(None, [refusal("stranger")], "", id="a node without an identity"),
+        pytest.param(IDENTITY, [named("JoinAttempt", "odd")], "", id="an attempt that says nothing"),
+        pytest.param(attested_at("2026-11-01T00:00:00Z"), [refusal(last="never")], "", id="a time that is none"),
+    ],
+)
+def test_a_node_is_told_with_the_refusal_that_stands(identity, attempts, message):
+    (row,) = join_identities([NODE], [identity] if identity else [], attempts)
+    assert row["refused"].get("message", "") == message
+    assert set(row["refused"]) in (set(), {"reason", "message", "command", "count", "last_seen"})
+
+
 ENDS = dt.datetime(2026, 11, 23, 12, 0, tzinfo=dt.UTC)
 POLICY = ClusterPolicy(
     generation=7,
@@ -230,8 +265,8 @@ def view_of_policy(*identities, **policy):
     """Return the policy of a cluster with these identities, and with the policy's object if it says anything."""
     kinds = "nodes,certificatesigningrequests,clusterrolebindings,rolebindings,customresourcedefinitions"
     known = ("nodeidentities.attested-kubernetes.dev", "attestationpolicies.attested-kubernetes.dev")
-    objects = {kinds: [named("CustomResourceDefinition", one) for one in known], known[0]: list(identities)}
-    objects[known[1]] = [named("AttestationPolicy", "cluster", **policy)] if policy else []
+    ours = [*identities, *([named("AttestationPolicy", "cluster", **policy)] if policy else [])]
+    objects = {kinds: [named("CustomResourceDefinition", one) for one in known], ",".join(known): ours}
     return read_cluster(kubectl(Api(objects=objects))).as_result()["policy"]
 
 

@@ -1,0 +1,96 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What this machine booted when the cluster last gave it a ticket, so that a refused boot can be told by what differs.
+
+A machine hears only that it was refused, and never what a profile holds. It knows its own boots: what firmware measured
+in the last good one lies here. Nothing is decided by it, and root may write it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..attestation import describe, parse_firmware_log
+from ..errors import AttestedError
+from ..policy import MeasuredEvent, event_deviations
+from ..system import make_directory, read_bytes, write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..attestation import EventLogs
+
+PATH = Path("/var/lib/attested/accepted-boot.json")
+_VERSION = 1
+_LIMIT = 1 << 21
+_MAX_EVENTS = 1024
+_MAX_TOLD = 8
+_MAX_CLAUSE = 400
+
+
+class BootRecord:
+    """The file of it; ``read_logs`` gives the logs of this boot."""
+
+    def __init__(self, read_logs: Callable[[], EventLogs], path: Path = PATH) -> None:
+        """Keep where the logs come from, and the path."""
+        self._read_logs = read_logs
+        self._path = path
+
+    def keep(self) -> None:
+        """Remember this boot as a good one; a boot that cannot be remembered is none the worse for it."""
+        try:
+            events = self._events()
+            body = {"version": _VERSION, "events": [_rendered(one) for one in events]}
+            make_directory(self._path.parent, mode=0o755)
+            write_atomic(self._path, json.dumps(body).encode() + b"\n", mode=0o600)
+        except AttestedError:
+            return
+
+    def difference(self) -> str:
+        """Return a clause that says what firmware measured otherwise than in the last good boot, empty without one."""
+        try:
+            known, events = self._load(), self._events()
+        except (AttestedError, ValueError, KeyError, TypeError):
+            return ""
+        found = event_deviations(known, events, {one.pcr for one in (*known, *events)})
+        if not found:
+            return "firmware measured the same as in the last boot that was accepted"
+        told = [str(one)[:_MAX_CLAUSE] for one in found[:_MAX_TOLD]]
+        more = [f"{len(found) - _MAX_TOLD} events more"] if len(found) > _MAX_TOLD else []
+        return "; ".join(["otherwise than in the last boot that was accepted", *told, *more])
+
+    def _events(self) -> Sequence[MeasuredEvent]:
+        logs = self._read_logs()
+        firmware = parse_firmware_log(logs.firmware)
+        return describe(firmware, (), command_line=logs.command_line)[:_MAX_EVENTS]
+
+    def _load(self) -> Sequence[MeasuredEvent]:
+        body = json.loads(read_bytes(self._path, limit=_LIMIT))
+        if body["version"] != _VERSION:
+            raise ValueError
+        return [_parsed(one) for one in body["events"]]
+
+
+def _rendered(event: MeasuredEvent) -> dict[str, Any]:
+    return {
+        "pcr": event.pcr,
+        "digest": event.digest.hex(),
+        "text": event.text,
+        "kind": event.kind,
+        "proven": event.proven,
+        "rank": event.rank,
+    }
+
+
+def _parsed(one: Mapping[str, Any]) -> MeasuredEvent:
+    return MeasuredEvent(
+        pcr=int(one["pcr"]),
+        digest=bytes.fromhex(one["digest"]),
+        text=str(one["text"]),
+        kind=str(one["kind"]),
+        proven=one["proven"] is True,
+        rank=int(one["rank"]),
+    )
