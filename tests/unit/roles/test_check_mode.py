@@ -32,6 +32,7 @@ SKIPPED = {
     "What is left to do": "names the phases, in check mode only",
     "One phase after the other": "named by the task before it",
     "Bootstrapper now": "never counts as a change",
+    "Apply the reinstated identities": "follows from the policy, whose diff names the keys",
     "First evidence of the control plane": "reads, and never counts as a change",
     "Until the machine is a node": "reads",
     "Why it is none": "fails or does nothing",

@@ -16,7 +16,7 @@ from ansible_collections.attested.kubernetes.tests.unit.fakes.node import Ready
 
 __all__ = ["full_disk"]
 
-WORKER_WRITES, MEMBER_WRITES, INIT_WRITES = 25, 45, 36
+WORKER_WRITES, MEMBER_WRITES, INIT_WRITES = 25, 47, 38
 
 
 def join(parts):
