@@ -92,6 +92,7 @@ policy:
     exceptions: [{"profile": "r650-debian13-old", "nodes": ["w-1"], "until": "2026-11-22T12:00:00Z", "why": "firmware"}]
     seen_by: {"cp-1": 7}
     unreadable: []
+    weaknesses: []
 secrets_written_with:
   description:
     - Name of the key for Secrets at rest that this control plane writes with, V(identity) where it writes in clear,

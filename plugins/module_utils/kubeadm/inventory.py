@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..policy import CONDITION
+from ..errors import PolicyError
+from ..policy import CONDITION, PROFILE_KIND, parse_objects, weaknesses
 from .attempts import ATTEMPTS, list_attempts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .kubectl import Kubectl
 
@@ -22,6 +23,7 @@ _PENDING, _REVOKED = "Pending", "Revoked"
 _CLAIM = "attested-kubernetes.dev/claims-node"
 _POLICIES = "attestationpolicies.attested-kubernetes.dev"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_PROFILES = "measurementprofiles.attested-kubernetes.dev"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _BOOTSTRAPPER = "system:node-bootstrapper"
 _AUTO_APPROVAL = ("system:certificates.k8s.io:certificatesigningrequests:", "system:node-bootstrapper")
@@ -60,9 +62,10 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
     )
     kinds = _by_kind(everything)
     known = {one["metadata"]["name"] for one in kinds.get("CustomResourceDefinition", ())}
-    wanted = tuple(one for one in (_IDENTITIES, _POLICIES, ATTEMPTS) if one in known)
+    wanted = tuple(one for one in (_IDENTITIES, _POLICIES, _PROFILES, ATTEMPTS) if one in known)
     ours = _by_kind(kubectl.read(wanted)) if wanted else {}
-    identities, policies = ours.get("NodeIdentity", []), ours.get("AttestationPolicy", [])
+    identities = ours.get("NodeIdentity", [])
+    policies = [*ours.get("AttestationPolicy", ()), *ours.get(PROFILE_KIND, ())]
     tokens = kubectl.read(("secrets",), "--all-namespaces", "--field-selector=type=bootstrap.kubernetes.io/token")
     bindings = [*kinds.get("ClusterRoleBinding", ()), *kinds.get("RoleBinding", ())]
     return ClusterView(
@@ -152,9 +155,10 @@ def _row(name: str, node: dict[str, Any] | None, identity: dict[str, Any] | None
     }
 
 
-def _policy(policies: Iterable[dict[str, Any]], identities: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _policy(objects: Sequence[dict[str, Any]], identities: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Return what a person wants to know of the policy in force; empty without one. Its signature is not looked at."""
-    found = next((one for one in policies if one["metadata"]["name"] == "cluster"), None)
+    profiles = [one for one in objects if one["kind"] == PROFILE_KIND]
+    found = next((one for one in objects if one not in profiles and one["metadata"]["name"] == "cluster"), None)
     if found is None:
         return {}
     names = {
@@ -164,6 +168,7 @@ def _policy(policies: Iterable[dict[str, Any]], identities: Iterable[dict[str, A
         if field in one["spec"]
     }
     spec, seen = found["spec"], found.get("status", {}).get("seenBy", {})
+    counting = {one["name"] for one in (*spec["profiles"], *(one["profile"] for one in spec["exceptions"]))}
     return {
         "generation": spec["generation"],
         "profiles": [one["name"] for one in spec["profiles"]],
@@ -179,7 +184,16 @@ def _policy(policies: Iterable[dict[str, Any]], identities: Iterable[dict[str, A
         ],
         "seen_by": {name: said.get("generation", 0) for name, said in sorted(seen.items())},
         "unreadable": sorted({one for said in seen.values() for one in said.get("unreadable", ())}),
+        "weaknesses": [told for one in profiles if one["metadata"]["name"] in counting for told in _weaknesses(one)],
     }
+
+
+def _weaknesses(profile: dict[str, Any]) -> list[str]:
+    """Return what a profile says and does not hold; of one that cannot be read the control planes tell already."""
+    try:
+        return [told for one in parse_objects([("profile", profile)]).profiles for told in weaknesses(one)]
+    except PolicyError:
+        return []
 
 
 def _by_kind(items: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -261,11 +261,12 @@ POLICY = ClusterPolicy(
 )
 
 
-def view_of_policy(*identities, **policy):
+def view_of_policy(*identities, profiles=(), **policy):
     """Return the policy of a cluster with these identities, and with the policy's object if it says anything."""
     kinds = "nodes,certificatesigningrequests,clusterrolebindings,rolebindings,customresourcedefinitions"
-    known = ("nodeidentities.attested-kubernetes.dev", "attestationpolicies.attested-kubernetes.dev")
-    ours = [*identities, *([named("AttestationPolicy", "cluster", **policy)] if policy else [])]
+    names = ("nodeidentities", "attestationpolicies", "measurementprofiles")
+    known = [f"{one}.attested-kubernetes.dev" for one in names]
+    ours = [*identities, *profiles, *([named("AttestationPolicy", "cluster", **policy)] if policy else [])]
     objects = {kinds: [named("CustomResourceDefinition", one) for one in known], ",".join(known): ours}
     return read_cluster(kubectl(Api(objects=objects))).as_result()["policy"]
 
@@ -298,6 +299,16 @@ def test_what_control_planes_cannot_read_is_told_once():
     seen = {"cp-2": {"generation": 7, "unreadable": ["b: why", "a: why"]}, "cp-1": {"unreadable": ["a: why"]}}
     told = view_of_policy(spec={"generation": 7, **POLICY.content()}, status={"seenBy": seen})
     assert told["unreadable"] == ["a: why", "b: why"]
+
+
+def test_a_profile_that_says_more_than_it_holds_is_named_where_it_counts():
+    registers = [{"pcr": 7, "values": [{"sha256": "a1" * 32, "label": "w-1"}]}]
+    whole = {"apiVersion": "attested-kubernetes.dev/v1alpha1", "spec": {"posture": "boot", "registers": registers}}
+    profiles = [{**named("MeasurementProfile", name), **whole} for name in ("base", "cluster", "other", "odd")]
+    profiles[3] = {**profiles[3], "spec": {"posture": "nonsense"}}
+    told = view_of_policy(profiles=profiles, spec={"generation": 7, **POLICY.content()})
+    (weak,) = told["weaknesses"]
+    assert weak.startswith("profile base says posture boot and reaches keys: it holds PCR 7")
 
 
 def test_without_a_policy_nothing_is_told_of_it():
