@@ -130,7 +130,7 @@ def _goes_on(found: FoundKeys, successor: str) -> RotationPlan:
     }
     phases = tuple(phase for phase in RotationPhase if is_needed.get(phase))
     orders = {RotationPhase.LEAD: leading, RotationPhase.RETIRE: retired}
-    if phases and phases[0] in orders:
+    if phases[0] in orders:  # one is there: of the old key nothing is left after the last
         wanted = {plane.name: orders[phases[0]] for plane in found.planes}
         return _plan(phases, successor=successor, found=found, orders=wanted)
     return _plan(phases, successor=successor, found=found, needed=needed)
@@ -160,8 +160,8 @@ def _plan(
 def _needed(found: FoundKeys, successor: str) -> frozenset[str]:
     """Return the keys that everybody must have: what is written with now, what etcd has, and what is to come."""
     stored = {name for name, count in found.stored.items() if count}
-    leads = {plane.lead for plane in found.planes}
-    return frozenset({successor, *leads, *stored} - {CLEAR, ""})
+    leads = {name for plane in found.planes for name in plane.order[:1]}
+    return frozenset({successor, *leads, *stored} - {CLEAR})
 
 
 def _source(found: FoundKeys, needed: frozenset[str]) -> PlaneKeys:

@@ -219,6 +219,73 @@ def test_what_is_left(planes, stored, phases):
     assert list(plan_rotation(found(*planes, stored=stored), old=OLD).phases) == phases
 
 
+@pytest.mark.parametrize(
+    ("planes", "phases"),
+    [
+        pytest.param([plane("a", clear_first=True)], [MAKE, SHARE, LEAD, REWRITE], id="it has no key at all"),
+        pytest.param([plane("a")], [MAKE, SHARE, LEAD, REWRITE], id="it has no file at all"),
+        pytest.param([plane("a", NEW, clear_first=True), plane("b", NEW)], [LEAD, RETIRE], id="one of two does"),
+        pytest.param([plane("a"), plane("b", NEW)], [SHARE, LEAD, RETIRE], id="one of two has no file"),
+        pytest.param([plane("a", NEW), plane("b", NEW)], [], id="none does"),
+    ],
+)
+def test_a_cluster_that_writes_in_clear_and_has_no_secret_yet(planes, phases):
+    assert list(plan_rotation(found(*planes, stored={}), old=CLEAR).phases) == phases
+
+
+def test_a_key_that_is_nowhere_needs_no_successor():
+    plan = plan_rotation(found(plane("a", NEW), stored={NEW: 1}), old="key-7-00000000000000ab")
+    assert (plan.phases, plan.successor) == ((), NEW)
+
+
+def test_before_it_is_made_a_successor_has_no_name():
+    assert plan_rotation(found(plane("a", OLD), stored={OLD: 1}), old=OLD).successor == ""
+    assert next_number([]) == 1
+
+
+def test_a_key_of_which_no_secret_is_left_is_neither_needed_nor_missed():
+    gone = "key-7-aaaaaaaaaaaaaaaa"
+    plan = plan_rotation(found(plane("a", NEW, OLD), plane("b", NEW), stored={NEW: 9, gone: 0}), old=OLD)
+    assert list(plan.phases) == [RETIRE]
+
+
+def test_what_one_still_writes_with_is_needed_by_all():
+    """Before its first Secret is there: it may be written any moment."""
+    plan = plan_rotation(found(plane("a", OLD, NEW), plane("b", NEW), stored={}), old=OLD)
+    assert (plan.phases[0], dict(plan.missing)) == (SHARE, {"b": (OLD,)})
+
+
+def test_only_what_is_needed_is_given_on():
+    stale = "key-0-00000000000000ab"
+    plan = plan_rotation(found(plane("a", OLD, NEW, stale), plane("b", OLD), stored={OLD: 1}), old=OLD)
+    assert (plan.source, dict(plan.missing)) == ("a", {"b": (NEW,)})
+
+
+def test_among_equals_the_first_by_name_is_the_source():
+    plan = plan_rotation(found(plane("b", OLD), plane("a", OLD), stored={OLD: 1}), old=OLD)
+    assert plan.source == "a"
+
+
+@pytest.mark.parametrize("several", [(9, 10), (2,) * 30, (3, 20, 100) * 10], ids=["by number", "by name", "by both"])
+def test_of_several_new_keys_all_runs_take_the_same_newest(several):
+    """Two runs at once may have made one each; the others are kept as long as something is written with them."""
+    made = [f"key-{number}-{index:016x}" for index, number in enumerate(several)]
+    newest_first = sorted(made, key=lambda name: (int(name.split("-")[1]), name), reverse=True)
+    stored = dict.fromkeys(made, 1)
+    plan = plan_rotation(found(plane("a", OLD, *made), stored=stored), old=OLD)
+    assert (plan.phases[0], plan.successor) == (LEAD, newest_first[0])
+    assert plan.orders == {"a": (*newest_first, OLD)}
+    plan = plan_rotation(found(plane("a", OLD, *made), plane("b", OLD), stored=stored), old=OLD)
+    assert (plan.phases[0], plan.missing) == (SHARE, {"b": tuple(reversed(newest_first))})
+
+
+def test_all_keys_that_are_lost_are_told_by_name():
+    stored = {f"key-{number}-aaaaaaaaaaaaaaaa": 1 for number in (9, 8, 7)}
+    with pytest.raises(KubeadmError) as caught:
+        plan_rotation(found(plane("a", OLD), stored=stored), old=OLD)
+    assert f"{', '.join(sorted(stored))} is on no control plane" in caught.value.message
+
+
 def test_an_older_key_that_was_left_is_never_the_new_one():
     """A rotation of key-1 was stopped before its end, and then key-2 shall go: to a third one, not back."""
     plan = plan_rotation(found(plane("a", NEW, OLD), stored={NEW: 3}), old=NEW)

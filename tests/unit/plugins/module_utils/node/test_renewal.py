@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import stat
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError, Refusal, TransportError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
+    KubeadmError,
+    Refusal,
+    SystemFault,
+    TransportError,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
     KubeletCredential,
     NodeView,
@@ -189,6 +195,34 @@ def test_a_certificate_of_another_ca_may_end_earlier_where_that_is_asked_for(ren
     assert caught.value.code == "KUBELET_CREDENTIAL_INVALID"
     assert renewal.run(at_once=True, shorter=True).changed
     assert in_place(locked) == short.to_pem()
+
+
+def test_a_certificate_that_ends_when_the_old_one_does_is_good_enough(renewal, parts, locked, make_pair):
+    same = other(make_pair, days=3)
+    parts.tickets.ticket = dataclasses.replace(parts.tickets.ticket, credential=same)
+    assert renewal.run(at_once=True).changed
+    assert in_place(locked) == same.to_pem()
+
+
+def test_what_is_shown_to_the_api_is_shown_to_nobody_else(renewal, reader, tmp_path):
+    seen = []
+    directory = tmp_path / "run/attested/renewal"
+    reader.node = lambda _name: seen.extend(
+        stat.S_IMODE(one.stat().st_mode) for one in (directory, *directory.iterdir())
+    )
+    renewal.run(at_once=True)
+    assert seen == [0o700, 0o600]
+
+
+def test_unless_told_otherwise_the_api_is_that_of_the_kubelets_configuration(old, fresh, locked, parts, tmp_path):
+    parts.tickets.ticket = dataclasses.replace(parts.tickets.ticket, credential=fresh)
+    own = Renewal("w-1", locked, tickets=parts.tickets, journal=parts.journal, directory=tmp_path / "run")
+    locked.paths.kubelet_config.unlink(missing_ok=True)
+    with pytest.raises(SystemFault) as caught:
+        own.run(at_once=True)
+    assert caught.value.code == "FILE_UNUSABLE"
+    assert f"cannot read {locked.paths.kubelet_config}" in caught.value.message
+    assert in_place(locked) == old.to_pem()
 
 
 def test_the_cas_of_a_ticket_are_taken_once_its_certificate_is_in_place(renewal, locked, fresh):
