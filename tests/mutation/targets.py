@@ -44,6 +44,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "keys/serving_request.py": (f"{_UNIT}/keys/test_serving_request.py",),
     "keys/standing.py": (f"{_UNIT}/keys/test_standing.py",),
     "kubeadm/rotation.py": (f"{_UNIT}/kubeadm/test_rotation.py",),
+    "node/join_claim.py": (f"{_UNIT}/node/test_join_claim.py",),
     "node/renewal.py": (f"{_UNIT}/node/test_renewal.py",),
     "nodelock/form.py": ("tests/component/nodelock/test_form.py",),
     "nodelock/lock.py": (f"{_UNIT}/nodelock",),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from .order import ControlPlaneTicket, KeyTaker, Lock, Outcome, Parts, StateDisk
     from .race import Race
 
-UNTIL_STOPPED_SECONDS = 10.0 * 365 * 24 * 3600
+UNTIL_STOPPED_SECONDS = math.inf
 """A machine in a rack asks until it is let in or initialised."""
 
 _JOIN = Claim(Contender.JOIN)
