@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_policy_spec, site_spec, site_verifier_spec
 from ..module_utils.errors import AttestedError, PolicyError
-from ..module_utils.policy import Admission, SitePolicy, least, render_document, verify_policy, weaknesses
+from ..module_utils.policy import Admission, Role, SitePolicy, least, render_document, verify_policy, weaknesses
 from ..module_utils.site.policy_files import render_objects
 from ..module_utils.site.policy_outlook import LastSeen
 from ..module_utils.site.policy_plan import Observed, require_accepted, require_short
@@ -110,6 +110,7 @@ def _last_seen(identity: Mapping[str, Any]) -> LastSeen:
         ek_alias=str(identity.get("ek_alias", "")),
         revoked=identity["admission"] == Admission.REVOKED.value,
         phase=str(identity["phase"]),
+        role=Role(identity.get("role", Role.WORKER.value)),
         profile=str(identity["profile"]),
         registers={int(pcr): bytes.fromhex(value) for pcr, value in identity["registers"].items()},
     )

@@ -1706,6 +1706,13 @@ class Reason(Enum):
         "Bring the machine to a boot that a lasting profile allows, or extend the exception on purpose.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
+    PROFILE_NOT_FOR_MACHINE = _row(
+        Coarse.REFUSED,
+        "The profiles that would allow this boot count for other roles or machines.",
+        "Find out why the machine booted what is meant for another; if it may, put its role or endorsement key into the profile "
+        "(roles, machines), then apply the policy.",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
+    )
     PROFILE_UNKNOWN = _row(
         Coarse.LOCAL,
         "attested_profiles names a profile that the site does not have.",

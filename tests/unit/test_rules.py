@@ -162,6 +162,7 @@ def test_one_loader_reads_what_others_wrote():
     own = {
         "plugins/module_utils/audit/chain.py",
         "plugins/module_utils/node/answers.py",
+        "plugins/module_utils/node/boot_record.py",
         "plugins/module_utils/node/claim.py",
         "plugins/module_utils/node/disk_record.py",
         "plugins/module_utils/node/journal.py",

@@ -18,7 +18,8 @@
     8. The event logs are those that the machine bound, and lead to the quoted registers (EVENT_LOG_...).
     9. The node lock's register reads what the purpose permits (NODELOCK_...). That it is open (NODELOCK_OPEN) is told
        after step 10: of a machine that could not lock itself since its boot has changed, the boot is what to know.
-    10. A profile in force allows the values, and what it asserts follows from the logs of step 8 (PCR_MISMATCH,
+    10. A profile in force that counts for this machine (PROFILE_NOT_FOR_MACHINE) allows the values, and what it asserts
+       follows from the logs of step 8 (PCR_MISMATCH,
        POLICY_EMPTY, PROFILE_EXPIRED, SECURE_BOOT_OFF, LOCKDOWN_NOT_PROVEN, BOOT_OPTION_UNKNOWN, FIRMWARE_TOO_OLD,
        KERNEL_NOT_ACCEPTED, SBAT_TOO_OLD).
 
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from ..atls import Purpose, challenge_proof
 from ..errors import PolicyError, Refusal
-from ..policy import decide
+from ..policy import Applicant, decide
 from ..reasons import Reason
 from .challenge import exchange_digest
 from .ek_certificate import verify_ek_certificate
@@ -142,7 +143,12 @@ def verify_node(
     certified = _verify_certificate(exchange, chosen)
     machine = _verify_boot(exchange, chosen, quote, certified)
     verdict = decide(
-        _usable(policy, chosen), machine.quote.pcrs, _explanations(machine), facts=machine.facts, now=now
+        _usable(policy, chosen),
+        machine.quote.pcrs,
+        _explanations(machine),
+        facts=machine.facts,
+        now=now,
+        applicant=Applicant(role=identity.role, ek_sha256=machine.ek_sha256),
     )  # 10
     _require_permitted(machine)  # 9
     return VerifiedNode(proof=Proof(), machine=machine, identity=identity, verdict=verdict)

@@ -92,6 +92,7 @@ def _identity(identity: Mapping[str, Any]) -> dict[str, Any]:
         "node": identity["spec"].get("nodeName", ""),
         "ek_sha256": identity["spec"]["ekSha256"],
         "ek_alias": identity["spec"].get("ekAliasSha256", ""),
+        "role": identity["spec"].get("role", "worker"),
         "admission": identity["spec"]["admission"],
         "phase": identity.get("status", {}).get("phase", ""),
         "disk_id": identity.get("status", {}).get("diskId", ""),

@@ -61,6 +61,7 @@ from .presets import STRICT_REGISTERS, Preset, learn_preset, preset_registers
 from .profile import (
     FIRST_RESETTABLE_REGISTER,
     AllowedValue,
+    Applicant,
     MeasuredEvent,
     MeasurementProfile,
     Posture,
@@ -101,6 +102,7 @@ __all__ = [
     "STRICT_REGISTERS",
     "Admission",
     "AllowedValue",
+    "Applicant",
     "Assertions",
     "BootFacts",
     "ClusterPolicy",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from .events import EventDeviation
-    from .profile import AllowedValue, MeasuredEvent, MeasurementProfile
+    from .profile import AllowedValue, Applicant, MeasuredEvent, MeasurementProfile
 
 _ROOT_HASH = "roothash="
 
@@ -116,13 +116,16 @@ def decide(
     *,
     facts: BootFacts | None = None,
     now: datetime | None = None,
+    applicant: Applicant | None = None,
 ) -> Verdict:
     """Return the first profile, by name, that allows every value and asserts nothing that does not hold.
 
     ``pcrs`` are the values of the verified quote, ``facts`` what logs that lead to them prove (without them no
-    assertion holds), ``now`` the time (without it a profile that expires has expired). ``events`` explain a refusal and
-    are looked at only then. Raises `PolicyError` POLICY_EMPTY, or `MeasurementMismatch` with everything that deviates
-    from the nearest profile: fewest registers, then fewest assertions, then not expired.
+    assertion holds), ``now`` the time (without it a profile that expires has expired), ``applicant`` whose boot it is
+    (without it a profile that is limited to roles or machines counts for nobody). ``events`` explain a refusal and are
+    looked at only then. Raises `PolicyError` POLICY_EMPTY, PROFILE_NOT_FOR_MACHINE where only profiles for others allow
+    the boot or none counts, or `MeasurementMismatch` with everything that deviates from the nearest profile that
+    counts: fewest registers, then fewest assertions, then not expired.
     """
     usable = sorted((one for one in profiles if not one.accepts_nobody), key=lambda one: one.name)
     if not usable:
@@ -131,7 +134,12 @@ def decide(
             f"expected a profile with values for at least one register, got {empty}", reason=Reason.POLICY_EMPTY
         )
     proven = facts or BootFacts()
-    best = min((_compared(profile, pcrs, proven, now) for profile in usable), key=lambda one: one.distance)
+    compared = [_compared(profile, pcrs, proven, now) for profile in usable]
+    counting = [one for one in compared if one.profile.counts_for(applicant)]
+    best = min(counting, key=lambda one: one.distance, default=None)
+    others = [one.profile for one in compared if not any(one.distance)]
+    if best is None or (others and any(best.distance)):
+        raise _not_for(applicant, others or usable)
     if any(best.distance):
         deviating = {deviation.pcr for deviation in best.registers}
         raise MeasurementMismatch(
@@ -143,6 +151,14 @@ def decide(
         )
     nearest = best.profile
     return Verdict(profile=nearest.name, posture=_reached(nearest, proven), labels=_labels(nearest, pcrs))
+
+
+def _not_for(applicant: Applicant | None, profiles: Sequence[MeasurementProfile]) -> PolicyError:
+    told = "; ".join(f"{one.name} counts for {one.limits}" for one in profiles)
+    return PolicyError(
+        f"expected a profile that counts for {applicant or 'a machine that is not known'}, got {told}",
+        reason=Reason.PROFILE_NOT_FOR_MACHINE,
+    )
 
 
 def _compared(

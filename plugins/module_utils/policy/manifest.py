@@ -39,6 +39,7 @@ PROFILE_KIND = "MeasurementProfile"
 REVOKED_LABEL = "attested-kubernetes.dev/revoked"
 
 MAX_VALUES = 64
+MAX_MACHINES = 256
 MAX_LABEL = 128
 MAX_EVENT_TEXT = 1025
 MAX_EVENT_KIND = 64
@@ -213,9 +214,31 @@ def _profile(spec: Fields, name: str) -> MeasurementProfile:
         loader=spec.choice("loader", Loader) if spec.has("loader") else None,
         expires=spec.moment("expires"),
         retired=spec.flag("retired"),
+        roles=_roles(spec),
+        machines=_machines(spec),
     )
     spec.finish()
     return profile
+
+
+def _roles(spec: Fields) -> tuple[Role, ...]:
+    """Return the roles that a profile is limited to, in one order; an empty list limits nothing, so it is a problem."""
+    if not spec.has("roles"):
+        return ()
+    known = {role.value: role for role in Role}
+    told = spec.texts("roles", limit=len(known), each=MAX_WORD) or ()
+    if not told or set(told) - set(known) or len(set(told)) != len(told):
+        spec.note(f"roles: expected one or more of {', '.join(sorted(known))}, each once")
+    return tuple(known[one] for one in sorted(set(told) & set(known)))
+
+
+def _machines(spec: Fields) -> tuple[str, ...]:
+    if not spec.has("machines"):
+        return ()
+    told = spec.digests("machines", limit=MAX_MACHINES)
+    if not told:
+        spec.note("machines: expected the SHA-256 of one or more endorsement keys")
+    return tuple(sorted(told))
 
 
 def _assertions(told: Fields) -> Assertions:
@@ -265,6 +288,10 @@ def render_profile(profile: MeasurementProfile) -> dict[str, Any]:
         spec["expires"] = _moment(profile.expires)
     if profile.retired:
         spec["retired"] = True
+    if profile.roles:
+        spec["roles"] = sorted(role.value for role in profile.roles)
+    if profile.machines:
+        spec["machines"] = sorted(profile.machines)
     return _manifest(PROFILE_KIND, profile.name, spec)
 
 

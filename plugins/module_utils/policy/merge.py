@@ -54,16 +54,18 @@ def merge_profiles(name: str, profiles: Sequence[MeasurementProfile]) -> Measure
     """Return the profile that accepts what any of ``profiles`` accepts, register by register; the first one explains.
 
     Values mix: a machine with the firmware of one and the kernel of another is accepted too. Where that is not wanted,
-    keep the profiles side by side. Raises `PolicyError` PROFILES_UNLIKE where they hold other registers or one accepts
-    nobody.
+    keep the profiles side by side. Raises `PolicyError` PROFILES_UNLIKE where they hold other registers, count for
+    other machines, or one accepts nobody.
     """
     held = {tuple(sorted(one.registers)) for one in profiles}
+    limits = {(one.roles, one.machines) for one in profiles}
     empty = [one.name for one in profiles if one.accepts_nobody]
     loaders = {one.loader for one in profiles}
-    if len(held) != 1 or empty:
-        told = "; ".join(f"{one.name} with {sorted(one.registers)}" for one in profiles) or "none"
+    if len(held) != 1 or len(limits) != 1 or empty:
+        told = "; ".join(f"{one.name} with {sorted(one.registers)} for {one.limits}" for one in profiles) or "none"
         raise PolicyError(
-            f"expected profiles of the same registers that accept somebody, got {told}", reason=Reason.PROFILES_UNLIKE
+            f"expected profiles of the same registers, for the same machines, that accept somebody, got {told}",
+            reason=Reason.PROFILES_UNLIKE,
         )
     return MeasurementProfile(
         name=name,
@@ -73,6 +75,8 @@ def merge_profiles(name: str, profiles: Sequence[MeasurementProfile]) -> Measure
         assertions=_common([one.assertions for one in profiles]),
         loader=loaders.pop() if len(loaders) == 1 else None,
         expires=min((one.expires for one in profiles if one.expires), default=None),
+        roles=profiles[0].roles,
+        machines=profiles[0].machines,
     )
 
 

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 from .assertions import GRUB_REGISTER, IMAGE_REGISTER, KERNEL_REGISTER, PROGRAM_REGISTER, Assertions
 from .facts import Loader
+from .identity import NAME_DIGITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
+
+    from .identity import Role
 
 FIRST_RESETTABLE_REGISTER = 16
 """Registers from here on can be reset by software or belong to D-RTM; no profile and no node lock may use them."""
@@ -75,6 +78,18 @@ class MeasuredEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Applicant:
+    """Whose boot is judged: the registered role, and the endorsement key that was proven (SHA-256, hex)."""
+
+    role: Role
+    ek_sha256: str
+
+    def __str__(self) -> str:
+        """Return both for a sentence."""
+        return f"the {self.role.value} with the endorsement key {self.ek_sha256[:NAME_DIGITS]}…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementProfile:
     """A named set of accepted register values with assertions; a profile without registers accepts nobody.
 
@@ -82,6 +97,8 @@ class MeasurementProfile:
     from, used to explain a deviation and never to accept anything. ``loader``: who measures the command line of a
     machine that started the programs of PCR 4; without it no command line counts. ``expires``: from then on it accepts
     nobody; ``retired``: it accepts nobody and is kept to be named.
+
+    ``roles`` and ``machines`` (endorsement keys, SHA-256 in hex) say for whom it counts; empty: for every one.
     """
 
     name: str
@@ -92,6 +109,8 @@ class MeasurementProfile:
     loader: Loader | None = None
     expires: datetime | None = None
     retired: bool = False
+    roles: tuple[Role, ...] = ()
+    machines: tuple[str, ...] = ()
 
     @property
     def accepts_nobody(self) -> bool:
@@ -114,6 +133,24 @@ class MeasurementProfile:
         if not any(wanted <= held for wanted in _HOLDING_INITRD[self.loader]):
             return Posture.KEYS
         return Posture.BOOT if self.loader is None else Posture.ROOT
+
+    def counts_for(self, applicant: Applicant | None) -> bool:
+        """Whether it may admit ``applicant``; one that is limited counts for nobody of whom nothing is known.
+
+        A machine is known by the very key that it proved now: a second key stands in an object that the site may not
+        have signed.
+        """
+        if applicant is None:
+            return not (self.roles or self.machines)
+        return applicant.role in (self.roles or (applicant.role,)) and (
+            not self.machines or applicant.ek_sha256 in self.machines
+        )
+
+    @property
+    def limits(self) -> str:
+        """For whom it counts, in words."""
+        told = [", ".join(role.value for role in self.roles), f"{len(self.machines)} machines" if self.machines else ""]
+        return " of ".join(one for one in reversed(told) if one) or "every machine"
 
 
 def least(*postures: Posture) -> Posture:

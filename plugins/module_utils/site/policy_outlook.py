@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import PolicyError
-from ..policy import PROGRAM_REGISTER, Assertions, MeasurementMismatch, decide
+from ..policy import PROGRAM_REGISTER, Applicant, Assertions, MeasurementMismatch, Role, decide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +39,7 @@ class LastSeen:
     facts: BootFacts | None = None
     unheard: str = ""
     ek_alias: str = ""
+    role: Role = Role.WORKER
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -122,7 +123,8 @@ def _known_part(profile: MeasurementProfile, node: LastSeen) -> MeasurementProfi
 def _refusal(node: LastSeen, profiles: Sequence[MeasurementProfile], now: datetime) -> PolicyError | None:
     """Return why admission would refuse, None where it would not."""
     try:
-        decide(profiles, node.registers, (), facts=node.facts, now=now)
+        applicant = Applicant(role=node.role, ek_sha256=node.ek_sha256)
+        decide(profiles, node.registers, (), facts=node.facts, now=now, applicant=applicant)
     except PolicyError as error:
         return error
     return None
