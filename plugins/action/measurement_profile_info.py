@@ -73,4 +73,6 @@ def _shown(profile: MeasurementProfile) -> dict[str, Any]:
         "assertions": render_profile(profile)["spec"].get("assertions", {}),
         "expires": profile.expires.isoformat() if profile.expires else "",
         "retired": profile.retired,
+        "roles": [role.value for role in profile.roles],
+        "machines": list(profile.machines),
     }

@@ -71,6 +71,8 @@ profiles:
       assertions: {"secureBoot": true}
       expires: ""
       retired: false
+      roles: []
+      machines: []
 differences:
   description: In which registers the profiles differ, and by which events.
   returned: success

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
     describe,
@@ -14,10 +16,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ev
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     AllowedValue,
+    Applicant,
     MeasuredEvent,
     MeasurementMismatch,
     MeasurementProfile,
     Posture,
+    Role,
     decide,
     learn_profile,
 )
@@ -112,6 +116,54 @@ def test_the_nearest_profile_has_the_fewest_deviations_and_then_the_first_name()
     )
     assert mismatch([far, near], {4: A, 7: B}).nearest == "c-near"
     assert mismatch([near, tie], {4: B, 7: C}).nearest == "b-tie"
+
+
+WORKER = Applicant(role=Role.WORKER, ek_sha256="1" * 64)
+FOREIGN = replace(profile("foreign"), roles=(Role.CONTROL_PLANE,))
+
+
+@pytest.mark.parametrize(
+    ("profiles", "told"),
+    [
+        pytest.param([FOREIGN], "foreign counts for control-plane", id="all are for others"),
+        pytest.param(
+            [FOREIGN, profile("own", {4: (C,), 7: (C,)})],
+            "foreign counts for control-plane",
+            id="one that counts does not allow it, one for others does",
+        ),
+        pytest.param(
+            [replace(FOREIGN, registers=profile("x", {4: (C,)}).registers)],
+            "foreign counts for control-plane",
+            id="the one for others does not allow it either",
+        ),
+    ],
+)
+def test_a_profile_for_others_admits_nobody_else(profiles: list[MeasurementProfile], told: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        decide(profiles, {4: A, 7: B}, (), applicant=WORKER)
+    assert caught.value.code == "PROFILE_NOT_FOR_MACHINE"
+    assert caught.value.message == (
+        f"expected a profile that counts for the worker with the endorsement key {'1' * 20}…, got {told}"
+    )
+
+
+def test_without_an_applicant_a_limited_profile_counts_for_nobody() -> None:
+    with pytest.raises(PolicyError, match="counts for a machine that is not known, got foreign") as caught:
+        decide([FOREIGN], {4: A, 7: B}, ())
+    assert caught.value.code == "PROFILE_NOT_FOR_MACHINE"
+
+
+def test_a_profile_for_others_beside_one_that_counts_changes_nothing() -> None:
+    own = replace(profile("own"), roles=(Role.WORKER,))
+    assert decide([FOREIGN, own], {4: A, 7: B}, (), applicant=WORKER).profile == "own"
+
+
+def test_what_deviates_is_told_from_a_profile_that_counts() -> None:
+    """The nearest one is for others, and does not allow the boot either."""
+    near, far = replace(FOREIGN, name="a-near"), profile("z-far", {4: (C,), 7: (C,), 9: (C,)})
+    with pytest.raises(MeasurementMismatch) as caught:
+        decide([near, far], {4: A, 7: C}, (), applicant=WORKER)
+    assert caught.value.nearest == "z-far"
 
 
 def test_events_of_registers_that_match_are_left_out() -> None:

@@ -159,6 +159,8 @@ def test_assertions_expiry_and_retirement_are_written_and_read_back() -> None:
         loader=Loader.GRUB,
         expires=datetime(2027, 1, 31, 12, tzinfo=UTC),
         retired=True,
+        roles=(Role.CONTROL_PLANE, Role.WORKER),
+        machines=("1" * 64, "2" * 64),
     )
     text = render_document(render_profile(whole))
     assert parse_documents([("p.yml", text)]).profiles == (whole,)
@@ -245,6 +247,16 @@ def test_an_empty_profile_can_be_read_and_accepts_nobody() -> None:
         ("spec/loader", "lilo", "loader: expected one of grub, image, kernel, got 'lilo'"),
         ("spec/loader", ["grub"], "loader: expected one of grub, image, kernel, got"),
         ("spec/retired", 1, "retired: expected true or false, got 1"),
+        ("spec/roles", None, "spec: 'roles': unknown field"),
+        ("spec/roles", [], "roles: expected one or more of control-plane, worker, each once"),
+        ("spec/roles", ["root"], "roles: expected one or more of control-plane, worker, each once"),
+        ("spec/roles", ["worker", "worker"], "roles: expected one or more of control-plane, worker, each once"),
+        ("spec/roles", "worker", "roles: expected a list of at most 2 texts"),
+        ("spec/machines", None, "spec: 'machines': unknown field"),
+        ("spec/machines", [], "machines: expected the SHA-256 of one or more endorsement keys"),
+        ("spec/machines", ["w-1"], "machines: expected 64 lower-case hex digits, got 'w-1'"),
+        ("spec/machines", ["1" * 64] * 2, "machines: expected each digest once"),
+        ("spec/machines", ["1" * 64] * 257, "machines: expected a list of at most 256 entries, got a list"),
     ],
 )
 def test_a_malformed_profile_is_refused(path: str, value: object, problem: str) -> None:

@@ -16,6 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     Lockdown,
     Posture,
     Preset,
+    Role,
     differences,
     merge_profiles,
 )
@@ -55,12 +56,21 @@ def test_a_value_that_several_have_carries_all_labels() -> None:
     [
         pytest.param([learned("deb13-grub")], id="other registers"),
         pytest.param([dataclasses.replace(learned("deb13-cmdline"), retired=True)], id="one that accepts nobody"),
+        pytest.param([dataclasses.replace(learned("deb13-cmdline"), roles=(Role.WORKER,))], id="another role"),
+        pytest.param([dataclasses.replace(learned("deb13-cmdline"), machines=("1" * 64,))], id="other machines"),
     ],
 )
 def test_profiles_that_are_unlike_do_not_become_one(others: list[object]) -> None:
     with pytest.raises(PolicyError) as caught:
         merge_profiles("fleet", [learned("deb13-base"), *others])  # type: ignore[list-item]
     assert caught.value.code == "PROFILES_UNLIKE"
+
+
+def test_a_merged_profile_counts_for_those_that_its_parts_count_for() -> None:
+    limits = {"roles": (Role.WORKER,), "machines": ("1" * 64,)}
+    parts = [dataclasses.replace(learned(name), **limits) for name in ("deb13-base", "deb13-cmdline")]
+    merged = merge_profiles("fleet", parts)
+    assert (merged.roles, merged.machines) == (limits["roles"], limits["machines"])
 
 
 def test_a_merged_profile_demands_only_what_all_demand() -> None:

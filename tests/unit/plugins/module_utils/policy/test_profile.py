@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     AllowedValue,
+    Applicant,
     Assertions,
     Loader,
     Lockdown,
     MeasurementProfile,
     Posture,
+    Role,
     least,
     weaknesses,
 )
@@ -148,3 +150,45 @@ def test_the_least_of_postures_is_the_one_that_says_least() -> None:
 )
 def test_what_a_profile_says_and_does_not_hold_is_named(changes: dict[str, Any], told: str) -> None:
     assert "; ".join(weaknesses(profile(**changes))) == told
+
+
+OWN, OTHER = "1" * 64, "2" * 64
+WORKER, PLANE = Applicant(role=Role.WORKER, ek_sha256=OWN), Applicant(role=Role.CONTROL_PLANE, ek_sha256=OWN)
+
+
+@pytest.mark.parametrize(
+    ("limits", "applicant", "counts"),
+    [
+        pytest.param({}, WORKER, True, id="no limit"),
+        pytest.param({}, None, True, id="no limit, and nobody knows who it is"),
+        pytest.param({"roles": (Role.WORKER,)}, WORKER, True, id="the own role"),
+        pytest.param({"roles": (Role.CONTROL_PLANE, Role.WORKER)}, PLANE, True, id="one of two roles"),
+        pytest.param({"roles": (Role.WORKER,)}, PLANE, False, id="another role"),
+        pytest.param({"roles": (Role.WORKER,)}, None, False, id="a role, and nobody knows who it is"),
+        pytest.param({"machines": (OTHER, OWN)}, WORKER, True, id="one of two machines"),
+        pytest.param({"machines": (OTHER,)}, WORKER, False, id="another machine"),
+        pytest.param({"machines": (OWN,)}, None, False, id="a machine, and nobody knows who it is"),
+        pytest.param({"roles": (Role.WORKER,), "machines": (OWN,)}, WORKER, True, id="both"),
+        pytest.param({"roles": (Role.WORKER,), "machines": (OWN,)}, PLANE, False, id="the machine alone"),
+        pytest.param({"roles": (Role.WORKER,), "machines": (OTHER,)}, WORKER, False, id="the role alone"),
+    ],
+)
+def test_for_whom_a_profile_counts(limits: dict[str, Any], applicant: Applicant | None, counts: bool) -> None:
+    assert profile(**limits).counts_for(applicant) is counts
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        pytest.param({}, "every machine", id="no limit"),
+        pytest.param({"roles": (Role.CONTROL_PLANE, Role.WORKER)}, "control-plane, worker", id="roles"),
+        pytest.param({"machines": (OWN, OTHER)}, "2 machines", id="machines"),
+        pytest.param({"roles": (Role.WORKER,), "machines": (OWN,)}, "1 machines of worker", id="both"),
+    ],
+)
+def test_limits_in_words(limits: dict[str, Any], told: str) -> None:
+    assert profile(**limits).limits == told
+
+
+def test_whose_boot_is_judged_in_words() -> None:
+    assert str(PLANE) == f"the control-plane with the endorsement key {OWN[:20]}…"
