@@ -199,5 +199,7 @@ class NearPolicy:
 
 
 def _indexed(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    said = ((path, document.get(part, {}).get(name)) for path in INDEXED for part, _dot, name in [path.partition(".")])
+    parts = {name: found for name in ("spec", "status") if isinstance(found := document.get(name), dict)}
+    # an object of no meaning is nobody's, and hides no other
+    said = ((path, parts.get(part, {}).get(name)) for path in INDEXED for part, _dot, name in [path.partition(".")])
     return tuple((path, str(value)) for path, value in said if value)
