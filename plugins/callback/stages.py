@@ -16,6 +16,7 @@ description:
   - The message of C(ansible.builtin.debug) is printed as it is.
   - A failure is printed in full, with its reason code, what to do and the next command to run.
   - A run in which no play matched any host ends with exit code 2.
+  - What came from a machine is printed without anything that a terminal obeys; such a character is shown as an escape.
   - With C(-v) it is Ansible's own callback P(ansible.builtin.default#callback), which prints everything.
   - What a task says while it works, as M(attested.kubernetes.init) does, is printed at once.
   - A result's key C(steps), a list of dictionaries with C(name), C(seconds) and C(changed), becomes a line a step.
@@ -34,7 +35,9 @@ EXAMPLES = r"""
 # stdout_callback = attested.kubernetes.stages
 """
 
+import contextlib
 import functools
+import re
 import sys
 import time
 from pathlib import Path
@@ -42,23 +45,31 @@ from typing import TYPE_CHECKING, Any
 
 from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
+from ansible.utils.color import ANSIBLE_COLOR
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import visible
 from ansible_collections.attested.kubernetes.plugins.plugin_utils import stage_lines
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _NO_HOST_MATCHED = 2
+_COLOURED = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|38;5;[0-9]{1,3})m)")
+_NOTHING = re.compile(r"(?!)")
 _COLOURS = {"FAILED": C.COLOR_ERROR, "changed": C.COLOR_CHANGED, "ignored": C.COLOR_WARN, "ok": C.COLOR_OK}
 
 
 def _quiet(method: Callable[..., None]) -> Callable[..., None]:
-    """Use ``method`` by default, and Ansible's own of that name with -v."""
+    """Use ``method`` by default, and Ansible's own of that name with -v; neither prints what a terminal obeys."""
 
     @functools.wraps(method)
     def chosen(self: CallbackModule, *args: Any, **kwargs: Any) -> None:
+        for one in args:
+            if isinstance(getattr(one, "result", None), dict):
+                stage_lines.make_visible(one.result)  # a copy, which Ansible keeps for callbacks alone
         loud = self._display.verbosity > 0
-        (getattr(Default, method.__name__) if loud else method)(self, *args, **kwargs)
+        with self._escaping(coloured=loud):
+            (getattr(Default, method.__name__) if loud else method)(self, *args, **kwargs)
 
     return chosen
 
@@ -175,11 +186,43 @@ class CallbackModule(Default):
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Close with one line; a run that matched no host at all ends as an error, which Ansible's own does not."""
         if self._display.verbosity > 0:
-            super().v2_playbook_on_stats(stats)
+            with self._escaping(coloured=True):
+                super().v2_playbook_on_stats(stats)
         else:
-            self._close_run(stats)
+            with self._escaping():
+                self._close_run(stats)
         if not stats.processed:
             raise SystemExit(_NO_HOST_MATCHED)
+
+    def v2_on_file_diff(self, result: Any) -> None:
+        """Show Ansible's own lines of what differs."""
+        stage_lines.make_visible(result.result)
+        with self._escaping(coloured=True):
+            super().v2_on_file_diff(result)
+
+    def _handle_warnings(self, res: Any) -> None:
+        with self._escaping():
+            super()._handle_warnings(res)
+
+    def _handle_exception(self, result: Any, use_stderr: bool = False) -> None:  # noqa: FBT002
+        with self._escaping():
+            super()._handle_exception(result, use_stderr=use_stderr)
+
+    @contextlib.contextmanager
+    def _escaping(self, *, coloured: bool = False) -> Iterator[None]:
+        """Let the display write nothing that a terminal obeys; ``coloured``: but the colours in Ansible's own lines."""
+        display = self._display.display
+        colours = _COLOURED if coloured and ANSIBLE_COLOR else _NOTHING
+
+        def shown(msg: str, *args: Any, **kwargs: Any) -> None:
+            parts = colours.split(msg)  # every second one is a colour
+            display("".join(part if at % 2 else visible(part) for at, part in enumerate(parts)), *args, **kwargs)
+
+        self._display.display = shown
+        try:
+            yield
+        finally:
+            self._display.display = display
 
     def _close_run(self, stats: Any) -> None:
         self._close_play()
@@ -252,7 +295,7 @@ class CallbackModule(Default):
     def _pass_by(self, text: str) -> None:
         """Show ``text`` on the terminal's current line until something is printed; nothing elsewhere."""
         if self._terminal:
-            sys.stdout.write(f"\r\x1b[K{text[: stage_lines.WIDTH - 1]}")
+            sys.stdout.write(f"\r\x1b[K{visible(text)[: stage_lines.WIDTH - 1]}")
             sys.stdout.flush()
 
 

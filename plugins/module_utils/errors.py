@@ -29,9 +29,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .reasons import Reason
 
+MAX_MESSAGE = 16_384
+"""How long a message may be; the longest of ours, which lists every event that differs, has a third of that."""
+
+
+def visible(text: str) -> str:
+    r"""Return ``text`` as a terminal, a page or a log may show it; every text of a machine goes through here.
+
+    Lines stay lines and a tab becomes a space. What moves, colours, hides or turns round (control characters, escape
+    sequences, marks of direction, halves of letters) is written as an escape, for example ``\x1b``.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_visible(one) for one in text.replace("\r\n", "\n"))
+
+
+def _visible(letter: str) -> str:
+    if letter.isprintable() or letter == "\n":
+        return letter
+    return " " if letter == "\t" else letter.encode("unicode_escape").decode("ascii")
+
 
 class AttestedError(Exception):
-    """Root of the tree: a sentence for a person and a reason code for a program.
+    """Root of the tree: a sentence for a person and a reason code for a program, both fit for a terminal.
 
     Arguments: ``message`` ("expected X, got Y"), ``reason`` (its stable code), ``hint`` (replaces the
     general hint of the reason where this very case allows a better one), ``retry_after_seconds`` (when asking again
@@ -42,11 +62,11 @@ class AttestedError(Exception):
         self, message: str, *, reason: Reason, hint: str | None = None, retry_after_seconds: float = 0.0
     ) -> None:
         """Keep the sentence, the code and the hint."""
-        super().__init__(message)
-        self.message = message
+        self.message = visible(message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…")
+        super().__init__(self.message)
         self.reason = reason
         self.retry_after_seconds = retry_after_seconds
-        self.hint = hint or reason.value.hint
+        self.hint = visible(hint) if hint else reason.value.hint
 
     @property
     def code(self) -> str:

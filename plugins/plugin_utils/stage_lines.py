@@ -9,6 +9,8 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -127,6 +129,21 @@ def failed_items(result: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     """Return the failed items of a loop, or the result itself."""
     items = [item for item in result.get("results") or () if isinstance(item, dict) and item.get("failed")]
     return items or [result]
+
+
+def make_visible(result: dict[str, Any]) -> None:
+    """Write every text of a task's result as a terminal may show it, in place."""
+    shown = _visible(result)
+    result.clear()
+    result.update(shown)
+
+
+def _visible(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {_visible(name): _visible(one) for name, one in value.items()}
+    return [_visible(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _output(result: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..audit import AuditPlace, AuditReport, Head, heads_of, verify_audit
-from ..errors import SystemFault
+from ..errors import SystemFault, visible
 from ..reasons import Reason
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run_verify(options: argparse.Namespace) -> int:
         known += heads_of(options.node, lines_of(options.copies))
     report = verify_audit(lines_of(options.directory), known=known, ak_name=options.ak_name)
     text = json.dumps(_values(report), indent=2) if options.json else "\n".join(_rows(report, copies=len(known)))
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(visible(text) + "\n")
     return 0
 
 

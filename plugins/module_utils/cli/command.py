@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..attestation import own_evidence, unproven_evidence
-from ..errors import AttestedError
+from ..errors import AttestedError, visible
 from ..kubeadm import KubernetesPaths, Machine
 from ..node.config import DEFAULT_PATH, load_node_config
 from ..node.journal import NodeJournal
@@ -68,7 +68,8 @@ def _status(options: argparse.Namespace) -> int:
     if options.json:
         _say(json.dumps(values, indent=2))
     else:
-        _say(_table(values, status))
+        told = {name: visible(value) if isinstance(value, str) else value for name, value in values.items()}
+        _say(_table(told, status))
     return 1 if status.needs_person else 0
 
 
@@ -77,7 +78,7 @@ def _renew(options: argparse.Namespace) -> int:
     program = str(Path(sys.executable).with_name("attested-renew"))
     words = [program, f"--config={options.config}", *(["--now"] if options.now else [])]
     done = SystemRunner().run(words, timeout_seconds=_RENEWAL_SECONDS, check=False)
-    sys.stderr.write(done.stderr.decode("utf-8", "replace"))
+    sys.stderr.write(visible(done.stderr.decode("utf-8", "replace")))
     return done.returncode
 
 
@@ -87,15 +88,15 @@ def _renew_control_plane(options: argparse.Namespace) -> int:
     chosen = {"--now": options.now, "--check": options.check, "--json": options.json}
     words = [program, f"--config={options.config}", *(word for word, is_chosen in chosen.items() if is_chosen)]
     done = SystemRunner().run(words, timeout_seconds=_CONTROL_PLANE_RENEWAL_SECONDS, check=False)
-    sys.stderr.write(done.stderr.decode("utf-8", "replace"))
-    sys.stdout.write(done.stdout.decode("utf-8", "replace"))
+    sys.stderr.write(visible(done.stderr.decode("utf-8", "replace")))
+    sys.stdout.write(visible(done.stdout.decode("utf-8", "replace")))
     return done.returncode
 
 
 def _explain(options: argparse.Namespace) -> int:
     code = options.code.upper()
     if code not in Reason.__members__:
-        sys.stderr.write(f"attested: expected a reason code, got {options.code}\n{_similar(code)}")
+        sys.stderr.write(f"attested: expected a reason code, got {visible(options.code)}\n{_similar(code)}")
         return _USAGE_ERROR
     text = Reason[code].value
     values = {

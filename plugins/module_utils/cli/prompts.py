@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SiteError
+from ..errors import SiteError, visible
 from ..keys import SecretBytes
 from ..offline import require_passphrase
 from ..reasons import Reason
@@ -74,5 +74,7 @@ def say(values: dict[str, Any], *, as_json: bool) -> None:
     for name, value in values.items():
         for one in value if isinstance(value, list) else [value]:
             rows = one if isinstance(one, dict) else {name: one}
-            sys.stdout.writelines(f"{label:<{_WIDTH}}{text}\n" for label, text in rows.items())
+            sys.stdout.writelines(
+                f"{visible(str(label)):<{_WIDTH}}{visible(str(text))}\n" for label, text in rows.items()
+            )
             sys.stdout.write("\n" if isinstance(one, dict) else "")

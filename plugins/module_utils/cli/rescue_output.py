@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SystemFault
+from ..errors import SystemFault, visible
 from ..keys import import_ring
 from ..reasons import Reason
 from ..rescue import ClusterValues, parse_state
@@ -79,7 +79,7 @@ def written(folder: Path, files: dict[str, bytes]) -> list[str]:
 
 def warn(text: str) -> None:
     """Say on the terminal what a person must know at each use."""
-    sys.stderr.write(f"attested: warning: {text}\n")
+    sys.stderr.write(f"attested: warning: {visible(text)}\n")
 
 
 def say(values: dict[str, Any], *, as_json: bool) -> None:
@@ -95,4 +95,4 @@ def say(values: dict[str, Any], *, as_json: bool) -> None:
         else:
             rows = [] if value is None else [str(value)]
         for row in rows:
-            sys.stdout.write(f"{name:<{_WIDTH}}{row}\n")
+            sys.stdout.write(f"{visible(name):<{_WIDTH}}{visible(row)}\n")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..atls import label, length_prefixed
-from ..errors import Refusal
+from ..errors import Refusal, visible
 from ..proto import message_class, method_path, parse
 from ..reasons import Reason
 
@@ -237,9 +237,7 @@ def parse_response(data: bytes) -> Progress | Success | Failure | str:
 
 def _text(text: str) -> str:
     """Return ``text`` as a terminal may show it: lines, and no letter that moves, colours or turns round."""
-    return "".join(
-        one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text.expandtabs()
-    )
+    return visible(text.expandtabs())
 
 
 def _line(text: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..errors import visible
 from .http import ApiHttp, ApiRequest
 
 if TYPE_CHECKING:
@@ -153,8 +154,9 @@ class ApiGateway:
         """Write an Event; the API forgets each after a while, so the one to change may be gone."""
         name, path = event["metadata"]["name"], f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
         what = f"write the event {name}"
-        if self._http.find(_patch(what, f"{path}/{name}", event)) is None:
-            self._http.call(ApiRequest(what=what, path=path, method="POST", body=event))
+        told = {**event, "message": visible(str(event.get("message", "")))}
+        if self._http.find(_patch(what, f"{path}/{name}", told)) is None:
+            self._http.call(ApiRequest(what=what, path=path, method="POST", body=told))
 
     def changes(self, plural: str, *, revision: str, seconds: int) -> Iterator[Mapping[str, Any]]:
         """Yield the changes of a kind; raises API_UNAVAILABLE or API_FORBIDDEN."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..errors import Refusal
+from ..errors import Refusal, visible
 from ..keys import DiskId, DiskKey, MeasurementSecret
 from ..proto import message_class, method_path, parse
 from ..reasons import Reason
@@ -132,4 +132,4 @@ class RecoverAnswer:
 
 def _line(text: str) -> str:
     """Return ``text`` as one line that a terminal may show."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text[:_MAX_TEXT])
+    return visible(text[:_MAX_TEXT].replace("\n", " "))

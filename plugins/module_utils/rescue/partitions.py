@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..errors import DiskError
+from ..errors import DiskError, visible
 from ..reasons import Reason
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _gpt_entries(table: bytes, entry_bytes: int, sector: int) -> Iterator[Partit
 
 def _name(field: bytes) -> str:
     text = field.decode("utf-16-le", "replace").partition("\0")[0]
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return visible(text.replace("\n", " "))
 
 
 def _mbr(disk: BinaryIO, entries: list[tuple[int, int, int]]) -> Iterator[Partition]:

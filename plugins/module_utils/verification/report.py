@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._deps.jinja import jinja2
 from ..attestation import own_evidence, unproven_evidence
+from ..errors import visible
 from .finding import Finding, Outcome
 
 if TYPE_CHECKING:
@@ -143,10 +144,8 @@ def render_table(report: FleetReport) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a text without what moves a cursor or turns the direction of writing; anything else as it is."""
-    if not isinstance(value, str) or value.isprintable():
-        return value
-    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "�" for letter in value)
+    """Return a text as a terminal or a page may show it, on one line; anything else as it is."""
+    return visible(" ".join(value.splitlines())) if isinstance(value, str) else value
 
 
 def _boot(place: int, registers: tuple[tuple[int, str], ...], members: Sequence[Finding]) -> Boot:

@@ -249,7 +249,7 @@ async def test_a_failing_step_is_told_with_its_last_lines_and_no_secret(bed: Ini
     assert answer["failed"]
     assert (answer["msg"], answer["hint"]) == ("expected phase certs to end well", "Look at it.")
     assert (answer["stage"], answer["task"]) == (STAGE, TASK)
-    assert answer["log"] == ["no space left on device", "key [redacted]", "\N{REPLACEMENT CHARACTER}[2Jgone"]
+    assert answer["log"] == ["no space left on device", "key [redacted]", "\\x1b[2Jgone"]
     assert leaked(site, answer, *lines.all) == []
 
 

@@ -64,7 +64,7 @@ def code_of(call, *arguments):
 
 
 HOSTILE = "a\tb\x1b[2J\u202ec\nd"
-SHOWN = "a       b\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}c"
+SHOWN = "a       b\\x1b[2J\\u202ec"
 
 
 def test_what_a_terminal_would_obey_does_not_come_through():
