@@ -9,13 +9,13 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import parse_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.components.parse import parse_manifest
 from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint import parse_list
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.service import JoinServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.master import import_master_secret
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import authorities_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import parse_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import parse_documents, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.site import cluster_file

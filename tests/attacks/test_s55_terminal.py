@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ek_certificate import (
     verify_ek_certificate,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.bootstrap import cli, console
+from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command, prompts
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.verification.report import _plain
@@ -76,7 +76,7 @@ def test_an_issuers_name_is_shown_and_not_obeyed(name: str, capsys: pytest.Captu
     error = refusal_of(name)
     assert error.code == "EK_CERTIFICATE_UNTRUSTED"
     assert obeyed(error.message) == obeyed(str(error)) == set()
-    cli._fail(error, as_json=False)
+    command._fail(error, as_json=False)
     assert obeyed(capsys.readouterr().err) == set()
 
 
@@ -99,7 +99,7 @@ def test_what_a_module_returned_is_printed_and_not_obeyed(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_programs_and_pages_print_and_obey_not(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    console.say({"node": name, name: [{"label": name}]}, as_json=False)
+    prompts.say({"node": name, name: [{"label": name}]}, as_json=False)
     assert obeyed(capsys.readouterr().out) == obeyed(_plain(name)) == set()
 
 
