@@ -37,7 +37,7 @@ THREAT = Threat(
     stops=(
         ("errors.py", "EK_CERTIFICATE_UNTRUSTED"),
         ("plugins/callback/stages.py", ""),
-        ("bootstrap/cli.py", ""),
+        ("cli/command.py", ""),
         ("verification/report.py", ""),
     ),
 )
