@@ -30,7 +30,6 @@ THREAT = Threat(
     case="Kubernetes' default without Pod Security; Pods with hostPath and nodeName",
     bed="api",
     stops=(("kubeadm/pod_security.py", ""), ("roles/control_plane/templates/guards.yml.j2", "")),
-    owner=22,
 )
 
 TENANT, EXEMPT = "tenant", "kube-flannel"

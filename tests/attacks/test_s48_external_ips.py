@@ -37,7 +37,6 @@ THREAT = Threat(
     case="CVE-2020-8554",
     bed="api",
     stops=(("kubeadm/pod_security.py", ""), ("kubeadm/render.py", "")),
-    owner=22,
 )
 
 TENANT, NODE = "tenant", "w-1"

@@ -36,10 +36,9 @@ THREAT = Threat(
     bed="swtpm",
     stops=(
         ("policy/decision.py", "PROFILE_NOT_FOR_MACHINE"),
-        ("policy/cluster.py", "-"),
+        ("policy/cluster.py", ""),
         ("policy/manifest.py", "MANIFEST_INVALID"),
     ),
-    owner=22,
 )
 
 OTHER = "11" * 32

@@ -28,7 +28,6 @@ THREAT = Threat(
     case="found here: NodeRestriction looks at names, not at what is said",
     bed="api",
     stops=(("roles/key_service/files/admission.yml", ""), ("kubeadm/render.py", "")),
-    owner=22,
 )
 
 DOMAIN = "attested-kubernetes.dev"
