@@ -141,7 +141,7 @@ def _result(
             "returning": render_objects((), plan.returning),
             "failing": [str(one) for one in plan.failing],
             "unknown": [str(one) for one in plan.unknown],
-            "postures": [f"{one.name}: {least(one.posture, one.reach).value}" for one in profiles],
+            "postures": [f"profile {one.name}: posture {least(one.posture, one.reach).value}" for one in profiles],
         },
         warnings=tuple(told for one in profiles for told in weaknesses(one)),
         diff=Diff(before=shown[0] if before else "", after=shown[-1], header="policy in force"),

@@ -171,5 +171,5 @@ postures:
   returned: success
   type: list
   elements: str
-  sample: ["r650-debian13: boot"]
+  sample: ["profile r650-debian13: posture boot"]
 """

@@ -35,7 +35,7 @@ FIRMWARE_REGISTER, PROGRAM_REGISTER, SECURE_BOOT_REGISTER, GRUB_REGISTER, KERNEL
 )
 """Which registers a fact of each kind is read from, and the one that names the programs which were started."""
 
-_NUMBER = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"0*([1-9][0-9]*|0)")
 _REST_IS_INITS = "--"
 _NOBODY = f"a profile that does not say who measured it (loader, with PCR {PROGRAM_REGISTER} held)"
 
@@ -167,8 +167,7 @@ def _firmware(assertions: Assertions, facts: BootFacts, _measured_by: Loader | N
 
 def _numbers(version: str) -> tuple[tuple[int, str], ...]:
     """Return the numbers in order, as what compares like them: ``int`` refuses thousands of digits, a log does not."""
-    plain = (number.lstrip("0") for number in _NUMBER.findall(version))
-    return tuple((len(digits), digits) for digits in plain)
+    return tuple((len(digits), digits) for digits in _NUMBER.findall(version))
 
 
 def _kernel(assertions: Assertions, facts: BootFacts, measured_by: Loader | None) -> Iterator[FailedAssertion]:

@@ -53,7 +53,7 @@ class BootFacts:
 
     def lines_by(self, loader: Loader | None) -> tuple[str, ...]:
         """Return the command lines that ``loader`` measured; none where nobody says who measured."""
-        return () if loader is None else self.command_lines.get(loader, ())
+        return next((lines for by, lines in self.command_lines.items() if by is loader), ())
 
 
 def boot_options(command_line: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import PolicyError
-from ...policy import IMAGE_REGISTER, KERNEL_REGISTER, AllowedValue, MeasuredEvent
+from ...policy import IMAGE_REGISTER, KERNEL_REGISTER, PROGRAM_REGISTER, AllowedValue, Loader, MeasuredEvent
 from ...reasons import Reason
 from ..eventlog import extend, initial_value, kinds
 from ..eventlog.describe import load_options, printable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ...policy import MeasurementProfile
     from .uki import KernelImage
 
-PROGRAM_REGISTER = 4
 PHASES = ("sysinit", "ready")
 """What systemd extends into PCR 11 until a node joins; with systemd in the initrd two more come first."""
 
@@ -87,10 +86,13 @@ def predict_profile(base: MeasurementProfile, name: str, prediction: Prediction,
     """Return ``base`` with the computed registers in place of its own, for machines that will boot the image.
 
     Registers that no image moves (firmware, keys) stay as they are, and so do assertions. Raises `PolicyError`
-    PREDICTION_INCOMPLETE for a register that the profile holds and that could not be computed.
+    PREDICTION_INCOMPLETE for a register that the profile holds and that could not be computed, and for the profile of a
+    machine that booted another way.
     """
     wanted = sorted({PROGRAM_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER} & set(base.registers))
     lacking = [f"PCR {pcr} ({prediction.missing[pcr]})" for pcr in wanted if pcr in prediction.missing]
+    if base.loader is not None and base.loader is not Loader.IMAGE:
+        lacking.append(f"the boot path (the loader of {base.name} is {base.loader.value})")
     if lacking:
         raise PolicyError(
             f"expected to compute every register of {base.name} that an image moves, could not: {'; '.join(lacking)}",
@@ -103,6 +105,7 @@ def predict_profile(base: MeasurementProfile, name: str, prediction: Prediction,
         name=name,
         registers={**base.registers, **computed},
         reference_events=(*kept, *(event for event in prediction.events if event.pcr in computed)),
+        loader=Loader.IMAGE if PROGRAM_REGISTER in computed else base.loader,
         retired=False,
     )
 

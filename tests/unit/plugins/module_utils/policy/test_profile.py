@@ -20,7 +20,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     least,
     weaknesses,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import FIRST_RESETTABLE_REGISTER
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
+    FIRST_RESETTABLE_REGISTER,
+    MAX_REFERENCE_EVENTS,
+)
 
 VALUE = (AllowedValue(bytes(32), "x"),)
 
@@ -60,7 +63,12 @@ def test_software_may_reset_no_register_below_the_sixteenth() -> None:
     assert FIRST_RESETTABLE_REGISTER == 16
 
 
-HELD = (AllowedValue(b"v" * 32, "x"),)
+def test_a_profile_has_room_for_as_many_events_as_the_api_takes() -> None:
+    """The schema of the object says the same: roles/control_plane/files/crds/measurementprofiles.yml."""
+    assert MAX_REFERENCE_EVENTS == 1024
+
+
+HELD = (AllowedValue(bytes(31) + b"v", "x"),)
 
 
 def holding(*pcrs: int) -> dict[int, tuple[AllowedValue, ...]]:
@@ -78,7 +86,14 @@ def holding(*pcrs: int) -> dict[int, tuple[AllowedValue, ...]]:
         pytest.param(holding(4, 9), Loader.GRUB, Posture.KEYS, id="GRUB with free commands"),
         pytest.param(holding(4, 8), Loader.GRUB, Posture.KEYS, id="GRUB with free files"),
         pytest.param(holding(4, 8, 9), Loader.GRUB, Posture.ROOT, id="GRUB with both"),
+        pytest.param(holding(8, 9), Loader.GRUB, Posture.KEYS, id="GRUB's registers with another program"),
+        pytest.param(holding(4), Loader.KERNEL, Posture.KEYS, id="a kernel with a free command line"),
+        pytest.param(holding(9), Loader.KERNEL, Posture.KEYS, id="a command line of any kernel"),
         pytest.param(holding(4, 9), None, Posture.KEYS, id="nobody says who measured"),
+        pytest.param(holding(4, 8), None, Posture.KEYS, id="nobody says it, and GRUB's files are free"),
+        pytest.param(holding(8, 9), None, Posture.KEYS, id="nobody says it, and GRUB's registers of any program"),
+        pytest.param(holding(4, 11), None, Posture.KEYS, id="nobody says it, and how it was started is free"),
+        pytest.param(holding(9, 11), None, Posture.KEYS, id="nobody says it, and an image's registers of any program"),
         pytest.param(holding(4, 8, 9), None, Posture.BOOT, id="nobody says it, and both are held"),
         pytest.param(holding(4, 9, 11), None, Posture.BOOT, id="nobody says it, and an image's sections are held"),
         pytest.param(
@@ -113,7 +128,7 @@ def test_the_least_of_postures_is_the_one_that_says_least() -> None:
             id="the default of a machine with shim and GRUB, before",
         ),
         pytest.param(
-            {"registers": holding(4, 9, 11), "posture": Posture.ROOT},
+            {"registers": holding(11, 9, 4), "posture": Posture.ROOT},
             "profile x says posture root and reaches boot: it holds PCR 4, 9, 11, so no loader is named; learn "
             "it anew (attested.kubernetes.enroll) or let it say boot",
             id="root without a loader",

@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.im
     read_image,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Loader, Preset
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots, pe
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import accepted, judged, learned
@@ -130,6 +130,23 @@ def test_what_nobody_saw_is_not_computed(image: KernelImage, secure_boot: bool, 
     with pytest.raises(PolicyError, match=told) as caught:
         predict_profile(learned("deb13-base"), "next", predict(image, secure_boot=secure_boot), label="x")
     assert caught.value.code == "PREDICTION_INCOMPLETE"
+
+
+def test_a_machine_that_booted_another_way_is_no_base() -> None:
+    """With GRUB registers move that no image moves, and another program measures the command line."""
+    with pytest.raises(PolicyError, match=r"the boot path \(the loader of deb13-grub is grub\)") as caught:
+        predict_profile(
+            learned("deb13-grub"), "next", predict(read_image(pe.image(stub=252)), secure_boot=False), label="x"
+        )
+    assert caught.value.code == "PREDICTION_INCOMPLETE"
+
+
+@pytest.mark.parametrize(("held", "loader"), [((4, 7, 9, 11), Loader.IMAGE), ((7, 9, 11), None)])
+def test_who_measures_is_known_of_an_image_that_is_held(held: tuple[int, ...], loader: Loader | None) -> None:
+    base = learned("deb13-base", Preset.IMAGE)
+    before = dataclasses.replace(base, loader=None, registers={pcr: base.registers[pcr] for pcr in held})
+    ahead = predict_profile(before, "next", predict(read_image(pe.image(stub=252)), secure_boot=False), label="x")
+    assert ahead.loader is loader
 
 
 def test_another_command_line_than_the_images_own_is_computed_too() -> None:
