@@ -418,3 +418,17 @@ def test_every_line_that_a_kernel_was_started_with_needs_a_root_hash() -> None:
 )
 def test_a_command_line_is_parted_as_the_kernel_does(line: str, words: tuple[str, ...]) -> None:
     assert boot_options(line) == words
+
+
+def test_one_root_hash_among_other_options_is_one() -> None:
+    one = profile(posture=Posture.ROOT, registers=holding(4, 9), assertions=Assertions())
+    facts = BootFacts(command_lines=lines("ro roothash=ab quiet"))
+    assert decide([one], dict.fromkeys((4, 9), VALUE), (), facts=facts).posture is Posture.ROOT
+
+
+@pytest.mark.parametrize("loader", [Loader.IMAGE, Loader.KERNEL])
+def test_what_a_kernel_measures_counts_without_secure_boot_too(loader: Loader) -> None:
+    """Its program is held by PCR 4, and runs nothing else before it has measured."""
+    one = profile(registers=holding(4), assertions=Assertions(boot_options=("ro",)), loader=loader)
+    facts = BootFacts(secure_boot=False, command_lines=lines("ro"))
+    assert decide([one], {4: VALUE}, (), facts=facts).profile == "p"
