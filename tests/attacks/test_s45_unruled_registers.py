@@ -6,6 +6,7 @@ that it was not booted with. The registers and logs agree; what lies is who is s
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ from ansible_collections.attested.kubernetes.tests.support.refusal import code_o
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasurementProfile
 
 THREAT = Threat(
@@ -90,15 +93,21 @@ def sections(line: str) -> list[FirmwareEvent]:
     ]
 
 
-FORGED = {
-    "PCR 8 written after the boot": lambda events: [*events, *grub(GOOD)],
-    "PCR 9 written after the boot": lambda events: [*events, event(9, b"", hashed=load_options(GOOD))],
-    "PCR 11 written after the boot": lambda events: [*events, *sections(GOOD)],
-    "PCR 9 begun by a file that hashes like a command line": lambda events: [
-        event(9, b"(hd0,gpt1)/EFI/debian/grub.cfg", hashed=load_options(GOOD)),
-        *events,
-    ],
+WRITTEN = {"grub": {8, 9, 14}, "image": {9, 11, 12}, "kernel": {9}}
+"""What each loader, and what it starts, measures into; 0 to 7 are firmware's."""
+
+
+FORMS = {
+    "commands": grub(GOOD),
+    "sections": sections(GOOD),
+    "load options": [event(9, b"", hashed=load_options(GOOD))],
 }
+"""What GRUB, an image's stub or a kernel would measure of the good boot."""
+
+
+def written(form: str, pcr: int) -> list[FirmwareEvent]:
+    """What somebody extends into a register who rules the machine."""
+    return [replace(one, pcr=pcr) for one in FORMS[form]]
 
 
 @dataclass(frozen=True)
@@ -115,18 +124,19 @@ class Machine:
         return decide([profile], pcrs, (), facts=facts)
 
 
-def machine(loader: str, line: str, forged: str = "") -> Machine:
-    """Boot the recorded machine of ``loader`` with a command line, and write what is ``forged``."""
+def machine(
+    loader: str, line: str, *, before: Sequence[FirmwareEvent] = (), after: Sequence[FirmwareEvent] = ()
+) -> Machine:
+    """Boot the recorded machine of ``loader`` with a command line, with events in front of the loader's or behind."""
     recorded = parse_firmware_log(boots.load(BOOT_OF[loader]).firmware)
-    mine = [one for one in recorded.events if one.pcr not in {8, 9, 11}]
+    mine = [one for one in recorded.events if one.pcr not in {8, 9, 11}] + list(before)
     if loader == "grub":
         mine += [event(9, b"grub.cfg"), *grub(line), event(9, b"kernel"), event(9, b"initrd")]
         mine.append(event(9, b"", hashed=load_options(f"BOOT_IMAGE={FILE} {line}")))
     else:
         mine += sections(line) if loader == "image" else []
         mine += [event(9, b"", hashed=load_options(line)), event(9, b"initrd")]
-    events = FORGED[forged](mine) if forged else mine
-    return Machine(loader, replace(recorded, events=tuple(events)))
+    return Machine(loader, replace(recorded, events=(*mine, *after)))
 
 
 def profile_of(loader: str, assertions: Assertions, *, held: tuple[int, ...] = (4, 7)) -> MeasurementProfile:
@@ -138,27 +148,45 @@ def profile_of(loader: str, assertions: Assertions, *, held: tuple[int, ...] = (
 
 
 MATRIX = [
-    ("grub", "PCR 9 begun by a file that hashes like a command line", LINES),
-    ("grub", "PCR 9 written after the boot", LINES),
-    ("grub", "PCR 11 written after the boot", (*LINES, "KERNEL_NOT_ACCEPTED")),
-    ("image", "PCR 8 written after the boot", LINES),
-    ("image", "PCR 9 written after the boot", LINES),
-    ("kernel", "PCR 8 written after the boot", LINES),
-    ("kernel", "PCR 9 written after the boot", LINES),
-    ("kernel", "PCR 11 written after the boot", (*LINES, "KERNEL_NOT_ACCEPTED")),
+    (loader, pcr, code)
+    for loader, written in WRITTEN.items()
+    for pcr in range(8, 16)
+    if pcr not in written
+    for code in ASSERTED
+    if (loader, code) != ("image", "KERNEL_NOT_ACCEPTED")
 ]
+"""Each loader, each register that it does not write, each assertion; an image's stub measures the release itself."""
 
 
-@pytest.mark.parametrize(
-    ("loader", "forged", "code"),
-    [pytest.param(one, what, code, id=f"{one}: {what}: {code}") for one, what, codes in MATRIX for code in codes],
-)
-def test_what_a_register_says_that_the_loader_does_not_write(loader: str, forged: str, code: str) -> None:
+@pytest.mark.parametrize("form", list(FORMS))
+@pytest.mark.parametrize(("loader", "pcr", "code"), MATRIX)
+def test_what_a_register_says_that_the_loader_does_not_write(loader: str, pcr: int, code: str, form: str) -> None:
     profile = profile_of(loader, ASSERTED[code])
     if code != "KERNEL_NOT_ACCEPTED":  # neither GRUB nor a kernel alone measures a release, so nothing proves it
         assert machine(loader, GOOD).judged_by(profile).profile
     assert code_of(lambda: machine(loader, BAD).judged_by(profile)) == code
-    assert code_of(lambda: machine(loader, BAD, forged).judged_by(profile)) == code
+    forged = machine(loader, BAD, after=written(form, pcr))
+    assert code_of(lambda: forged.judged_by(profile)) == code
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+@pytest.mark.parametrize("code", LINES)
+@pytest.mark.parametrize("loader", list(BOOT_OF))
+def test_what_is_written_behind_the_loader(loader: str, code: str, form: str) -> None:
+    """A register that the loader does write, after it has: what it began with stays, and what is added counts too."""
+    profile = profile_of(loader, ASSERTED[code])
+    assert machine(loader, GOOD).judged_by(profile).profile
+    forged = [machine(loader, BAD, after=written(form, pcr)) for pcr in WRITTEN[loader]]
+    assert {code_of(functools.partial(one.judged_by, profile)) for one in forged} == {code}
+
+
+@pytest.mark.parametrize("code", LINES)
+def test_a_configuration_of_grub_that_hashes_like_a_command_line(code: str) -> None:
+    """The first file that GRUB reads, and the first event of PCR 9: GRUB 2.06 runs it, whatever it is in UTF-16."""
+    profile = profile_of("grub", ASSERTED[code])
+    assert machine("grub", GOOD).judged_by(profile).profile
+    polyglot = event(9, b"(hd0,gpt1)/EFI/debian/grub.cfg", hashed=load_options(GOOD))
+    assert code_of(lambda: machine("grub", BAD, before=[polyglot]).judged_by(profile)) == code
 
 
 def test_a_release_that_the_stub_measured() -> None:
