@@ -8,9 +8,19 @@ Two replicas, records on disk and a restored etcd: `tests/api_bed/test_policy.py
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    NamedDigest,
+    PolicyException,
+    profile_sha256,
+    render_identity,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.record import adopt, follow
+from ansible_collections.attested.kubernetes.tests.support.exchange import learned
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.support.release_bed import NOW, Bed
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.policy import (
     test_cluster as signed_policies,
@@ -21,7 +31,10 @@ THREAT = Threat(
     title="Policy downgrade",
     case="older manifests and policies accepted",
     bed="bytes",
-    stops=(("policy/record.py", "POLICY_ROLLED_BACK"),),
+    stops=(
+        ("policy/record.py", "POLICY_ROLLED_BACK"),
+        ("policy/decision.py", "POLICY_EMPTY"),
+    ),
 )
 
 
@@ -33,3 +46,19 @@ def test_an_older_generation(generation: int) -> None:
     assert follow(signed_policies.seen(), current) == signed_policies.seen()
     assert code_of(lambda: follow(signed_policies.seen(), older)) == "POLICY_ROLLED_BACK"
     assert code_of(lambda: adopt([signed_policies.seen()], older)) == "POLICY_ROLLED_BACK"
+
+
+def test_an_exception_for_one_profile_is_stretched_to_another() -> None:
+    """Break-glass lets one old profile count for one machine; who writes profiles adds one of his own boot."""
+    bed = Bed()
+    machine, mine = bed.tpm.ek.public.spki_sha256(), learned(bed.boot)
+
+    def release_with(named: NamedDigest) -> object:
+        broken = PolicyException(profile=named, machines=(machine,), expires=NOW + timedelta(hours=1), why="firmware")
+        bed.gateway.apply(bed.site.sign([render_identity(bed.identity)], exceptions=[broken]))
+        return bed.release()
+
+    assert release_with(NamedDigest(mine.name, profile_sha256(mine)))
+    others = (NamedDigest("another", profile_sha256(mine)), NamedDigest(mine.name, "0" * 64))
+    for other in others:
+        assert code_of(lambda other=other: release_with(other)) == "POLICY_EMPTY"

@@ -51,6 +51,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "nodelock/log.py": (f"{_UNIT}/nodelock",),
     "nodelock/paths.py": (f"{_UNIT}/nodelock",),
     "policy/assertions.py": (f"{_UNIT}/policy/test_assertions.py",),
+    "policy/cluster.py": (f"{_UNIT}/policy/test_cluster.py",),
     "policy/decision.py": tuple(
         f"{_UNIT}/policy/test_{name}.py" for name in ("algebra", "assertions", "decision", "refusal")
     ),

@@ -27,6 +27,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     Seen,
     SignedPolicy,
     adopt,
+    cluster,
     follow,
     identity_sha256,
     missing_revocations,
@@ -102,6 +103,23 @@ def test_a_digest_is_of_the_very_profile_however_many_were_digested_before() -> 
     assert [profile_sha256(one) for one in kept] == list(first.values())
 
 
+def test_each_profile_of_a_cluster_is_digested_once_and_those_of_the_past_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A policy names 256 at most; a ticket asks for the digest of each, several times."""
+    digested = []
+    render = cluster.render_profile
+    monkeypatch.setattr(cluster, "render_profile", lambda one: digested.append(one.name) or render(one))
+    monkeypatch.setattr(cluster, "_digests", {})
+    profiles = [profile(f"p-{number}") for number in range(256)]
+    for _twice in range(2):
+        for one in profiles:
+            profile_sha256(one)
+    assert digested == [one.name for one in profiles]
+    profile_sha256(profile("another"))
+    assert len(cluster._digests) <= 256
+
+
 def signed(wanted: ClusterPolicy) -> dict[str, Any]:
     return sign_policy(wanted, private_key=PRIVATE, cluster_id=CLUSTER)
 
@@ -153,6 +171,11 @@ def named(count: int) -> tuple[NamedDigest, ...]:
         pytest.param(256, lambda count: replace(policy(), profiles=named(count)), id="profiles"),
         pytest.param(64, lambda count: replace(policy(), control_planes=named(count)), id="control planes"),
         pytest.param(8192, lambda count: replace(policy(), revoked=tuple(map(ek, range(count)))), id="revoked keys"),
+        pytest.param(
+            8192,
+            lambda count: replace(policy(), reinstated=tuple(map(ek, range(10, count + 10)))),
+            id="keys taken back",
+        ),
         pytest.param(64, lambda count: replace(policy(), exceptions=(GLASS,) * count), id="exceptions"),
         pytest.param(
             256,
@@ -167,8 +190,34 @@ def test_what_a_policy_holds_is_bounded(most: int, sized: Any) -> None:
 
 
 def test_equal_policies_have_equal_bytes_whatever_the_order() -> None:
-    turned = policy(profiles=reversed(PROFILES), revoked=[ek(9), ek(9)])
-    assert (turned.to_bytes(), signed(turned)) == (policy().to_bytes(), signed(policy()))
+    later, other = GLASS.expires + timedelta(hours=1), NamedDigest("x", ek(0))
+    exceptions = (
+        GLASS,
+        replace(GLASS, profile=other),
+        replace(GLASS, machines=(ek(3),)),
+        replace(GLASS, expires=later),
+    )
+    many = [ek(number) for number in range(50, 100)]
+    given = {
+        "profiles": PROFILES,
+        "identities": (identity(1, Role.CONTROL_PLANE), identity(3, Role.CONTROL_PLANE)),
+        "revoked": many,
+        "exceptions": exceptions,
+        "reinstated": [ek(number) for number in range(100, 150)],
+    }
+    first, turned = policy(**given), policy(**{name: tuple(reversed(value)) for name, value in given.items()})
+    assert policy(**{**given, "revoked": [*many, *many]}) == first
+    assert (turned.to_bytes(), signed(turned)) == (first.to_bytes(), signed(first))
+    assert verified(signed(turned)) == first
+
+
+def test_what_is_signed_is_an_object_of_the_api() -> None:
+    document = signed(policy(exceptions=[replace(GLASS, why="größer")]))
+    assert (document["apiVersion"], document["kind"]) == ("attested-kubernetes.dev/v1alpha1", "AttestationPolicy")
+    assert document["metadata"] == {"name": "cluster"}
+    assert verified(document).exceptions[0].why == "größer"
+    assert "reinstated" not in document["spec"], "a service of an earlier release reads it, too"
+    assert signed(policy(reinstated=[ek(1)]))["spec"]["reinstated"] == [ek(1)]
 
 
 def test_the_generation_is_no_part_of_the_content() -> None:
@@ -229,6 +278,8 @@ def test_another_kind_of_key_signs_nothing() -> None:
         pytest.param(lambda one: one["spec"].pop("revoked"), id="no revocations"),
         pytest.param(lambda one: one["spec"].update(revoked=[ek(1), ek(1)]), id="a revocation twice"),
         pytest.param(lambda one: one["spec"].update(revoked=["EK"]), id="a revocation that is no digest"),
+        pytest.param(lambda one: one["spec"].update(reinstated=["EK"]), id="one taken back that is no digest"),
+        pytest.param(lambda one: one["spec"].update(reinstated=[ek(9)]), id="one taken back that is in force"),
         pytest.param(lambda one: one["metadata"].update(name="other"), id="another name"),
         pytest.param(lambda one: one.update(kind="NodeIdentity"), id="another kind"),
         pytest.param(lambda one: one["spec"]["exceptions"][0].update(expires="2026-02-30T00:00:00Z"), id="no such day"),
@@ -286,6 +337,19 @@ def test_a_profile_of_a_known_name_with_another_value_counts_for_nothing() -> No
 )
 def test_an_exception_counts_for_its_machine_until_it_ends(machine: str, now: datetime, counts: bool) -> None:
     assert ("old" in names(enforced(machine, now=now))) is counts
+
+
+def test_an_exception_is_of_its_profile_alone() -> None:
+    """Whoever may write profiles gets no other one to count by it, nor the same name with other values."""
+    for other in (profile("y"), profile("old", b"w")):
+        assert names(enforced(ek(2), profiles=(other, profile("old")))) == ["old"]
+
+
+def test_one_exception_does_not_need_another() -> None:
+    second = replace(GLASS, profile=NamedDigest("x", profile_sha256(profile("x"))), machines=(ek(1),))
+    wanted = policy(exceptions=[GLASS, second])
+    assert names(enforced(ek(2), wanted=wanted)) == ["a", "b", "old"]
+    assert names(enforced(ek(1), wanted=wanted)) == ["a", "b", "x"]
 
 
 def test_a_retired_profile_never_accepts() -> None:
