@@ -28,6 +28,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "attestation/verified.py": (f"{_UNIT}/attestation/test_verify.py",),
     "attestation/verify.py": (f"{_UNIT}/attestation/test_verify.py", "tests/component/attestation"),
     "certificates/leaf.py": (f"{_UNIT}/certificates/test_leaf.py", f"{_UNIT}/certificates/test_renewal.py"),
+    "endpoint/splice.py": (f"{_UNIT}/endpoint/test_splice.py",),
     "etcd/gateway.py": (f"{_UNIT}/etcd/test_gateway.py",),
     "join/ticket.py": (f"{_UNIT}/join/test_ticket.py",),
     "keys/continuity.py": (f"{_UNIT}/keys/test_continuity.py",),

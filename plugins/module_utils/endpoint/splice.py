@@ -22,8 +22,6 @@ PIECE_BYTES = 1 << 16
 LINGER_SECONDS = 60.0
 """How long a connection that one side has ended may stand still."""
 
-_RESET = struct.pack("ii", 1, 0)
-
 
 class Splice:
     """One client's connection and one to a control plane."""
@@ -121,4 +119,4 @@ def _raise_of(done: set[asyncio.Task[None]]) -> None:
 def abort(connection: socket.socket) -> None:
     """Let the close of ``connection`` be a reset: its peer must not take a break for an end."""
     with suppress(OSError):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
