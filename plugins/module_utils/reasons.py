@@ -1523,6 +1523,13 @@ class Reason(Enum):
         "Run prepare again; it writes the file from the site.",
         "ansible-playbook attested.kubernetes.prepare",
     )
+    NODE_CONFIG_NOT_ACCEPTED = _row(
+        Coarse.REFUSED,
+        "The machine measured another /etc/attested/node.yml than the profile names, or none.",
+        "Find out who changed it. If prepare did, put its digest (sha256sum) into nodeConfigs of the profile; a machine measures it "
+        "only where it boots from the signed site (attested_source_url).",
+        "ansible-playbook attested.kubernetes.policy --check --diff",
+    )
     NODE_JOURNAL_MALFORMED = _row(
         Coarse.LOCAL,
         "The node's own journal cannot be read.",

@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""S53: a machine boots what a profile allows that the site made for another role or another machine.
+"""S53: a machine boots what a profile allows that the site made for another role or machine, or has another node.yml.
 
-A profile for workers may be looser than what a control plane must boot, and one machine's own initrd is no other's.
+A profile for workers may be looser than what a control plane must boot, and one machine's own initrd is no other's. The
+digest of node.yml is measured in front of the lock with the signed site; nobody looked at it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import with_source
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     AllowedValue,
     NodeIdentity,
@@ -21,6 +23,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy import 
     profile_sha256,
     render_profile,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.source import Measured
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -31,12 +34,13 @@ if TYPE_CHECKING:
 
 THREAT = Threat(
     id="S53",
-    title="Profile of another role or machine",
-    case="a control plane boots what only workers may, a machine the initrd of another",
+    title="Profile of another role or machine; configuration not measured",
+    case="a control plane boots what only workers may; node.yml changed beside a signed site",
     bed="swtpm",
     stops=(
         ("policy/decision.py", "PROFILE_NOT_FOR_MACHINE"),
         ("policy/cluster.py", ""),
+        ("policy/assertions.py", "NODE_CONFIG_NOT_ACCEPTED"),
         ("policy/manifest.py", "MANIFEST_INVALID"),
     ),
 )
@@ -123,3 +127,41 @@ def test_limits_are_what_the_site_signs(machine: TpmMachine) -> None:
 def test_a_limit_that_says_nothing(machine: TpmMachine, limits: dict[str, Any]) -> None:
     assert limited(machine)
     assert code_of(lambda: limited(machine, **limits)) == "MANIFEST_INVALID"
+
+
+SITE = Measured(
+    commit="c0" * 20,
+    version=7,
+    signer=f"SHA256:{'s' * 43}",
+    collection="0.1.0",
+    bundle="9f" * 32,
+    node_config="ab" * 32,
+)
+
+
+def measure(machine: TpmMachine, site: Measured) -> None:
+    """Measure a site as `attested-node-boot` does: into the log and into the register."""
+    text = site.to_text()
+    log = with_source(machine.logs.nodelock, register=15, text=text, happened=machine.logs.nodelock.count(b"\x1e"))
+    machine.logs = replace(machine.logs, nodelock=log)
+    machine.tpm.pcr_event(15, text.encode())
+
+
+def test_the_configuration_that_the_profile_names(machine: TpmMachine) -> None:
+    measure(machine, SITE)
+    named = limited(machine, assertions={"nodeConfigs": ["cd" * 32, SITE.node_config]})
+    assert machine.run(policy(machine, named))
+
+
+def test_another_configuration_beside_the_signed_site(machine: TpmMachine) -> None:
+    measure(machine, replace(SITE, node_config="ef" * 32))
+    signed = limited(machine, assertions={"sourceSigners": [SITE.signer]})
+    assert machine.run(policy(machine, signed))  # the site alone does not tell
+    named = limited(machine, assertions={"sourceSigners": [SITE.signer], "nodeConfigs": [SITE.node_config]})
+    assert code_of(lambda: machine.run(policy(machine, named))) == "NODE_CONFIG_NOT_ACCEPTED"
+
+
+def test_a_configuration_that_nobody_measured(machine: TpmMachine) -> None:
+    """An admin's playbook and the bootstrapper measure none: such a profile is not for their machines."""
+    named = limited(machine, assertions={"nodeConfigs": [SITE.node_config]})
+    assert code_of(lambda: machine.run(policy(machine, named))) == "NODE_CONFIG_NOT_ACCEPTED"

@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`/etc/attested/node.yml`: what a node knows of itself and of its cluster before it asks anybody.
 
-Written by the role `node_runtime` from the site. Nothing in it is secret; its digest is measured before the
-first request (design 6, Transport), so an edit is seen by whoever verifies the node.
+Written by the role `node_runtime` from the site. Nothing in it is secret, and nothing in it is believed by others: a
+node that was led to another cluster gets nothing of this one. A machine that boots from the signed site measures its
+digest before the first request, and a profile may name the accepted ones (``nodeConfigs``); on the other roads it is
+not measured (docs/adr/0053).
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ class Assertions:
     ``firmware_minimum``: the least firmware version, number by number. ``kernels``: the accepted releases
     (``uname -r``). ``sbat_minimum``: component to the least generation of shim's revocation level.
     ``source_signers``, ``source_minimum``: fingerprints of who may have signed the site that the machine measured in
-    front of its lock, and the least version of it; the lock's register is quoted always.
+    front of its lock, and the least version of it; the lock's register is quoted always. ``node_configs``: the accepted
+    digests of its node.yml (SHA-256, hex), which is measured there with the site.
     """
 
     secure_boot: bool = False
@@ -66,6 +67,7 @@ class Assertions:
     sbat_minimum: Mapping[str, int] = field(default_factory=dict)
     source_signers: tuple[str, ...] = ()
     source_minimum: int = 0
+    node_configs: tuple[str, ...] = ()
 
     @property
     def registers(self) -> tuple[int, ...]:
@@ -102,7 +104,7 @@ def failed_assertions(
 
     ``measured_by``: the loader whose measurements count, None where the profile holds no PCR 4 that names one.
     """
-    checks = (_secure_boot, _lockdown, _boot_options, _firmware, _kernel, _sbat, _signer, _version)
+    checks = (_secure_boot, _lockdown, _boot_options, _firmware, _kernel, _sbat, _signer, _version, _node_config)
     return tuple(failed for check in checks for failed in check(assertions, facts, measured_by))
 
 
@@ -200,3 +202,10 @@ def _version(assertions: Assertions, facts: BootFacts, _measured_by: Loader | No
         yield FailedAssertion(
             Reason.SOURCE_TOO_OLD, f"version {least} of the site or later", str(got or "none in front of the lock")
         )
+
+
+def _node_config(assertions: Assertions, facts: BootFacts, _measured_by: Loader | None) -> Iterator[FailedAssertion]:
+    accepted = assertions.node_configs
+    if accepted and facts.node_config not in accepted:
+        got = facts.node_config or "none in front of the lock"
+        yield FailedAssertion(Reason.NODE_CONFIG_NOT_ACCEPTED, f"a node.yml of {' or '.join(accepted)}", got)

@@ -36,9 +36,10 @@ class BootFacts:
     ``secure_boot``: None where the log does not prove it. ``kernel``: SHA-256 of the release in the kernel image's
     section .uname, 32 bytes or none. ``sbat_level``: component to generation, as shim enforced it.
     ``source_signer`` and ``source_version``: fingerprint and version of the site that was measured in front of the
-    node lock, empty and 0 where none was. ``loader``: whose traces there are; ``alone``: firmware started one signed
-    image, and nothing else. Who rules the machine can leave traces too, so both are for learning from a machine that is
-    trusted then, and no decision looks at them.
+    node lock, empty and 0 where none was, ``node_config`` the SHA-256 (hex) of the node.yml that it says.
+    ``loader``: whose traces there are; ``alone``: firmware started one signed image, and nothing else. Who rules the
+    machine can leave traces too, so both are for learning from a machine that is trusted then, and no decision looks at
+    them.
     """
 
     secure_boot: bool | None = None
@@ -48,6 +49,7 @@ class BootFacts:
     sbat_level: Mapping[str, int] = field(default_factory=dict)
     source_signer: str = ""
     source_version: int = 0
+    node_config: str = ""
     loader: Loader | None = None
     alone: bool = False
 

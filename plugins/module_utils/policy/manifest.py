@@ -253,6 +253,7 @@ def _assertions(told: Fields) -> Assertions:
         sbat_minimum=_sbat_minimum(told),
         source_signers=told.texts("sourceSigners", limit=MAX_SIGNERS, each=MAX_WORD) or (),
         source_minimum=told.number("sourceMinimum", below=MAX_GENERATION) if told.has("sourceMinimum") else 0,
+        node_configs=told.digests("nodeConfigs", limit=MAX_MACHINES) if told.has("nodeConfigs") else (),
     )
     told.finish()
     return found
@@ -312,6 +313,7 @@ def _rendered_assertions(assertions: Assertions) -> dict[str, Any]:
         ],
         "sourceSigners": list(assertions.source_signers),
         "sourceMinimum": assertions.source_minimum,
+        "nodeConfigs": list(assertions.node_configs),
     }
     kept = {name: value for name, value in told.items() if value}
     if assertions.boot_options is not None:

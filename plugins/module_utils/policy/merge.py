@@ -112,4 +112,7 @@ def _common(every: Sequence[Assertions]) -> Assertions:
         if all(part.source_signers for part in every)
         else (),
         source_minimum=min(one.source_minimum for one in every),
+        node_configs=tuple(dict.fromkeys(one for part in every for one in part.node_configs))
+        if all(part.node_configs for part in every)
+        else (),
     )

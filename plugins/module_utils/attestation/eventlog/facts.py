@@ -73,6 +73,7 @@ def boot_facts(
         sbat_level=_sbat_level(keys),
         source_signer=site.signer if site else "",
         source_version=site.version if site else 0,
+        node_config=site.node_config if site else "",
         loader=loader,
         alone=loader is Loader.IMAGE and _starts_one_image(by_register.get(PROGRAM_REGISTER, []), keys),
     )

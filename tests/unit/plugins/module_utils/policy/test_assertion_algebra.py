@@ -39,6 +39,7 @@ OPTIONS = ["ro", "rw", "quiet", "init=/bin/sh", "root=/dev/a", "lockdown=none", 
 VERSIONS = ["1.2", "1.10", "1.10-3", "2"]
 RELEASES = ["6.1.0", "6.12.117", "6.12.118"]
 SIGNERS = ["SHA256:a", "SHA256:b"]
+CONFIGS = ["aa" * 32, "bb" * 32]
 GENERATIONS = st.dictionaries(st.sampled_from(["sbat", "shim", "grub"]), st.integers(0, 4), max_size=3)
 
 ASSERTIONS = st.builds(
@@ -51,6 +52,7 @@ ASSERTIONS = st.builds(
     sbat_minimum=GENERATIONS,
     source_signers=st.lists(st.sampled_from(SIGNERS), max_size=2).map(tuple),
     source_minimum=st.integers(0, 3),
+    node_configs=st.lists(st.sampled_from(CONFIGS), max_size=2).map(tuple),
 )
 FACTS = st.builds(
     BootFacts,

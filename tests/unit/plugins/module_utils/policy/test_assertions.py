@@ -40,6 +40,7 @@ FACTS = BootFacts(
     sbat_level={"sbat": 2025021800, "shim": 4},
     source_signer="SHA256:admin",
     source_version=7,
+    node_config="ab" * 32,
 )
 EVERYTHING = Assertions(
     secure_boot=True,
@@ -50,6 +51,7 @@ EVERYTHING = Assertions(
     sbat_minimum={"sbat": 2025021800, "shim": 4},
     source_signers=("SHA256:other", "SHA256:admin"),
     source_minimum=7,
+    node_configs=("cd" * 32, "ab" * 32),
 )
 
 
@@ -147,6 +149,15 @@ def test_a_boot_that_keeps_every_assertion_is_accepted() -> None:
         ),
         pytest.param({"source_version": 6}, "SOURCE_TOO_OLD", "or later, got 6", id="an older site"),
         pytest.param({"source_version": 0}, "SOURCE_TOO_OLD", "got none in front of the lock", id="no site"),
+        pytest.param(
+            {"node_config": "ef" * 32},
+            "NODE_CONFIG_NOT_ACCEPTED",
+            f"{'ab' * 32}, got {'ef' * 32}",
+            id="another node.yml",
+        ),
+        pytest.param(
+            {"node_config": ""}, "NODE_CONFIG_NOT_ACCEPTED", "got none in front of the lock", id="no node.yml measured"
+        ),
     ],
 )
 def test_an_assertion_that_does_not_hold_is_refused_by_its_own_code(
@@ -170,6 +181,7 @@ def test_without_facts_nothing_holds() -> None:
         "SBAT_TOO_OLD",
         "SOURCE_NOT_ACCEPTED",
         "SOURCE_TOO_OLD",
+        "NODE_CONFIG_NOT_ACCEPTED",
     ]
 
 
@@ -283,7 +295,11 @@ def test_components_that_are_too_old_are_told_in_order() -> None:
         pytest.param({"boot_options": ()}, (8, 9), id="no boot option at all"),
         pytest.param({"firmware_minimum": "1"}, (0,), id="a firmware version"),
         pytest.param({"kernels": ("6.1.0",)}, (11,), id="a kernel"),
-        pytest.param({"source_signers": ("SHA256:x",), "source_minimum": 7}, (), id="a site, in the lock's register"),
+        pytest.param(
+            {"source_signers": ("SHA256:x",), "source_minimum": 7, "node_configs": ("ab",)},
+            (),
+            id="a site, in the lock's register",
+        ),
         pytest.param({"secure_boot": True, "boot_options": ()}, (7, 8, 9), id="two of them, ascending"),
     ],
 )
@@ -297,7 +313,7 @@ def test_all_failures_are_told_at_once_and_the_register_gives_the_code() -> None
     with pytest.raises(MeasurementMismatch) as caught:
         decide([profile()], {**PCRS, 7: b"w" * 32}, (), facts=BootFacts())
     assert caught.value.code == "PCR_MISMATCH"
-    assert caught.value.message.count("assertion: expected") == 9
+    assert caught.value.message.count("assertion: expected") == 10
 
 
 def test_a_fitting_profile_is_taken_before_one_whose_assertions_fail() -> None:

@@ -83,6 +83,7 @@ def test_a_merged_profile_demands_only_what_all_demand() -> None:
         sbat_minimum={"shim": 4},
         source_signers=("SHA256:a",),
         source_minimum=7,
+        node_configs=("aa", "bb"),
     )
     weak = Assertions(
         lockdown=Lockdown.INTEGRITY,
@@ -91,6 +92,7 @@ def test_a_merged_profile_demands_only_what_all_demand() -> None:
         sbat_minimum={"shim": 3, "other": 1},
         source_signers=("SHA256:b", "SHA256:a"),
         source_minimum=6,
+        node_configs=("bb", "cc"),
     )
     base, soon = learned("deb13-base", Preset.IMAGE), datetime(2027, 1, 1, tzinfo=UTC)
     parts = [dataclasses.replace(base, assertions=strong, expires=soon), dataclasses.replace(base, assertions=weak)]
@@ -102,6 +104,7 @@ def test_a_merged_profile_demands_only_what_all_demand() -> None:
         sbat_minimum={"shim": 3},
         source_signers=("SHA256:a", "SHA256:b"),
         source_minimum=6,
+        node_configs=("aa", "bb", "cc"),
     )
     assert merged.expires == soon
 
