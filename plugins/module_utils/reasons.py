@@ -183,8 +183,8 @@ class Reason(Enum):
     )
     AUDIT_TRUNCATED = _row(
         Coarse.LOCAL,
-        "The end of the audit log is missing: others know of later records.",
-        "Was the power cut, or an old disk image restored? If not, find out who could write there.",
+        "The beginning or the end of an audit log is missing.",
+        "The end: was the power cut, or an old disk image restored? If not, and for a beginning, find out who could write there.",
         "attested audit verify",
     )
     AUDIT_UNWRITABLE = _row(
@@ -1821,7 +1821,7 @@ class Reason(Enum):
     RECOVERY_REFUSED = _row(
         Coarse.LOCAL,
         "A locked node did not take the request, and tells a stranger no reason.",
-        "Look up the correlation id in the node's journal or audit log.",
+        "Look up the correlation id in the node's journal; its audit log holds what an admin of the cluster was refused.",
         "journalctl | grep CORRELATION_ID",
     )
     RECOVERY_SECRETS_IN_CLEAR = _row(

@@ -298,7 +298,7 @@ def test_every_fault_while_a_refusal_is_recorded() -> None:
     used = MESSAGES["ticket"](bed)
     assert answer_of(service.answer(used))
     steps = [step for step in steps_of(lambda: service.answer(used)) if step.file.startswith(_AROUND)]
-    assert {"audit/log.py", "keys/teller.py"} < files_of(steps)
+    assert {"audit/trail.py", "keys/teller.py"} < files_of(steps)
     codes = []
     for step in steps:
         try:

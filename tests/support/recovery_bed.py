@@ -95,11 +95,19 @@ class Records:
     told: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)
     broken: bool = False
 
-    def decided(self, event: str, fields: Mapping[str, object], *, refusal: Mapping[str, object] | None = None) -> None:
+    def decided(
+        self,
+        event: str,
+        fields: Mapping[str, object],
+        *,
+        refusal: Mapping[str, object] | None = None,
+        source: str = "",
+    ) -> None:
         """Remember it."""
         if self.broken:
             raise Refusal("expected room for a record", reason=Reason.AUDIT_UNWRITABLE)
         self.told.append((event, str((refusal or {}).get("reason", "given")), dict(fields)))
+        assert source == fields.get("admin", "") or not refusal  # who is proven, and nobody before that
 
     @property
     def outcomes(self) -> list[str]:

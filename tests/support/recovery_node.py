@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace
+from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditPlace, AuditTrail
 from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
@@ -80,7 +80,7 @@ def desk_of(settings: dict[str, Any], directory: Path) -> RecoveryDesk:
         facts=lambda: Facts(cluster_id=cluster_id, logs=logs_of(boots.load(settings["boot"]))),
         pins=JoinCaPins.from_pem(settings["join_ca"].encode()),
         unlocking=Unlocking(trial, Handing(directory / "taken"), Contest()),
-        record=AuditLog(
+        record=AuditTrail(
             AuditPlace(directory=directory / "audit"), node="w-1", clock=SystemClock(), random=SystemRandom()
         ),
         clock=SystemClock(),

@@ -22,7 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
     answer,
     issue_doorkeeper,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace
+from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditPlace, AuditTrail
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
     KeyBundle,
     MasterSecret,
@@ -198,7 +198,7 @@ class Bed:
             clock=self.clock,
             log=log or open_log(),
             teller=Teller(self.attempts),
-            audit=AuditLog(
+            audit=AuditTrail(
                 AuditPlace(directory=self.directory / "audit"), node="cp-1", clock=self.clock, random=SystemRandom()
             ),
             reattester=self.reattester(),

@@ -47,6 +47,14 @@ class Head:
         ).digest()
 
 
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """With which record a log begins once its older files are gone, and the digest of the record before that one."""
+
+    first: int
+    sha256: bytes
+
+
 def render(fields: Mapping[str, object], *, sequence: int, previous: bytes) -> bytes:
     """Return the line of a record, without its end."""
     clean = {name: _clean(value) for name, value in fields.items()}

@@ -1,11 +1,14 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The log of one control plane on its disk: appended to by the key service alone.
+"""One chain of records on a control plane's disk: appended to by one process alone.
 
 A record is handed to the kernel before the answer that it tells of leaves, so a killed process loses none. `sync` asks
 the disk for it once a second and at each head: what a power cut takes is at most that second, and it shows, because
 the copies of the heads are ahead. Syncing each record would cost every ticket a turn of the disk.
+
+Nothing here deletes a file by itself: `surplus` says which may go, and `forget` lets them go, once a signed record
+tells of it (`trail`). Each file begins with a record that names the log.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import SystemFault
 from ..reasons import Reason
-from .chain import GENESIS, MAX_RECORD_BYTES, Head, digest_of, parse_record, render
+from .chain import GENESIS, MAX_RECORD_BYTES, Head, Rotation, digest_of, parse_record, render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,27 +29,36 @@ if TYPE_CHECKING:
     from ..system import Clock, Random
 
 RECORDS_A_HEAD = 100
+NAMES_ITS_LOG = frozenset({"begun", "continued", "head"})
+"""Records that say of which log they are; others may name the log of another control plane."""
 
-_STEM = "audit-"
 _SUFFIX = ".jsonl"
 _LOG_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPlace:
-    """Where the log lies, how large a file gets before the next begins, and how many files stay."""
+    """Where the log lies, how large a file gets before the next begins, and how many files stay.
+
+    ``stem`` is what the names of its files begin with.
+    """
 
     directory: Path
     file_bytes: int = 16 << 20
     files: int = 64
+    stem: str = "audit"
 
     def existing(self) -> list[Path]:
         """Return the files, oldest first."""
-        return sorted(self.directory.glob(f"{_STEM}*{_SUFFIX}"))
+        return sorted(self.directory.glob(f"{self.stem}-*{_SUFFIX}"))
 
     def file_from(self, sequence: int) -> Path:
         """Return the file whose first record has this number."""
-        return self.directory / f"{_STEM}{sequence:012d}{_SUFFIX}"
+        return self.directory / f"{self.stem}-{sequence:012d}{_SUFFIX}"
+
+    def first_of(self, path: Path) -> int:
+        """Return the number of the first record of one of its files."""
+        return int(path.stem.removeprefix(f"{self.stem}-"))
 
 
 class AuditLog:
@@ -62,6 +74,7 @@ class AuditLog:
         self._size = 0
         self._head = Head("", 0, GENESIS)
         self._signed = 0
+        self._pressing = 0
         try:
             place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             torn = self._resume()
@@ -81,21 +94,54 @@ class AuditLog:
         """Write the record of a decision: ``fields`` say about whom, ``refusal`` holds reason and detail of a no."""
         self.append(event, **{**fields, "outcome": "refused" if refusal else "given", **(refusal or {})})
 
+    def press(self, event: str, /, **fields: object) -> Head:
+        """Write one record that is to be signed as soon as may be, and return the state after it."""
+        with self._lock:
+            self._append({**fields, "event": event})
+            self._pressing = self._head.sequence
+            return self._head
+
+    def surplus(self) -> Rotation | None:
+        """Return which record the log may begin with, where there are more files than stay, else nothing."""
+        files = self._place.existing()
+        if len(files) <= self._place.files:
+            return None
+        stays = files[-self._place.files]
+        with stays.open("rb") as stream:
+            previous = parse_record(stream.readline().rstrip(b"\n"))["previous"]
+        return Rotation(self._place.first_of(stays), bytes.fromhex(previous))
+
+    def forget(self, rotation: Rotation) -> None:
+        """Delete the files before the first record that stays. The caller owes a signed record of it."""
+        for path in self._place.existing():
+            if self._place.first_of(path) < rotation.first:
+                path.unlink()
+
     def head(self) -> Head:
         """Return the state after the last record."""
         with self._lock:
             return self._head
 
     def due(self) -> Head | None:
-        """Return the head that is to be signed now: a hundred records after the last signed one."""
+        """Return the head that is to be signed now: a hundred records after the last one, or after one that presses."""
         with self._lock:
-            return self._head if self._head.sequence - self._signed >= RECORDS_A_HEAD else None
+            pressing = self._pressing > self._signed
+            return self._head if pressing or self._head.sequence - self._signed >= RECORDS_A_HEAD else None
+
+    def fixed(self, head: Head) -> None:
+        """Note that everything up to ``head`` is signed, here or by a record of another log."""
+        with self._lock:
+            self._signed = head.sequence
+
+    def unsigned(self) -> int:
+        """Return how many records came after what is signed."""
+        with self._lock:
+            return self._head.sequence - self._signed
 
     def signed(self, head: Head, evidence: str) -> None:
         """Write a head with the TPM's evidence over it, and make the disk keep everything so far."""
         self.append("head", head=head.sequence, sha256=head.sha256.hex(), log=head.log, evidence=evidence)
-        with self._lock:
-            self._signed = head.sequence
+        self.fixed(head)
         self.sync()
 
     def sync(self) -> None:
@@ -116,24 +162,27 @@ class AuditLog:
         self.append("begun", log=log, node=self._node)
 
     def _append(self, fields: Mapping[str, object]) -> None:
-        sequence = self._head.sequence + 1
-        told = {"time": self._clock.now().isoformat(timespec="milliseconds"), **fields}
-        line = render(told, sequence=sequence, previous=self._head.sha256)
-        head = Head(self._head.log, sequence, digest_of(line))
         try:
             if self._size >= self._place.file_bytes:
-                self._turn_over(sequence)
-            self._write(line + b"\n", head)
+                self._turn_over()
+            if not self._size and self._head.sequence:
+                self._add({"event": "continued", "log": self._head.log})
+            self._add(fields)
         except OSError as error:
             raise _unwritable(self._place, error) from error
 
-    def _turn_over(self, sequence: int) -> None:
+    def _add(self, fields: Mapping[str, object]) -> None:
+        sequence = self._head.sequence + 1
+        told = {"time": self._clock.now().isoformat(timespec="milliseconds"), **fields}
+        line = render(told, sequence=sequence, previous=self._head.sha256)
+        self._write(line + b"\n", Head(self._head.log, sequence, digest_of(line)))
+
+    def _turn_over(self) -> None:
         """Begin the next file. The old one is ours until that one is open: a full disk must not leave us without."""
         old = self._file
         os.fsync(old)
-        self._open(sequence)
+        self._open(self._head.sequence + 1)
         os.close(old)
-        self._forget()
 
     def _write(self, data: bytes, head: Head) -> None:
         """Write all of it or nothing, for half a record would make the next one unreadable; then ``head`` counts."""
@@ -148,10 +197,6 @@ class AuditLog:
         path = self._place.file_from(sequence)
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._file, self._size = opened, os.fstat(opened).st_size
-
-    def _forget(self) -> None:
-        for path in self._place.existing()[: -self._place.files]:
-            path.unlink()
 
     def _resume(self) -> int:
         """Take up the last whole record of the last file, and return how many bytes of a half one were cut off."""
@@ -173,16 +218,16 @@ class AuditLog:
         line = whole.splitlines()[-1]
         self._head = Head(self._log_id(files[0]), int(parse_record(line)["sequence"]), digest_of(line))
         self._signed = self._head.sequence - self._head.sequence % RECORDS_A_HEAD
-        self._open(int(last.stem.removeprefix(_STEM)))
+        self._open(self._place.first_of(last))
         return torn
 
     def _log_id(self, first: Path) -> str:
-        """Return the log's name: in the first record, or in the first head of a log whose beginning was rotated out."""
+        """Return the log's name: in the first record, or in the first head of a file of an earlier release."""
         with first.open("rb") as stream:
             for line in stream:
-                log = parse_record(line.rstrip(b"\n")).get("log")
-                if isinstance(log, str):
-                    return log
+                record = parse_record(line.rstrip(b"\n"))
+                if record.get("event") in NAMES_ITS_LOG and isinstance(record.get("log"), str):
+                    return str(record["log"])
         raise SystemFault(f"expected {first} to name its log, it does not", reason=Reason.AUDIT_MALFORMED)
 
 

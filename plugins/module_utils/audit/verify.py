@@ -1,13 +1,16 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Is this audit log what was written? Edits, gaps, another order and a cut end are found, in these steps.
+"""Is this audit log what was written? Edits, gaps, another order, a cut end or beginning are found, in these steps.
 
 1. Every line is a record (AUDIT_MALFORMED).
 2. Its number follows the one before: a higher one is a gap (AUDIT_GAP), a lower one another order (AUDIT_REORDERED).
 3. It carries the digest of the record before (AUDIT_EDITED).
 4. Every signed head is the digest of the record that it names, under one key (AUDIT_HEAD_WRONG).
 5. Every head that is known from elsewhere is reached (AUDIT_TRUNCATED) and matches (AUDIT_EDITED).
+6. It begins with its first record, or with the one that a record under a signed head says (AUDIT_TRUNCATED).
+
+The log of refusals is read after the other one, which holds its heads: what they cover is signed with them.
 
 The caller owes: that the key of step 4 is the control plane's, and the heads of step 5. What cannot be found: a change
 of what comes after the last head that was signed or copied, by who may write the log.
@@ -17,11 +20,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttestedError, SystemFault
 from ..reasons import Reason
 from .chain import GENESIS, Head, digest_of, is_sequence, parse_record
+from .log import NAMES_ITS_LOG
 from .signer import verify_head
 
 if TYPE_CHECKING:
@@ -38,7 +43,8 @@ _REMEMBERED = 10_000
 class AuditReport:
     """A log that holds: its name, first and last record, signed heads, the records after the last one, the AK's name.
 
-    ``first`` is above 1 where older files were rotated out. ``events`` counts records by event and outcome.
+    ``first`` is above 1 where older files were rotated out. ``events`` counts records by event and outcome, and what
+    one record tells of many. ``refusals`` are the heads of the log of refusals that this one holds.
     """
 
     log: str
@@ -48,6 +54,7 @@ class AuditReport:
     unsigned: int
     ak_name: str
     events: dict[str, int]
+    refusals: tuple[Head, ...] = ()
 
 
 @dataclass(slots=True)
@@ -66,6 +73,8 @@ class _Reading:
     heads: int = 0
     signed: int = 0
     ak_name: str = ""
+    refusals: list[Head] = field(default_factory=list)
+    rotations: list[tuple[int, int]] = field(default_factory=list)
 
     def find(self, reason: Reason, message: str) -> None:
         self.problems.append(SystemFault(message, reason=reason))
@@ -77,12 +86,14 @@ def verify_audit(
     known: Iterable[Head] = (),
     ak_name: str = "",
     judge: Callable[[Head, str], VerifiedQuote] = verify_head,
+    signed: int = 0,
 ) -> AuditReport:
     """Return what the log holds; raises the first finding, with all of them in its message.
 
-    ``known`` are heads from elsewhere, ``ak_name`` (hex) the key that must have signed, if it is known.
+    ``known`` are heads from elsewhere, ``ak_name`` (hex) the key that must have signed, if it is known. ``signed``:
+    up to which record another log, which holds these heads, signs this one.
     """
-    reading = _Reading(known={one.sequence: one for one in known}, judge=judge, ak_name=ak_name)
+    reading = _Reading(known={one.sequence: one for one in known}, judge=judge, ak_name=ak_name, signed=signed)
     for line in lines:
         try:
             _take(reading, line, parse_record(line))
@@ -91,6 +102,7 @@ def verify_audit(
     if not reading.last:
         reading.find(Reason.AUDIT_MALFORMED, "expected an audit log, found no record")
     _check_known(reading)
+    _check_beginning(reading)
     _fail(reading.problems)
     return AuditReport(
         log=reading.log,
@@ -100,7 +112,26 @@ def verify_audit(
         unsigned=reading.last - reading.signed,
         ak_name=reading.ak_name,
         events=dict(reading.events),
+        refusals=tuple(reading.refusals),
     )
+
+
+def verify_refusals(lines: Iterable[bytes], given: AuditReport) -> AuditReport | None:
+    """Return what the log of refusals beside a verified one holds, None where there is none.
+
+    Raises as `verify_audit`, and AUDIT_TRUNCATED where there is none and the other one knows of its records.
+    """
+    last = max((one.sequence for one in given.refusals), default=0)
+    found = iter(lines)
+    first = next(found, None)
+    if first is not None:
+        return verify_audit(chain((first,), found), known=given.refusals, signed=last)
+    if last:
+        raise SystemFault(
+            f"expected at least {last} records of refusals, as the other log knows, found none",
+            reason=Reason.AUDIT_TRUNCATED,
+        )
+    return None
 
 
 def heads_of(node: str, lines: Iterable[bytes]) -> Iterator[Head]:
@@ -118,7 +149,7 @@ def _take(reading: _Reading, line: bytes, record: dict[str, Any]) -> None:
     number = record["sequence"]
     if not reading.first:
         reading.first = number
-        if number == 1 and record["previous"] != GENESIS.hex():  # above 1 the beginning was rotated out
+        if number == 1 and record["previous"] != GENESIS.hex():  # above 1 it is step 6
             reading.find(Reason.AUDIT_EDITED, "expected record 1 to follow nothing, it follows another")
     elif number != reading.last + 1:  # 2
         later = number > reading.last
@@ -132,10 +163,23 @@ def _take(reading: _Reading, line: bytes, record: dict[str, Any]) -> None:
     reading.digests[number] = reading.previous
     if number - _REMEMBERED not in reading.known:
         reading.digests.pop(number - _REMEMBERED, None)
-    reading.events[" ".join(str(record[name]) for name in ("event", "outcome") if name in record)] += 1
-    reading.log = reading.log or str(record.get("log", ""))
-    if record.get("event") == "head":
+    _take_event(reading, number, record)
+
+
+def _take_event(reading: _Reading, number: int, record: dict[str, Any]) -> None:
+    event = record.get("event")
+    if event == "counted" and is_sequence(record.get("count")):
+        reading.events[f"{record.get('of')} refused, counted"] += record["count"]
+    else:
+        reading.events[" ".join(str(record[name]) for name in ("event", "outcome") if name in record)] += 1
+    if event in NAMES_ITS_LOG:
+        reading.log = reading.log or str(record.get("log", ""))
+    if event == "head":
         _take_head(reading, _head(record), str(record.get("evidence")))
+    elif event == "refusals":
+        reading.refusals.append(_head(record))
+    elif event == "rotated":
+        reading.rotations.append((number, _first_that_stays(record)))
 
 
 def _take_head(reading: _Reading, head: Head, evidence: str) -> None:
@@ -162,6 +206,25 @@ def _check_known(reading: _Reading) -> None:  # 5
             )
         elif found is not None and found != head.sha256:
             reading.find(Reason.AUDIT_EDITED, f"expected record {number} as others know it, got another")
+
+
+def _check_beginning(reading: _Reading) -> None:  # 6
+    said = max((first for number, first in reading.rotations if number <= reading.signed), default=1)
+    if reading.first > said:
+        reading.find(
+            Reason.AUDIT_TRUNCATED,
+            f"expected the log to begin with record {said}, as is signed, it begins with record {reading.first}"
+            if said > 1
+            else f"expected the log to begin with record 1, it begins with record {reading.first}",
+        )
+
+
+def _first_that_stays(record: dict[str, Any]) -> int:
+    first: Any = record.get("first")
+    if not is_sequence(first):
+        told = f"expected a rotation in record {record['sequence']}, got none"
+        raise SystemFault(told, reason=Reason.AUDIT_MALFORMED)
+    return int(first)
 
 
 def _head(record: dict[str, Any]) -> Head:

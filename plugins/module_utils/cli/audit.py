@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..audit import AuditPlace, AuditReport, Head, heads_of, verify_audit
+from ..audit import REFUSALS, AuditPlace, AuditReport, Head, heads_of, verify_audit, verify_refusals
 from ..errors import SystemFault, visible
 from ..reasons import Reason
 
@@ -26,7 +26,7 @@ def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
     audit = commands.add_parser("audit", help="the record of every decision").add_subparsers(
         required=True, metavar="COMMAND"
     )
-    verify = audit.add_parser("verify", parents=[common], help="find edits, gaps, another order, a cut end")
+    verify = audit.add_parser("verify", parents=[common], help="find edits, gaps, another order, cut ends")
     verify.add_argument("--directory", default=DIRECTORY, help="where the log is (default: %(default)s)")
     verify.add_argument(
         "--head",
@@ -47,14 +47,19 @@ def run_verify(options: argparse.Namespace) -> int:
     if options.copies:
         known += heads_of(options.node, lines_of(options.copies))
     report = verify_audit(lines_of(options.directory), known=known, ak_name=options.ak_name)
-    text = json.dumps(_values(report), indent=2) if options.json else "\n".join(_rows(report, copies=len(known)))
+    refused = verify_refusals(lines_of(options.directory, stem=REFUSALS), report)
+    text = (
+        json.dumps({**_values(report), "refusals": _values(refused) if refused else None}, indent=2)
+        if options.json
+        else "\n".join((*_rows(report, copies=len(known)), *_refusal_rows(report, refused)))
+    )
     sys.stdout.write(visible(text) + "\n")
     return 0
 
 
-def lines_of(directory: str) -> Iterator[bytes]:
-    """Yield the lines of a log, oldest first; raises FILE_UNUSABLE."""
-    for path in AuditPlace(directory=Path(directory)).existing():
+def lines_of(directory: str, *, stem: str = "audit") -> Iterator[bytes]:
+    """Yield the lines of a log, oldest first; raises FILE_UNUSABLE. ``stem``: that of what was given, or `REFUSALS`."""
+    for path in AuditPlace(directory=Path(directory), stem=stem).existing():
         try:
             with path.open("rb") as stream:
                 for line in stream:
@@ -85,10 +90,27 @@ def _values(report: AuditReport) -> dict[str, Any]:
 
 
 def _rows(report: AuditReport, *, copies: int) -> Iterator[str]:
-    begins = "" if report.first == 1 else ", older ones were rotated out"
-    yield f"records       {report.first} to {report.last.sequence} hold{begins}"
+    yield f"records       {_span(report)}"
     yield f"signed heads  {report.heads} by key {report.ak_name or 'of nobody'}"
     yield f"after it      {report.unsigned} records"
     yield f"compared      {copies} heads known from elsewhere"
-    yield "decisions     " + ", ".join(f"{name}: {count}" for name, count in sorted(report.events.items()))
+    yield "decisions     " + _events(report)
     yield f"last head     {report.last.sequence}:{report.last.sha256.hex()}"
+
+
+def _refusal_rows(report: AuditReport, refused: AuditReport | None) -> Iterator[str]:
+    if refused is None:
+        yield "refusals      none"
+        return
+    fixed = max((one.sequence for one in report.refusals), default=0)
+    yield f"refusals      {_span(refused)}, {refused.last.sequence - fixed} after the last that the log above knows"
+    yield "              " + _events(refused)
+
+
+def _span(report: AuditReport) -> str:
+    begins = "" if report.first == 1 else ", older ones were rotated out, as is signed"
+    return f"{report.first} to {report.last.sequence} hold{begins}"
+
+
+def _events(report: AuditReport) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in sorted(report.events.items()))

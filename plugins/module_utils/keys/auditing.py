@@ -17,7 +17,7 @@ from ..kube import IDENTITIES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..audit import AuditLog, Head
+    from ..audit import AuditTrail, Head
     from ..errors import AttestedError
     from ..kube import Gateway, ObjectCache
     from ..system import Clock
@@ -39,7 +39,7 @@ class HeadKeeper:
 
     def __init__(
         self,
-        audit: AuditLog,
+        audit: AuditTrail,
         *,
         node: str,
         signer: Signer | None,

@@ -19,9 +19,9 @@ from .framing import REQUEST, RESPONSE, refusal_answer
 from .listener import caller_gone, stays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from ..audit import AuditLog
+    from ..audit import AuditTrail
     from ..serving import Line, Log, Metrics
     from ..system import Clock
     from .bundle import KeyBundle
@@ -44,7 +44,7 @@ class KeyService:
         clock: Clock,
         log: Log,
         teller: Teller,
-        audit: AuditLog,
+        audit: AuditTrail,
         reattester: Reattester,
         metrics: Metrics | None,
     ) -> None:
@@ -100,7 +100,7 @@ class KeyService:
         return answer
 
     def _record(self, kind: str | None, line: Line, refusal: dict[str, str] | None) -> None:
-        self._audit.decided(kind or "unknown", line.fields, refusal=refusal)
+        self._audit.decided(kind or "unknown", line.fields, refusal=refusal, source=_source(kind, line.fields))
 
     def _call(self, kind: str | None, request: Any, line: Line, gone: Callable[[], bool]) -> Any:
         response = message_class(RESPONSE)()
@@ -149,6 +149,18 @@ class KeyService:
         if self._metrics is not None:
             response.health.metrics = self._metrics.exposition()
         return bytes(response.SerializeToString())
+
+
+def _source(kind: str | None, fields: Mapping[str, Any]) -> str:
+    """Return who was refused, as far as that is proven: a node, any other machine, the join service; else nobody.
+
+    Anybody can make endorsement keys and prove them, so all machines that are no node's share one source.
+    """
+    if kind == "server_certificate":
+        return "the join service"
+    if fields.get("proven") != "yes":
+        return ""
+    return str(fields.get("node") or "machines that no node is")
 
 
 def _channel(call: Any) -> Channel:

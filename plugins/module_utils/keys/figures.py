@@ -11,7 +11,7 @@ from ..kube import IDENTITIES, PROFILES
 from ..serving import counted
 
 if TYPE_CHECKING:
-    from ..audit import AuditLog
+    from ..audit import AuditTrail
     from ..kube import NearPolicy, StandingWatcher
     from ..serving import Log, Metrics, Reloader
     from .config import KeyServiceConfig
@@ -21,7 +21,7 @@ def key_metrics(
     log: Log,
     *,
     near: NearPolicy,
-    audit: AuditLog,
+    audit: AuditTrail,
     reloader: Reloader[KeyServiceConfig],
     standings: StandingWatcher,
 ) -> Metrics | None:

@@ -39,6 +39,7 @@ async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> No
         await server.stop()
     parts.service.close()
     parts.audit.append("stopped")
+    parts.audit.tell()
     parts.audit.sync()
 
 

@@ -23,7 +23,7 @@ from .serving_request import check_serving_request, require_own, require_ready
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..audit import AuditLog
+    from ..audit import AuditTrail
     from ..kube import LivePolicy, RequestDesk
     from ..policy import NodeIdentity
     from ..serving import Log
@@ -101,7 +101,7 @@ class ServingApprover:
         desk: RequestDesk,
         policy: LivePolicy,
         *,
-        audit: AuditLog,
+        audit: AuditTrail,
         log: Log,
         clock: Clock,
         rate: TokenBuckets,
@@ -172,7 +172,7 @@ class ServingApprover:
         user = str(document["spec"].get("username"))
         fields = {"request": str(metadata["name"]), "user": user, **conclusion.about}
         cause = {} if refusal is None else refusal_of(refusal)
-        self._audit.decided("serving_certificate", fields, refusal=cause)
+        self._audit.decided("serving_certificate", fields, refusal=cause, source=user)
         try:
             self._desk.conclude_request(metadata["name"], conclusion.condition(), revision=metadata["resourceVersion"])
         except ApiError as error:

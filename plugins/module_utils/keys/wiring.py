@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..attestation import Demands, load_ek_store
-from ..audit import AuditLog, AuditPlace, HeadSigner
+from ..audit import AuditPlace, AuditTrail, HeadSigner
 from ..errors import KeyServiceError
 from ..kube import (
     IDENTITIES,
@@ -73,7 +73,7 @@ class Parts:
     servers: tuple[SocketServer, ...]
     tasks: Background
     reloader: Reloader[KeyServiceConfig]
-    audit: AuditLog
+    audit: AuditTrail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,13 +257,13 @@ def _teller(ground: _Ground) -> Teller:
     return Teller(ground.attempts, waiting=waiting, keeper=keeper)
 
 
-def _metrics(ground: _Ground, audit: AuditLog, reloader: Reloader[KeyServiceConfig]) -> Metrics | None:
+def _metrics(ground: _Ground, audit: AuditTrail, reloader: Reloader[KeyServiceConfig]) -> Metrics | None:
     return key_metrics(ground.log, near=ground.near, audit=audit, reloader=reloader, standings=ground.standings)
 
 
-def _audit(config: KeyServiceConfig) -> AuditLog:
+def _audit(config: KeyServiceConfig) -> AuditTrail:
     place = AuditPlace(directory=config.audit_directory)
-    audit = AuditLog(place, node=config.node_name, clock=SystemClock(), random=SystemRandom())
+    audit = AuditTrail(place, node=config.node_name, clock=SystemClock(), random=SystemRandom())
     audit.append("started", version=release())
     return audit
 
@@ -300,7 +300,7 @@ def _join_user(name: str) -> pwd.struct_passwd:
         ) from error
 
 
-def _tasks(ground: _Ground, audit: AuditLog) -> Background:
+def _tasks(ground: _Ground, audit: AuditTrail) -> Background:
     """Follow all that decides, look after the policy, and write down what the calls have left to be written."""
     node_name = ground.config.node_name
     nodes = NodeWatcher(
@@ -334,7 +334,7 @@ def _founder_disk(config: KeyServiceConfig) -> str:
     return disk.uuid if disk else ""
 
 
-def _approver(ground: _Ground, audit: AuditLog) -> ServingApprover:
+def _approver(ground: _Ground, audit: AuditTrail) -> ServingApprover:
     return ServingApprover(
         ground.gateway,
         ground.policy,
@@ -346,7 +346,7 @@ def _approver(ground: _Ground, audit: AuditLog) -> ServingApprover:
     )
 
 
-def _keeper(ground: _Ground, audit: AuditLog) -> HeadKeeper:
+def _keeper(ground: _Ground, audit: AuditTrail) -> HeadKeeper:
     config = ground.config
     return HeadKeeper(
         audit,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..atls import JoinCaPins
-from ..audit import AuditLog, AuditPlace
+from ..audit import AuditPlace, AuditTrail
 from ..errors import AttestedError, SystemFault
 from ..init import INIT_SOCKET, Desk, DeskService, Doors
 from ..join import TicketStore
@@ -264,11 +264,11 @@ class Boot:
             keys=self._keys() if self.config.role is Role.CONTROL_PLANE else None,
         )
         place = AuditPlace(directory=RECOVERY_AUDIT)
-        record = AuditLog(place, node=self.node.name, clock=SystemClock(), random=SystemRandom())
+        record = AuditTrail(place, node=self.node.name, clock=SystemClock(), random=SystemRandom())
         with closing(record):
             yield self._desk_of(Unlocking(trial, opener, contest), record)
 
-    def _desk_of(self, unlocking: Unlocking, record: AuditLog) -> RecoveryDesk:
+    def _desk_of(self, unlocking: Unlocking, record: AuditTrail) -> RecoveryDesk:
         return RecoveryDesk(
             attester=partial(attester_of, self.node_config),
             facts=partial(facts_of, self.node_config),

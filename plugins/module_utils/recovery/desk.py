@@ -32,10 +32,17 @@ EVENT = "recovery"
 
 
 class Record(Protocol):
-    """Where decisions are written down; `AuditLog` for real."""
+    """Where decisions are written down; `AuditTrail` for real."""
 
-    def decided(self, event: str, fields: Mapping[str, object], *, refusal: Mapping[str, object] | None = None) -> None:
-        """Write the record of a decision; raises AUDIT_UNWRITABLE."""
+    def decided(
+        self,
+        event: str,
+        fields: Mapping[str, object],
+        *,
+        refusal: Mapping[str, object] | None = None,
+        source: str = "",
+    ) -> None:
+        """Write the record of a decision, or count a refusal without a ``source``; raises AUDIT_UNWRITABLE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +91,8 @@ class RecoveryDesk:
         4. The exchange is used up. From here on the admin is known, and hears what goes wrong, with its code.
         5. Nobody else has opened the disk, and the key is this disk's: the steps of `Unlocking.offer`.
 
-        Every decision is recorded, that of step 5 before the disk is opened.
+        Every decision is recorded, that of step 5 before the disk is opened; while nobody knows who asks, refusals are
+        counted.
         """
         told: dict[str, object] = {"source": asked.source, "correlation_id": correlation_id}
         try:
@@ -131,4 +139,5 @@ class RecoveryDesk:
         )
 
     def _refused(self, error: AttestedError, told: Mapping[str, object]) -> None:
-        self._record.decided(EVENT, told, refusal={"reason": error.code, "detail": error.message})
+        refusal = {"reason": error.code, "detail": error.message}
+        self._record.decided(EVENT, told, refusal=refusal, source=str(told.get("admin", "")))

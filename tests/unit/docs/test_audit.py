@@ -13,7 +13,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.proto import m
 from ansible_collections.attested.kubernetes.tests.support import house
 
 OF_NO_DECISION = {"health"}
-RECORDING = {"append", "decided"}
+RECORDING = {"append", "decided", "press"}
 OF_NO_CALL = {"unknown"}
 """A message of the socket that is none of the calls, which `KeyService` refuses and records."""
 
@@ -31,6 +31,9 @@ def events_beside_them():
         for node in ast.walk(house.tree_of(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RECORDING:
                 found |= {one.value for one in node.args[:1] if isinstance(one, ast.Constant)}
+            if isinstance(node, ast.Dict):  # a record that is written beside another one
+                said = dict(zip((getattr(key, "value", "") for key in node.keys), node.values, strict=True))
+                found |= {one.value for one in [said.get("event")] if isinstance(one, ast.Constant)}
     return found
 
 

@@ -233,15 +233,17 @@ def test_half_a_record_of_a_power_cut_is_cut_off_and_told(tmp_path: Path) -> Non
     assert json.loads(lines(tmp_path)[-1])["bytes"] == 14
 
 
-def test_the_chain_goes_on_over_files_and_old_ones_go(tmp_path: Path) -> None:
+def test_the_chain_goes_on_over_files_each_of_which_names_its_log(tmp_path: Path) -> None:
     log = open_log(tmp_path, file_bytes=2000, files=3)
     for number in range(100):
         log.append("release", node=f"w-{number}")
+    files = AuditPlace(directory=tmp_path).existing()
+    assert len(files) > 3  # nothing goes before that was signed
     report = verify_audit(lines(tmp_path))
-    assert len(AuditPlace(directory=tmp_path).existing()) == 3
-    assert (report.last.sequence, report.first > 1) == (101, True)
-    names = [path.name for path in AuditPlace(directory=tmp_path).existing()]
-    assert names[0] == f"audit-{report.first:012d}.jsonl"
+    assert (report.first, report.events["release"], report.events["continued"]) == (1, 100, len(files) - 1)
+    firsts = [json.loads(path.read_bytes().splitlines()[0]) for path in files]
+    assert [one["log"] for one in firsts] == [report.log] * len(files)
+    assert files[2].name == f"audit-{firsts[2]['sequence']:012d}.jsonl"
 
 
 def test_a_file_that_is_gone_from_the_middle_is_a_gap(tmp_path: Path) -> None:
@@ -277,7 +279,7 @@ def test_a_disk_that_is_full_at_the_turn_of_a_file_ends_the_log_for_no_longer(
     assert caught.value.code == "AUDIT_UNWRITABLE"
     assert os.fstat(log._file).st_ino == AuditPlace(directory=tmp_path).file_from(1).stat().st_ino
     log.append("release")
-    assert verify_audit(lines(tmp_path)).last.sequence == 2
+    assert verify_audit(lines(tmp_path)).last.sequence == 3
 
 
 def test_an_error_while_a_record_is_made_leaves_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

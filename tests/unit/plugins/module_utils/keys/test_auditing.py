@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace, Head
+from ansible_collections.attested.kubernetes.plugins.module_utils.audit import REFUSALS, AuditPlace, AuditTrail, Head
+from ansible_collections.attested.kubernetes.plugins.module_utils.audit.trail import RECORDED_AT_ONCE
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.auditing import RETRY_TICKS, HeadKeeper
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.calls import KeyService
@@ -54,7 +56,7 @@ class Bed:
     def __init__(self, directory: Path) -> None:
         self.gateway = FakeGateway(identity("d1", "cp-1"), identity("d2", "cp-2"))
         self.place = AuditPlace(directory=directory)
-        self.log = AuditLog(self.place, node="cp-1", clock=SystemClock(), random=SystemRandom())
+        self.log = AuditTrail(self.place, node="cp-1", clock=SystemClock(), random=SystemRandom())
         self.identities = ObjectCache(self.gateway, IDENTITIES)
         self.signer = Signer()
         self.refresh()
@@ -70,8 +72,9 @@ class Bed:
     def refresh(self) -> None:
         self.identities._begin(*self.gateway.listing(IDENTITIES))
 
-    def records(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for path in self.place.existing() for line in path.read_bytes().splitlines()]
+    def records(self, stem: str = "audit") -> list[dict[str, Any]]:
+        files = replace(self.place, stem=stem).existing()
+        return [json.loads(line) for path in files for line in path.read_bytes().splitlines()]
 
     def fill(self) -> None:
         for _unused in range(100):
@@ -91,9 +94,9 @@ def test_a_head_is_signed_each_hundred_records_and_told_to_the_others(bed: Bed) 
     bed.keeper.tick()
     assert bed.signer.asked == 1
     record = bed.records()[-1]
-    assert (record["event"], record["head"], record["evidence"]) == ("head", 101, "over 101")
+    assert (record["event"], record["head"], record["evidence"]) == ("head", 102, "over 102")
     told = bed.gateway.status(identity("d1", "")["metadata"]["name"])["auditHead"]
-    assert (told["sequence"], told["sha256"], told["evidence"]) == (101, record["sha256"], "over 101")
+    assert (told["sequence"], told["sha256"], told["evidence"]) == (102, record["sha256"], "over 102")
     assert bed.gateway.status(identity("d2", "")["metadata"]["name"]) == {}
 
 
@@ -128,7 +131,7 @@ def test_a_head_that_could_not_be_told_is_told_later(bed: Bed) -> None:
     bed.gateway.down = False
     assert told_by(bed) is None
     bed.keeper.tick()
-    assert (told_by(bed), bed.signer.asked) == (101, 1)
+    assert (told_by(bed), bed.signer.asked) == (102, 1)
     writes = bed.gateway.writes
     for _unused in range(RETRY_TICKS + 1):
         bed.keeper.tick()
@@ -144,7 +147,7 @@ def test_a_head_is_told_again_where_the_identity_has_changed_meanwhile(bed: Bed)
     bed.refresh()
     for _unused in range(RETRY_TICKS):
         bed.keeper.tick()
-    assert told_by(bed) == 101
+    assert told_by(bed) == 102
 
 
 def test_a_head_waits_for_the_identity_that_shows_it(bed: Bed) -> None:
@@ -158,7 +161,7 @@ def test_a_head_waits_for_the_identity_that_shows_it(bed: Bed) -> None:
     bed.refresh()
     for _unused in range(RETRY_TICKS):
         bed.keeper.tick()
-    assert told_by(bed) == 101
+    assert told_by(bed) == 102
 
 
 def test_a_newer_head_takes_the_place_of_one_that_could_not_be_told(bed: Bed) -> None:
@@ -169,7 +172,7 @@ def test_a_newer_head_takes_the_place_of_one_that_could_not_be_told(bed: Bed) ->
     bed.gateway.down = False
     bed.fill()
     bed.keeper.tick()
-    assert (told_by(bed), bed.signer.asked) == (202, 2)
+    assert (told_by(bed), bed.signer.asked) == (203, 2)
 
 
 def test_the_heads_of_others_are_noted_once(bed: Bed) -> None:
@@ -188,11 +191,17 @@ def test_the_heads_of_others_are_noted_once(bed: Bed) -> None:
 class Stub:
     """A releaser that refuses, or breaks."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, **proved: str) -> None:
         self.error = error
+        self.proved = proved
 
     def challenge(self, request: bytes, *, source: str) -> bytes:
         del request, source
+        raise self.error
+
+    def release(self, *_call: Any, note: Any, gone: Any) -> Any:
+        del gone
+        note(**self.proved)
         raise self.error
 
 
@@ -224,6 +233,12 @@ def challenge() -> bytes:
     return bytes(message.SerializeToString())
 
 
+def release() -> bytes:
+    message = message_class(REQUEST)(correlation_id="c-1")
+    message.release.request = b"x"
+    return bytes(message.SerializeToString())
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -232,21 +247,56 @@ def challenge() -> bytes:
     ],
 )
 def test_a_refusal_is_recorded_before_it_is_answered(bed: Bed, error: Exception, reason: str) -> None:
-    service = service_over(Stub(error), bed)
+    """Of a machine that proved its key; beside what was given."""
+    service = service_over(Stub(error, proven="yes", node="w-1"), bed)
     with pytest.raises(AttestedError) as caught:
-        answer_of(service.answer(challenge()))
+        answer_of(service.answer(release()))
     assert caught.value.code == reason
-    record = bed.records()[-1]
-    assert (record["event"], record["outcome"], record["reason"]) == ("challenge", "refused", reason)
+    record = bed.records(REFUSALS)[-1]
+    assert (record["event"], record["outcome"], record["reason"]) == ("release", "refused", reason)
     assert (record["correlation_id"], "secret" in json.dumps(record)) == ("c-1", False)
+    assert [one["event"] for one in bed.records()] == ["begun"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sources"),
+    [
+        pytest.param({}, [""], id="nobody proved anything"),
+        pytest.param({"node": "w-1"}, [""], id="a key that is a node's, and nobody proved it"),
+        pytest.param({"proven": "yes", "node": "w-1"}, ["w-1"], id="a node"),
+        pytest.param({"proven": "yes"}, ["machines that no node is"], id="a machine with a key of its own making"),
+    ],
+)
+def test_a_flood_is_counted(bed: Bed, fields: dict[str, str], sources: list[str]) -> None:
+    """Who proved nothing is never recorded by itself; of anybody else so many are, and then he is counted too."""
+    service = service_over(Stub(AttestedError("no", reason=Reason.CHALLENGE_UNKNOWN), **fields), bed)
+    for _unused in range(200):
+        with pytest.raises(AttestedError):
+            answer_of(service.answer(release()))
+    bed.log.tell()
+    told = bed.records(REFUSALS)
+    by_itself = [one for one in told if one["event"] == "release"]
+    counted = [one for one in told if one["event"] == "counted"]
+    assert len(by_itself) == (RECORDED_AT_ONCE if sources != [""] else 0)
+    assert [(one["of"], one["reason"]) for one in counted] == [("release", "CHALLENGE_UNKNOWN")]
+    assert [one.get("source", "") for one in counted] == sources
+    assert len(by_itself) + counted[0]["count"] == 200
+    assert [one["event"] for one in bed.records()] == ["begun"]
+
+
+def test_a_refused_challenge_is_counted(bed: Bed) -> None:
+    service = service_over(Stub(AttestedError("no", reason=Reason.AK_ATTRIBUTES)), bed)
+    with pytest.raises(AttestedError):
+        answer_of(service.answer(challenge()))
+    bed.log.tell()
+    (_begun, record) = bed.records(REFUSALS)
+    assert (record["of"], record["reason"], record["count"]) == ("challenge", "AK_ATTRIBUTES", 1)
 
 
 def test_what_cannot_be_recorded_is_not_given(bed: Bed) -> None:
     service = service_over(None, bed)
     service._call = lambda *_unused: message_class("attested.v1.KeyServiceResponse")()  # type: ignore[method-assign]
-    bed.log._file = -1
-    message = message_class(REQUEST)(correlation_id="c-1")
-    message.release.request = b"x"
+    bed.log._given._file = -1
     with pytest.raises(AttestedError) as caught:
-        answer_of(service.answer(message.SerializeToString()))
+        answer_of(service.answer(release()))
     assert caught.value.code == "AUDIT_UNWRITABLE"

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace
+from ansible_collections.attested.kubernetes.plugins.module_utils.audit import REFUSALS, AuditPlace, AuditTrail
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.serving_approver import (
     COMING,
@@ -71,7 +71,7 @@ class Cluster:
         self.stand(GOOD)
         self.requests = Requests(made=NOW)
         self.printed = io.StringIO()
-        self.planes: dict[str, AuditLog] = {}
+        self.planes: dict[str, AuditTrail] = {}
 
     def stand(self, status: dict[str, Any], ek: str = EK) -> None:
         name = f"ek-{ek[:20]}"
@@ -80,7 +80,7 @@ class Cluster:
 
     def plane(self, name: str = "cp-1") -> ServingApprover:
         place = AuditPlace(directory=self.directory / name)
-        self.planes[name] = AuditLog(place, node=name, clock=self.clock, random=SystemRandom())
+        self.planes[name] = AuditTrail(place, node=name, clock=self.clock, random=SystemRandom())
         return ServingApprover(
             self.requests,
             LivePolicy(self.gateway, GivenPolicy(identity()), clock=self.clock),
@@ -92,7 +92,8 @@ class Cluster:
         )
 
     def decisions(self, name: str = "cp-1") -> list[dict[str, Any]]:
-        files = AuditPlace(directory=self.directory / name).existing()
+        places = [AuditPlace(directory=self.directory / name, stem=stem) for stem in ("audit", REFUSALS)]
+        files = [path for place in places for path in place.existing()]
         records = [json.loads(line) for path in files for line in path.read_text().splitlines()]
         return [one for one in records if one["event"] == "serving_certificate"]
 
