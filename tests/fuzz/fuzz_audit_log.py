@@ -14,6 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.audit import (
     heads_of,
     render,
     verify_audit,
+    verify_refusals,
 )
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 
@@ -35,12 +36,20 @@ OTHERS = {"event": "head_of", "node": "cp-1", "log": "l", "head": 2, "sha256": d
 NOTED = render(OTHERS, sequence=4, previous=digest_of(SIGNED))
 
 
+ROTATED = render({"event": "rotated", "first": 1, "sha256": "00" * 32}, sequence=5, previous=digest_of(NOTED))
+OF_MANY = {"event": "counted", "of": "release", "outcome": "refused", "reason": "PCR_MISMATCH", "count": 7}
+COUNTED = render(OF_MANY, sequence=6, previous=digest_of(ROTATED))
+OF_REFUSALS = {"event": "refusals", "log": "r", "head": 2, "sha256": digest_of(GIVEN).hex()}
+BESIDE = render(OF_REFUSALS, sequence=7, previous=digest_of(COUNTED))
+
+
 def seeds() -> list[bytes]:
-    log = [BEGUN, GIVEN, SIGNED, NOTED]
-    return [b"\n".join(log[:count]) for count in (2, 3, 4)]
+    log = [BEGUN, GIVEN, SIGNED, NOTED, ROTATED, COUNTED, BESIDE]
+    return [b"\n".join(log[:count]) for count in (2, 3, 4, 5, 6, 7)]
 
 
 def one_input(data: bytes) -> None:
     lines = data.split(b"\n")
     report = verify_audit(lines, known=heads_of("cp-1", lines))
     assert report.last.sequence == report.first + len(lines) - 1
+    verify_refusals(lines, report)
