@@ -89,8 +89,10 @@ class HeadKeeper:
             )
 
     def _sign(self) -> None:
+        if self._signer is None:
+            return
         head = self._audit.due()
-        if head is None or self._signer is None:
+        if head is None:
             return
         self._sign_at = self._ticks + RETRY_TICKS  # a TPM that is away is not asked each second
         evidence = self._signer.sign(head)

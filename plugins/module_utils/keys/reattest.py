@@ -144,6 +144,7 @@ class Reattester:
         snapshot = self._policy.snapshot_for(ek)  # 2
         holder = snapshot.holder_of(ek)
         if holder is not None:
+            push.note(node=holder.node_name)
             note_alias(push.note, holder, ek_sha256=ek)
         node = self._verify(push, snapshot=snapshot, now=now)  # 3
         self._rate.take(node.identity.ek_sha256)  # 4; the machine's, whichever of its keys came

@@ -182,11 +182,11 @@ def test_the_log_hears_whose_key_it_is_and_whether_it_is_proven(bed: Bed, reatte
     refused(bed, reattester, channel, request, guessed)
     assert bed.notes == {"ek": known}
     push(bed, reattester)
-    assert bed.notes == {"ek": known, "proven": "yes"}
+    assert bed.notes == {"ek": known, "proven": "yes", "node": "w-1"}
     bed.gateway.apply(render_identity(replace(bed.identity, ek_alias=alias)))
     bed.tpm.ek = second
     push(bed, reattester)
-    assert bed.notes == {"ek": alias, "proven": "yes", "identity": bed.identity.name}
+    assert bed.notes == {"ek": alias, "proven": "yes", "node": "w-1", "identity": bed.identity.name}
 
 
 def test_a_node_that_stands_better_than_before_is_told_of(bed: Bed) -> None:
