@@ -110,6 +110,11 @@ class Reason(Enum):
         "The attestation key is not a primary key of the endorsement hierarchy.",
         "Let attestation_key make the key; in other hierarchies the TPM disguises how often it was reset.",
     )
+    AK_KEY_UNSUPPORTED = _row(
+        Coarse.REFUSED,
+        "The attestation key is of a kind that is too weak, or that no verifier knows.",
+        "Let attestation_key make the key: P-256, P-384 or RSA of 2048 to 4096 bits.",
+    )
     AK_MISMATCH = _row(
         Coarse.REFUSED,
         "The quote was made with another attestation key than the challenge was for.",

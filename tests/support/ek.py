@@ -31,6 +31,8 @@ _USAGES = (
 )
 _NAMES = {"manufacturer": "2.23.133.2.1", "model": "2.23.133.2.2", "version": "2.23.133.2.3"}
 _RSA_ENCRYPTION = bytes.fromhex("300d06092a864886f70d0101010500")
+_ECDSA_SHA256 = bytes.fromhex("300a06082a8648ce3d040302")
+_THIRD_VERSION = bytes.fromhex("a003020102")
 _RSAES_OAEP = bytes.fromhex("300d06092a864886f70d0101070500")
 
 
@@ -129,8 +131,16 @@ class Authority:
         assert tbs.count(_RSA_ENCRYPTION) == 1
         changed = tbs.replace(_RSA_ENCRYPTION, _RSAES_OAEP)
         signature = self.key.sign(changed, ec.ECDSA(hashes.SHA256()))
-        ecdsa = bytes.fromhex("300a06082a8648ce3d040302")
-        return _sequence(changed + ecdsa + _element(0x03, b"\x00" + signature))
+        return _sequence(changed + _ECDSA_SHA256 + _element(0x03, b"\x00" + signature))
+
+    def issue_first_version(self, certificate: x509.Certificate) -> bytes:
+        """Return a certificate of this authority without its version, which makes it one of X.509 v1; signed anew."""
+        tbs = certificate.tbs_certificate_bytes
+        content = tbs[2 + (tbs[1] & 0x7F) :] if tbs[1] & 0x80 else tbs[2:]
+        assert content.startswith(_THIRD_VERSION)
+        changed = _sequence(content.removeprefix(_THIRD_VERSION))
+        signature = self.key.sign(changed, ec.ECDSA(hashes.SHA256()))
+        return _sequence(changed + _ECDSA_SHA256 + _element(0x03, b"\x00" + signature))
 
 
 def chain_of(public: Public) -> tuple[x509.Certificate, tuple[bytes, ...]]:

@@ -28,6 +28,7 @@ LAYERS = (
     "errors",
     "result",
     "_deps",
+    "key_kinds",
     "system",
     "proto",
     "serving",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from .._deps.crypto import ec, exceptions, hashes, serialization, unreadable, x509
 from ..errors import Refusal
+from ..key_kinds import KeyUse, is_accepted
 from ..reasons import Reason
 from .seams import MAX_EVIDENCE_BYTES
 
@@ -105,7 +106,7 @@ def open_certificate(chain: Sequence[x509.Certificate], *, oid: str, now: dateti
 def _self_signing_key(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
     try:
         key = certificate.public_key()
-        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != _CURVE:
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not is_accepted(KeyUse.TLS_PEER, key):
             raise _malformed("a P-256 key", "another key")
         certificate.verify_directly_issued_by(certificate)
     except (ValueError, TypeError, exceptions.InvalidSignature, exceptions.UnsupportedAlgorithm) as error:

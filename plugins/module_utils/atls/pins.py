@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .._deps.crypto import ec, ed25519, exceptions, unreadable, x509
+from .._deps.crypto import exceptions, unreadable, x509
 from ..errors import SiteError, TransportError
+from ..key_kinds import KeyUse, is_accepted
 from ..reasons import Reason
 from ..system import span
 
@@ -73,7 +74,7 @@ def verify_service_certificate(leaf: x509.Certificate, *, pins: JoinCaPins, clus
 def _is_join_ca(certificate: x509.Certificate) -> bool:
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-        return constraints.ca and isinstance(certificate.public_key(), ed25519.Ed25519PublicKey)
+        return constraints.ca and is_accepted(KeyUse.JOIN_CA, certificate.public_key())
     except unreadable(x509.ExtensionNotFound):
         return False
 
@@ -99,8 +100,11 @@ def _check_form(leaf: x509.Certificate) -> None:
         key = leaf.public_key()
     except unreadable(x509.ExtensionNotFound) as error:
         raise _malformed() from error
-    on_curve = isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name == "secp256r1"
-    if constraints.ca or x509.oid.ExtendedKeyUsageOID.SERVER_AUTH not in usages or not on_curve:
+    if (
+        constraints.ca
+        or x509.oid.ExtendedKeyUsageOID.SERVER_AUTH not in usages
+        or not is_accepted(KeyUse.TLS_PEER, key)
+    ):
         raise _malformed()
 
 

@@ -173,8 +173,8 @@ def new_challenge(
 ) -> tuple[Challenge, ChallengeRecord]:
     """Return a challenge for the two keys of ``request`` and its record; it has no other effect.
 
-    ``selection``: the registers to quote. Raises `Refusal` PROTOCOL_VERSION or AK_ATTRIBUTES, `TpmError`
-    TPM_EK_UNSUPPORTED.
+    ``selection``: the registers to quote. Raises `Refusal` PROTOCOL_VERSION, AK_ATTRIBUTES,
+    AK_KEY_UNSUPPORTED, `TpmError` TPM_EK_UNSUPPORTED.
     """
     version = agreed_version(request.protocol_version, minimum=minimum_version)
     admission(DEFAULT_VARIANT).verify_key(request.ak_public)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .._deps.crypto import exceptions, verification, x509
+from .._deps.crypto import exceptions, unreadable, verification, x509
 from ..errors import Refusal
+from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
 from .ek_profile import EkCertificate, TpmDescription, parse_certificate, parse_ek_certificate, spki_of
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_CHAIN_DEPTH = 8
 _MAX_NAME = 96
+_HASHES = frozenset({"sha256", "sha384", "sha512", "sha3-256", "sha3-384", "sha3-512"})
 _UNSAFE = '"\\{}%#'
 """What a YAML string, a template or a comment would mind."""
 
@@ -60,8 +62,8 @@ def verify_ek_certificate(
        and the TPM's manufacturer, model and version (EK_CERTIFICATE_PROFILE).
     5. It is valid now (EK_CERTIFICATE_EXPIRED).
     6. It was signed by an issuer that came along, or lies in the store (EK_CERTIFICATE_UNTRUSTED).
-    7. That issuer chains to a root: authorities all of them, valid now, none deeper than its issuers allow
-       (EK_CERTIFICATE_UNTRUSTED).
+    7. That issuer chains to a root: authorities all of them, valid now, none deeper than its issuers allow, of a kind
+       of key that is believed and with a hash that is (EK_CERTIFICATE_UNTRUSTED).
 
     ``certificates``: DER, the key's own first, then its issuers' in any order, which are believed for nothing.
     ``intermediates``: issuers from files; nothing is fetched. The caller owes the decision which roots to trust.
@@ -75,6 +77,7 @@ def verify_ek_certificate(
     _verify_dates(leaf.certificate, now)  # 5
     issuer = _issuer_of(leaf.certificate, [*roots, *issuers])  # 6
     chain = _chain(issuer, issuers, roots=roots, now=now)  # 7
+    _require_strong([leaf.certificate, *chain])  # 7
     return CertifiedKey(tpm=leaf.tpm, root=chain[-1])
 
 
@@ -155,6 +158,31 @@ def _require_lengths(chain: Sequence[x509.Certificate]) -> None:
         limit = authority.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length
         if limit is not None and below > limit:
             raise _untrusted(f"an authority with {below} below it that allows {limit}")
+
+
+def _require_strong(chain: Sequence[x509.Certificate]) -> None:
+    """Look at each authority's key, and at the hash under each signature but the root's, which is trusted by itself."""
+    for authority in chain[1:]:
+        _require_authority_kind(authority)
+    for certificate in chain[:-1]:
+        try:
+            used = certificate.signature_hash_algorithm
+        except unreadable() as error:
+            raise _untrusted("one signed in a way that nobody can read") from error
+        if used is None or used.name not in _HASHES:
+            raise _untrusted(f"one signed with {used.name if used else 'no hash'}")
+
+
+def _require_authority_kind(authority: x509.Certificate) -> None:
+    """Raise EK_CERTIFICATE_UNTRUSTED for an authority whose certificate is of X.509 1 or 2, or whose key is weak."""
+    try:
+        version, key = authority.version, authority.public_key()
+    except unreadable() as error:
+        raise _untrusted("an authority with a key that nobody can read") from error
+    if version is not x509.Version.v3:
+        raise _untrusted(f"an authority of X.509 {version.name}")
+    if not is_accepted(KeyUse.ENDORSEMENT_AUTHORITY, key):
+        raise _untrusted(f"an authority with a key of {kind_of(key)}, not {KeyUse.ENDORSEMENT_AUTHORITY.wanted}")
 
 
 def _untrusted(got: str) -> Refusal:

@@ -91,6 +91,8 @@ def parse_certificate(data: bytes) -> x509.Certificate:
     signature = _read("a signature", lambda: der.only(data, der.SEQUENCE).children()[2].content)
     if certificate.serial_number <= 0 or signature[:1] != b"\x00":
         raise _malformed("a positive serial number and a signature of whole bytes", "others")
+    if certificate.version is not x509.Version.v3:
+        raise _malformed("X.509 version 3", certificate.version.name)
     return certificate
 
 

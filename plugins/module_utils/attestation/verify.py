@@ -7,7 +7,8 @@
        is answered once: `ChallengeStore.take` forgets it before anything is checked.
     2. The proof shows the activated secret, so the TPM holds the endorsement key and the attestation key of the
        challenge (ACTIVATION_NOT_PROVEN).
-    3. The evidence is of that attestation key (AK_MISMATCH), which is restricted and fixed to its TPM (AK_ATTRIBUTES).
+    3. The evidence is of that attestation key (AK_MISMATCH), which is restricted and fixed to its TPM (AK_ATTRIBUTES,
+       AK_KEY_UNSUPPORTED).
     4. The quote is genuine (`tpm2.verify_quote`) and over this exchange: purpose, cluster, channel, nonce, proof,
        request, one-time key (BINDING_MISMATCH).
     5. It is over exactly the registers demanded, and over the values delivered (QUOTE_SELECTION, QUOTE_DIGEST).

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import ec, exceptions, hashes, rsa, serialization, x509
 from ..errors import KubeadmError
+from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ def require_pair(successor: Successor, *, certified: bool) -> str:
     if list(halves) != [private_name(successor.private)] or is_certificate != certified:
         raise unusable("expected the two halves of one key, got others")
     (name,) = halves
+    key = public_half(successor.public)
+    if not is_accepted(KeyUse.CLUSTER_AUTHORITY, key):
+        raise unusable(f"expected a key of {KeyUse.CLUSTER_AUTHORITY.wanted}, got {kind_of(key)}")
     if certified and signer_of(successor.public, halves) != name:
         raise unusable("expected a CA that signed for itself, got another certificate")
     return name

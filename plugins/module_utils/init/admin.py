@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from .._deps.crypto import ec, exceptions, hashes, serialization, unreadable, x509
 from ..atls import Purpose, label, length_prefixed
 from ..errors import Refusal
+from ..key_kinds import KeyUse, is_accepted
 from ..keys.ca import load_signing_key
 from ..proto import message_class, parse
 from ..reasons import Reason
@@ -122,7 +123,7 @@ def _parsed(der: bytes) -> tuple[x509.Certificate, ec.EllipticCurvePublicKey]:
         key = leaf.public_key()
     except unreadable() as error:
         raise _malformed() from error
-    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not is_accepted(KeyUse.ADMIN_PROOF, key):
         raise _malformed()
     return leaf, key
 

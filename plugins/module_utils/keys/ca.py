@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from .._deps.crypto import ec, ed25519, exceptions, serialization, unreadable, x509
 from ..atls import join_service_name
 from ..errors import Refusal, SiteError
+from ..key_kinds import KeyUse, is_accepted
 from ..reasons import Reason
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _requested_key(csr_der: bytes) -> ec.EllipticCurvePublicKey:
         valid = request.is_signature_valid
     except unreadable() as error:
         raise Refusal("expected a certificate request in DER, got none", reason=Reason.CSR_MALFORMED) from error
-    if not valid or not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
+    if not valid or not isinstance(key, ec.EllipticCurvePublicKey) or not is_accepted(KeyUse.TLS_PEER, key):
         raise Refusal("expected a request signed by its own P-256 key", reason=Reason.CSR_MALFORMED)
     return key
 

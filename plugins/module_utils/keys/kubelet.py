@@ -14,10 +14,11 @@ import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._deps.crypto import ec, ed25519, exceptions, hashes, rsa, serialization, unreadable, x509
 from ..errors import KeyServiceError, Refusal
+from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ MACHINE_GROUP = "attested:"
 
 _CLOCK_SKEW = timedelta(minutes=5)
 _NODE_USER = re.compile(r"system:node:([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)")
-_MIN_RSA_BITS = 2048
-_MAX_RSA_BITS = 4096
 MAX_REQUEST_BYTES = 16 * 1024
 
 
@@ -181,18 +180,13 @@ def parse_request(der: bytes) -> x509.CertificateSigningRequest:
 
 def supported_key(request: x509.CertificateSigningRequest) -> PublicKey:
     """Return the request's key; raises CSR_KEY_UNSUPPORTED."""
-    key = request.public_key()
-    if isinstance(key, ed25519.Ed25519PublicKey):
-        return key
-    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
-        return key
-    if isinstance(key, rsa.RSAPublicKey) and _MIN_RSA_BITS <= key.key_size <= _MAX_RSA_BITS:
-        return key
-    raise Refusal(
-        f"expected a P-256, Ed25519 or RSA-{_MIN_RSA_BITS} key, got {type(key).__name__} "
-        f"of {getattr(key, 'key_size', 0)} bits",
-        reason=Reason.CSR_KEY_UNSUPPORTED,
-    )
+    key: Any = request.public_key()
+    if not is_accepted(KeyUse.KUBELET, key):
+        raise Refusal(
+            f"expected a key of {KeyUse.KUBELET.wanted}, got {kind_of(key)}", reason=Reason.CSR_KEY_UNSUPPORTED
+        )
+    supported: PublicKey = key
+    return supported
 
 
 def _sign_client(subject: x509.Name, key: PublicKey, *, ca: ClusterCa, now: datetime, life: timedelta) -> bytes:

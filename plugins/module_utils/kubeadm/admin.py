@@ -8,8 +8,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import hashes, serialization, x509
+from .._deps.crypto import hashes, serialization, unreadable, x509
 from ..errors import KubeadmError
+from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
 from ..system import read_bytes
 
@@ -57,8 +58,14 @@ def _parsed(request: bytes) -> x509.CertificateSigningRequest:
         wanted = x509.load_pem_x509_csr(request)
     except ValueError as error:
         raise _invalid("expected a certificate request in PEM") from error
-    if not wanted.is_signature_valid:
+    try:
+        signed, key = wanted.is_signature_valid, wanted.public_key()
+    except unreadable() as error:
+        raise _invalid("expected a request that is signed by its own key") from error
+    if not signed:
         raise _invalid("expected a request that is signed by its own key")
+    if not is_accepted(KeyUse.ADMIN, key):
+        raise _invalid(f"expected a key of {KeyUse.ADMIN.wanted}, got {kind_of(key)}")
     return wanted
 
 

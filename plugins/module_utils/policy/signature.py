@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .._deps.crypto import ed25519, exceptions, serialization
 from ..atls import label, length_prefixed
 from ..errors import PolicyError
+from ..key_kinds import KeyUse, is_accepted
 from ..reasons import Reason
 from .cluster import POLICY_KIND, POLICY_NAME, TIMESTAMP, ClusterPolicy, NamedDigest, PolicyException, render_policy
 from .fields import Fields, listed
@@ -71,7 +72,7 @@ def _public(pem: bytes) -> ed25519.Ed25519PublicKey:
         key = serialization.load_pem_public_key(pem)
     except ValueError as error:
         raise PolicyError("expected a policy key in PEM, got none", reason=Reason.POLICY_KEY_UNUSABLE) from error
-    if not isinstance(key, ed25519.Ed25519PublicKey):
+    if not isinstance(key, ed25519.Ed25519PublicKey) or not is_accepted(KeyUse.POLICY, key):
         raise PolicyError("expected an Ed25519 policy key, got another kind", reason=Reason.POLICY_KEY_UNUSABLE)
     return key
 

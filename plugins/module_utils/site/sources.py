@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from .._deps.crypto import exceptions, serialization, unreadable, x509
 from ..attestation import parse_certificate, spki_of
 from ..errors import Refusal, SiteError
+from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
 from ..system import load_document, read_bytes
 
@@ -95,7 +96,7 @@ def _key(data: bytes, name: str) -> tuple[str, bytes]:
     if b"-----BEGIN" in data:
         return _pem(data, name)
     try:
-        return "EK certificate", spki_of(parse_certificate(data))
+        return "EK certificate", _certified(data, name)
     except Refusal:
         return "EK public key", _public(data, name, serialization.load_der_public_key)
 
@@ -105,9 +106,22 @@ def _pem(data: bytes, name: str) -> tuple[str, bytes]:
         return "EK public key", _public(data, name, serialization.load_pem_public_key)
     try:
         (certificate,) = x509.load_pem_x509_certificates(data)
+        der = certificate.public_bytes(serialization.Encoding.DER)
     except unreadable() as error:
         raise _unusable("one certificate", name, "none, or several") from error
-    return "EK certificate", spki_of(certificate)
+    return "EK certificate", _certified(der, name)
+
+
+def _certified(der: bytes, name: str) -> bytes:
+    """Return the SubjectPublicKeyInfo of a certificate; raises EK_CERTIFICATE_MALFORMED, EK_SOURCE_UNUSABLE."""
+    spki = spki_of(parse_certificate(der))
+    _require_kind(serialization.load_der_public_key(spki), name)
+    return spki
+
+
+def _require_kind(key: Any, name: str) -> None:
+    if not is_accepted(KeyUse.ENDORSEMENT, key):
+        raise _unusable(f"a key of {KeyUse.ENDORSEMENT.wanted}", name, kind_of(key))
 
 
 def _public(data: bytes, name: str, load: Callable[[bytes], Any]) -> bytes:
@@ -115,6 +129,7 @@ def _public(data: bytes, name: str, load: Callable[[bytes], Any]) -> bytes:
         key = load(data)
     except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
         raise _unusable("a certificate or a public key in PEM or DER", name, "neither") from error
+    _require_kind(key, name)
     encoded: bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return encoded
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import asymmetric_utils, ec, ed25519, exceptions, hashes, serialization
 from ..errors import Refusal
+from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
 
 if TYPE_CHECKING:
@@ -192,7 +193,10 @@ def _string(part: bytes) -> bytes:
 
 def _public_key(blob: bytes) -> Any:
     kind = blob[_WORD : _WORD + int.from_bytes(blob[:_WORD], "big")]
-    return serialization.load_ssh_public_key(kind + b" " + base64.b64encode(blob))
+    key = serialization.load_ssh_public_key(kind + b" " + base64.b64encode(blob))
+    if not is_accepted(KeyUse.SOURCE, key):
+        raise ValueError(f"expected a key of {KeyUse.SOURCE.wanted}, got {kind_of(key)}")
+    return key
 
 
 def _malformed(expected: str) -> Refusal:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..._deps.crypto import ec, exceptions, hashes, padding, rsa
 from ...errors import Refusal, TpmError
+from ...key_kinds import KeyUse, is_accepted, kind_of
 from ...reasons import Reason
 from ...tpm import (
     ALG_RSAPSS,
@@ -52,7 +53,8 @@ def verify_quote(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote
     """Return what ``evidence`` says, after these steps.
 
     1. The attestation key's public area parses strictly (EVIDENCE_MALFORMED) and is that of a restricted signing key
-       made in and fixed to a TPM, with SHA-256 for its name and its scheme (AK_ATTRIBUTES).
+       made in and fixed to a TPM, with SHA-256 for its name and its scheme (AK_ATTRIBUTES), of a kind that is believed
+       (AK_KEY_UNSUPPORTED).
     2. The quote parses strictly, with the magic number and the type of a quote (QUOTE_MALFORMED).
     3. The signature is of the key's own scheme and verifies (QUOTE_SIGNATURE).
     4. The signer is a primary key of the endorsement hierarchy (AK_HIERARCHY).
@@ -74,7 +76,10 @@ def verify_quote(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote
 
 
 def verify_attestation_key(ak: Public) -> None:
-    """Refuse with AK_ATTRIBUTES a key that could sign anything but what its own TPM says (step 1)."""
+    """Refuse with AK_ATTRIBUTES a key that could sign anything but what its own TPM says, and a weak one (step 1).
+
+    Raises `Refusal` EVIDENCE_MALFORMED for numbers that are no key, and AK_KEY_UNSUPPORTED.
+    """
     missing = [name for name, bit in _DEMANDED.items() if not ak.attributes & bit]
     _require(not missing, f"an attestation key that is {', '.join(missing)}, got one that is not", Reason.AK_ATTRIBUTES)
     _require(
@@ -88,10 +93,19 @@ def verify_attestation_key(ak: Public) -> None:
         f"SHA-256 for the attestation key's name and scheme, got {[f'{one:#06x}' for one in sorted(hashes_used)]}",
         Reason.AK_ATTRIBUTES,
     )
+    try:
+        key = ak.key()
+    except TpmError as error:
+        raise Refusal(error.message, reason=Reason.EVIDENCE_MALFORMED) from error
+    _require(
+        is_accepted(KeyUse.ATTESTATION, key),
+        f"an attestation key of {KeyUse.ATTESTATION.wanted}, got {kind_of(key)}",
+        Reason.AK_KEY_UNSUPPORTED,
+    )
 
 
 def parse_attestation_key(data: bytes) -> Public:
-    """Return the attestation key of a TPMT_PUBLIC (step 1); raises `Refusal` EVIDENCE_MALFORMED or AK_ATTRIBUTES."""
+    """Return the attestation key of a TPMT_PUBLIC (step 1); raises `Refusal` as `verify_attestation_key` does."""
     try:
         ak = Public.parse(data)
     except TpmError as error:

@@ -1,0 +1,171 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""S52: keys that can be broken, wherever a key decides something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ek_certificate import (
+    verify_ek_certificate,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tpm2 import verify_quote
+from ansible_collections.attested.kubernetes.plugins.module_utils.authorities.halves import Successor, require_pair
+from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import check_kubelet_request
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin import _parsed as parse_admin_request
+from ansible_collections.attested.kubernetes.plugins.module_utils.site.sources import read_delivered
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+    ALG_RSA,
+    ALG_RSASSA,
+    ALG_SHA256,
+    RH_ENDORSEMENT,
+    RsaParameters,
+    Scheme,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Symmetric
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK
+from ansible_collections.attested.kubernetes.tests.support.ek import (
+    NOW,
+    Authority,
+    authority_extensions,
+    der,
+    ek_extensions,
+)
+from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+from ansible_collections.attested.kubernetes.tests.support.threats import Threat
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+    from ansible_collections.attested.kubernetes.tests.support.tpm_machine import TpmMachine
+
+THREAT = Threat(
+    id="S52",
+    title="Keys that can be broken",
+    case="found here: an attestation key of RSA-1024, made by a real TPM; CA of RSA-1024; X.509 v1",
+    bed="swtpm",
+    stops=(
+        ("attestation/tpm2/verifier.py step 1", "AK_KEY_UNSUPPORTED"),
+        ("attestation/ek_certificate.py step 7", "EK_CERTIFICATE_UNTRUSTED"),
+        ("attestation/ek_profile.py", "EK_CERTIFICATE_MALFORMED"),
+        ("site/sources.py", "EK_SOURCE_UNUSABLE"),
+        ("keys/kubelet.py step 2", "CSR_KEY_UNSUPPORTED"),
+        ("kubeadm/admin.py", "ADMIN_REQUEST_INVALID"),
+        ("authorities/halves.py", "AUTHORITY_UNUSABLE"),
+    ),
+)
+
+TPM = SoftTpm()
+PUBLIC = TPM.ek.public.key()
+
+
+def rsa_key(bits: int) -> rsa.RSAPrivateKey:
+    """Return a key that is strong but for its length."""
+    return rsa.generate_private_key(65537, bits)
+
+
+def test_an_attestation_key_that_can_be_factored(machine: TpmMachine, policy: SitePolicy) -> None:
+    """A real TPM makes the key and signs with it; all its attributes are good."""
+    challenge, _record = machine.challenged(policy)
+    given = machine.answered(challenge)
+
+    def quoted(bits: int) -> object:
+        parameters = RsaParameters(
+            symmetric=Symmetric(), scheme=Scheme(ALG_RSASSA, ALG_SHA256), key_bits=bits, exponent=0
+        )
+        key = machine.tpm.create_primary(
+            RH_ENDORSEMENT, replace(AK, type=ALG_RSA, parameters=parameters, unique=bytes(bits // 8))
+        )
+        quote = machine.tpm.quote(key, given.binding, challenge.selection)
+        evidence = replace(
+            given.bound.evidence, ak_public=key.public.marshal(), quote=quote.attest, signature=quote.signature
+        )
+        return verify_quote(evidence, qualifying_data=given.binding)
+
+    assert quoted(2048)
+    assert code_of(lambda: quoted(1024)) == "AK_KEY_UNSUPPORTED"
+
+
+def chained(middle_key: Any, *, root_key: Any = None, leaf: Callable[[Authority], bytes] | None = None) -> object:
+    """Verify an endorsement certificate below an issuer with this key, which the root certified."""
+    root = Authority("Maker Root CA", key=root_key or ec.generate_private_key(ec.SECP256R1()))
+    root.certificate = root.issue(root.name, root.key.public_key(), authority_extensions())
+    middle = Authority("Maker Intermediate CA", key=middle_key)
+    middle.certificate = root.issue(middle.name, middle_key.public_key(), authority_extensions())
+    certificate = leaf(middle) if leaf else der(middle.issue("", PUBLIC, ek_extensions()))
+    sent = [certificate, der(middle.certificate)]
+    return verify_ek_certificate(TPM.ek.public, sent, roots=[root.certificate], now=NOW)
+
+
+def test_an_authority_that_can_be_factored() -> None:
+    """Whoever breaks an issuer's key certifies an endorsement key of his own."""
+    assert chained(rsa_key(2048))
+    assert code_of(lambda: chained(rsa_key(1024))) == "EK_CERTIFICATE_UNTRUSTED"
+    assert code_of(lambda: chained(rsa.generate_private_key(3, 2048))) == "EK_CERTIFICATE_UNTRUSTED"
+    assert code_of(lambda: chained(rsa_key(2048), root_key=rsa_key(1024))) == "EK_CERTIFICATE_UNTRUSTED"
+
+
+def test_a_certificate_of_the_first_version() -> None:
+    """X.509 v1 has no extensions: nothing says whether its holder is an authority."""
+    good = ec.generate_private_key(ec.SECP256R1())
+    assert chained(good)
+    old = lambda middle: middle.issue_first_version(middle.issue("", PUBLIC, ek_extensions()))  # noqa: E731
+    bare = lambda middle: middle.issue_first_version(middle.issue("", PUBLIC, {}))  # noqa: E731
+    for leaf in (old, bare):
+        assert code_of(lambda leaf=leaf: chained(good, leaf=leaf)) == "EK_CERTIFICATE_MALFORMED"
+
+
+def test_an_endorsement_key_that_a_reseller_sends(tmp_path: Path) -> None:
+    def delivered(key: Any) -> object:
+        path = tmp_path / "ek.pem"
+        path.write_bytes(key.public_key().public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+        return read_delivered(path)
+
+    assert delivered(rsa_key(2048))
+    assert code_of(lambda: delivered(rsa_key(1024))) == "EK_SOURCE_UNUSABLE"
+    assert code_of(lambda: delivered(ec.generate_private_key(ec.SECP256K1()))) == "EK_SOURCE_UNUSABLE"
+
+
+PEM = serialization.Encoding.PEM
+
+
+def request(key: Any, *names: tuple[x509.ObjectIdentifier, str], encoding: serialization.Encoding = PEM) -> bytes:
+    """Return a request for a certificate over this key."""
+    subject = x509.Name([x509.NameAttribute(kind, text) for kind, text in names])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    return builder.sign(key, hashes.SHA256()).public_bytes(encoding)
+
+
+def test_a_certificate_that_somebody_asks_for() -> None:
+    node = [(x509.NameOID.ORGANIZATION_NAME, "system:nodes"), (x509.NameOID.COMMON_NAME, "system:node:w-1")]
+
+    def kubelet(key: Any) -> object:
+        return check_kubelet_request(request(key, *node, encoding=serialization.Encoding.DER), node_name="w-1")
+
+    def admin(key: Any) -> object:
+        return parse_admin_request(request(key, (x509.NameOID.COMMON_NAME, "attested:admin")))
+
+    for ask, code in ((kubelet, "CSR_KEY_UNSUPPORTED"), (admin, "ADMIN_REQUEST_INVALID")):
+        assert ask(rsa_key(2048))
+        assert code_of(lambda ask=ask: ask(rsa_key(1024))) == code
+
+
+def test_an_authority_of_the_cluster() -> None:
+    """Its successor comes in over ssh, sealed; that it is strong is no secret's word."""
+
+    def staged(bits: int) -> object:
+        key = rsa_key(bits)
+        public = key.public_key().public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        private = key.private_bytes(PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+        return require_pair(Successor(public=public, private=private), certified=False)
+
+    assert staged(2048)
+    assert code_of(lambda: staged(1024)) == "AUTHORITY_UNUSABLE"
