@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
 from ansible_collections.attested.kubernetes.tests.component.atls.test_abuse import client_hello, closed, opened
-from ansible_collections.attested.kubernetes.tests.support.atls import pieces, running_bed, settled
+from ansible_collections.attested.kubernetes.tests.support.atls import QUICK, pieces, running_bed, settled
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 
 THREAT = Threat(
@@ -36,7 +37,7 @@ IDLE, HALF_OPEN = 500, 100
 )
 async def test_good_machines_pass_meanwhile(count: int, first: bytes) -> None:
     """Those that are too many for one address give way, the oldest first; the good machine gets its answer."""
-    async with running_bed(limits=Limits(handshake_seconds=60, rejection_floor_seconds=0.05)) as bed:
+    async with running_bed(limits=replace(QUICK, handshake_seconds=60)) as bed:
         assert await bed.say()
         strangers = await opened(bed, count, first)
         kept = min(count, Limits().unverified_per_source)

@@ -37,6 +37,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry imp
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.tests.attacks.besiege import figure
 from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import enrolled, install, measure
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.api_bed import api_bed, why_not
@@ -48,10 +49,10 @@ from ansible_collections.attested.kubernetes.tests.support.service_bed import (
     Machine,
     ServiceBed,
 )
+from ansible_collections.attested.kubernetes.tests.support.strangers import Kind, Siege, loopback_sources, p95
 from OpenSSL import SSL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from multiprocessing.connection import Connection
 
 STRANGERS = 500
@@ -123,11 +124,6 @@ def strangers(pipe: Connection, port: int) -> None:
         one.connection.close()
 
 
-def p95(seconds: Iterable[float]) -> float:
-    """Return the 95th percentile in milliseconds."""
-    return statistics.quantiles(seconds, n=20, method="inclusive")[18] * 1000
-
-
 def fire(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
     """Compare good joins on a quiet service and among a thousand strangers, with the limits of production.
 
@@ -157,6 +153,53 @@ def fire(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
         Figure(name=f"p95 of good joins while {among} arrive", value=p95(first), **beside),
         Figure(name=f"p95 of good joins among {among}", value=p95(busy), budget=2 * p95(quiet), **beside),
     )
+
+
+def besieged(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
+    """Compare tickets and re-attestations on a quiet service and while strangers hold places of it in four ways (S47).
+
+    With the limits of production; the machines are enrolled and have had a ticket, strangers come from 64 addresses.
+    """
+    bed.limit_join()
+    asyncio.run(_good(machines[:AT_ONCE], AT_ONCE))
+    for machine in machines[:AT_ONCE]:
+        machine.lock()
+    asked = {
+        "tickets": lambda: asyncio.run(_good(machines[AT_ONCE:], tickets // 2)),
+        "re-attestations": lambda: _pushes(machines[:AT_ONCE], tickets // 2),
+    }
+    for kind in Kind:
+        siege = Siege(
+            host="127.0.0.1",
+            port=bed.port,
+            join_ca=bed.bundle.join_ca_certificate,
+            cluster_id=bed.bundle.cluster_id,
+            kind=kind,
+            sources=loopback_sources(),
+        )
+        quiet: dict[str, list[float]] = {name: [] for name in asked}
+        among: dict[str, list[float]] = {name: [] for name in asked}
+        for _unused in range(2):  # in turn: what else this machine does changes
+            for name, one in asked.items():
+                quiet[name] += one()
+            with siege.going_on():
+                for name, one in asked.items():
+                    among[name] += one()
+        report(*(figure(name, kind, among=p95(among[name]), quiet=p95(quiet[name])) for name in asked))
+    bed.limit_join(**MANY_CONNECTIONS)
+
+
+def _pushes(machines: list[Machine], count: int) -> list[float]:
+    """Push evidence, one machine after the other, again at once where it fails; return the seconds of each."""
+    seconds = []
+    for number in range(count):
+        begun = time.monotonic()
+        while True:
+            with suppress(AttestedError):
+                machines[number % len(machines)].reattest()
+                break
+        seconds.append(time.monotonic() - begun)
+    return seconds
 
 
 async def _good(machines: list[Machine], tickets: int) -> list[float]:
@@ -354,7 +397,7 @@ def _other_identity(number: int) -> dict[str, Any]:
     }
 
 
-PARTS = ("fire", "giants", "growth", "herd", "scale")
+PARTS = ("besieged", "fire", "giants", "growth", "herd", "scale")
 
 
 def main() -> None:
@@ -377,6 +420,7 @@ def main() -> None:
             machines = list(enrolled(bed, Path(name)))
             measure(bed, machines, concurrency=8, tickets=len(machines))
             run = {
+                "besieged": lambda: besieged(bed, machines, options.tickets),
                 "fire": lambda: fire(bed, machines, options.tickets),
                 "giants": lambda: giants(bed, machines),
                 "growth": lambda: growth(bed, machines, options.growth),

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 CLUSTER_ID = bytes(range(32))
 ECHO = "/test.Echo/Say"
 REFUSE = "/test.Echo/Refuse"
-QUICK = Limits(rejection_floor_seconds=0.05)
+QUICK = Limits(rejection_floor_seconds=0.05, newcomers_per_second=1000, newcomer_burst=1000)
 
 
 def honest_evidence(user_data: bytes, nonce: bytes) -> bytes:

@@ -10,11 +10,16 @@ header fields without an index: RFC 7541, section 6.2.2.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import multiprocessing
+import os
+import signal
+import statistics
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import AttestedConnection
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.context import client_context
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_check import PinnedService, UnknownServer
@@ -27,7 +32,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.system import 
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
+    from collections.abc import Iterable, Iterator
+    from multiprocessing.connection import Connection
+
     from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import Issuer
     from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_check import ServerCheck
 
@@ -40,6 +47,7 @@ _END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
 _HEAD_BYTES = 9
 _PAUSE_SECONDS = 0.05
 _DRIP_SECONDS = 0.5
+_SETTLE_SECONDS = 5.0
 
 
 class Kind(StrEnum):
@@ -226,3 +234,51 @@ async def besiege(target: Target, kind: Kind, *, sources: tuple[str, ...], each:
 def loopback_sources(count: int = SOURCES) -> tuple[str, ...]:
     """Return addresses of this machine's own network that count as one source each."""
     return tuple(f"127.0.1.{number}" for number in range(1, count + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Siege:
+    """What a process of strangers is told: where, under which join CA (PEM) of which cluster, what, from where."""
+
+    host: str
+    port: int
+    join_ca: bytes
+    cluster_id: bytes
+    kind: Kind
+    sources: tuple[str, ...]
+    each: int = 4
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Do it in a process of its own, for which this machine has time last, from when it has settled."""
+        ours, theirs = multiprocessing.get_context("spawn").Pipe()
+        process = multiprocessing.get_context("spawn").Process(target=_lay, args=(theirs, self), daemon=True)
+        process.start()
+        theirs.close()
+        ours.recv()
+        try:
+            yield
+        finally:
+            if process.pid is not None:
+                os.kill(process.pid, signal.SIGKILL)
+            process.join()
+
+
+def _lay(pipe: Connection, siege: Siege) -> None:
+    os.nice(19)
+    target = Target(
+        host=siege.host, port=siege.port, pins=JoinCaPins.from_pem(siege.join_ca), cluster_id=siege.cluster_id
+    )
+
+    async def lay() -> None:
+        going = asyncio.create_task(besiege(target, siege.kind, sources=siege.sources, each=siege.each))
+        await asyncio.wait((going,), timeout=_SETTLE_SECONDS)
+        pipe.send("ready")
+        await going
+
+    asyncio.run(lay())
+
+
+def p95(seconds: Iterable[float]) -> float:
+    """Return the 95th percentile in milliseconds."""
+    return statistics.quantiles(seconds, n=20, method="inclusive")[18] * 1000

@@ -46,9 +46,13 @@ class Limits:
     """New connections of one address in the long run; one more is closed before anything is done for it."""
     arrival_burst: int = 512
     """The same at once: as many as there are places, so that a herd behind one address gets in."""
-    newcomers_per_second: float = 100.0
-    """TLS handshakes of all sources together from which nobody has proven itself; more wait for their turn."""
-    newcomer_burst: int = 128
+    newcomers_per_second: float = 10.0
+    """TLS handshakes of all sources together from which nobody has proven itself; more wait for their turn.
+
+    All that a stranger does until his end costs 5 ms or so. Who proves himself is counted no more, so that a herd goes
+    as fast as it is given tickets.
+    """
+    newcomer_burst: int = 64
     """The same at once."""
     served: int = 256
     """Connections that have shown evidence; one more is closed at once, unless another can go."""
@@ -178,6 +182,13 @@ class Pace:
             self._serve()
         await turn
 
+    def proven(self) -> None:
+        """Let one more begin: one that did has proven itself."""
+        self._tokens.give_back("")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._serve()
+
     def _serve(self) -> None:
         """Let in as many as may, and come back for the others."""
         self._timer = None
@@ -234,9 +245,10 @@ class Seat:
 class Served:
     """Attested connections: strangers by source, those whose key is known by key."""
 
-    def __init__(self, limits: Limits) -> None:
-        """Count against ``limits``."""
+    def __init__(self, limits: Limits, *, proven: Callable[[], None] = lambda: None) -> None:
+        """Count against ``limits``; ``proven`` is told of each source from which somebody proves himself at last."""
         self._limits = limits
+        self._proven = proven
         self._strangers: Shares[Seat] = Shares()
         self._known: Shares[Seat] = Shares()
         self._keys: Remembered[bytes] = Remembered()
@@ -289,6 +301,8 @@ class Served:
     def _prove(self, seat: Seat) -> None:
         if seat.key:
             self._keys.add(seat.key)
+        if seat.source not in self._sources:
+            self._proven()
         self._sources.add(seat.source)
         seat.is_known = True
         if self._strangers.remove(seat):

@@ -107,7 +107,6 @@ class Listener:
         self._clock = clock or SystemClock()
         self._random = random or SystemRandom()
         self._unverified = Unverified(self._limits)
-        self._served = Served(self._limits)
         self._arrivals = TokenBuckets(
             rate=self._limits.arrivals_per_second,
             burst=self._limits.arrival_burst,
@@ -116,6 +115,7 @@ class Listener:
             what="connections a second from one address",
         )
         self._pace = Pace(self._limits, left=self._arrivals.left, clock=self._clock)
+        self._served = Served(self._limits, proven=self._pace.proven)
         self.turned_away = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._directory: tempfile.TemporaryDirectory[str] | None = None

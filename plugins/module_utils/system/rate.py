@@ -65,6 +65,12 @@ class TokenBuckets:
             tokens, then = self._buckets.get(source, (self._burst, 0.0))
             return min(self._burst, tokens + (self._clock.monotonic() - then) * self._rate)
 
+    def give_back(self, source: str) -> None:
+        """Return a token that ``source`` took."""
+        with self._lock:
+            tokens, then = self._buckets.get(source, (self._burst, self._clock.monotonic()))
+            self._buckets[source] = (min(self._burst, tokens + 1), then)
+
     def _taken(self, source: str) -> float:
         """Return how many tokens there were, of which one was taken if there was one."""
         with self._lock:

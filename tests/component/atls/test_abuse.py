@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
-from ansible_collections.attested.kubernetes.tests.support.atls import Bed, pieces, running_bed, settled
+from ansible_collections.attested.kubernetes.tests.support.atls import QUICK, Bed, pieces, running_bed, settled
 from OpenSSL import SSL
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 @pytest.fixture
 async def bed() -> AsyncIterator[Bed]:
     """A relay with its service, patient enough for a machine that does ten other things."""
-    async with running_bed(limits=Limits(handshake_seconds=60, rejection_floor_seconds=0.05)) as running:
+    async with running_bed(limits=replace(QUICK, handshake_seconds=60)) as running:
         yield running
 
 

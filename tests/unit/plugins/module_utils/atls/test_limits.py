@@ -236,6 +236,21 @@ class TestPace:
         assert begun == ["busy", "busy", "busy", "fresh", "busy", "busy"]
         assert len(pace) == 0
 
+    async def test_who_proves_himself_is_counted_no_more(self) -> None:
+        """The next one begins at once, however slow the rate is; of one source it is told once."""
+        pace = Pace(
+            Limits(newcomers_per_second=0.001, newcomer_burst=1), left=self.LEFT.__getitem__, clock=SystemClock()
+        )
+        served = Served(Limits(), proven=pace.proven)
+        await pace.turn("busy")
+        waiting = [asyncio.create_task(pace.turn("busy")) for _unused in range(2)]
+        await asyncio.sleep(0)
+        for _unused in range(2):
+            served.enter("busy", lambda: None, now=0.0).prove()
+        await waiting[0]
+        assert len(pace) == 1
+        waiting[1].cancel()
+
     async def test_who_gave_up_costs_no_turn(self, pace: Pace) -> None:
         """The next one has it."""
         waiting = [asyncio.create_task(pace.turn("busy")) for _unused in range(5)]
