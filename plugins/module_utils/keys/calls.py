@@ -105,7 +105,7 @@ class KeyService:
     def _call(self, kind: str | None, request: Any, line: Line, gone: Callable[[], bool]) -> Any:
         response = message_class(RESPONSE)()
         if kind == "challenge":
-            channel = _channel(request.challenge)
+            channel = _channel(request.challenge, line)
             response.challenge = self._releaser.challenge(request.challenge.request, source=channel.source)
         elif kind == "release":
             self._release(request.release, response, line, gone)
@@ -118,13 +118,13 @@ class KeyService:
         return response
 
     def _reattest(self, call: Any, response: Any, line: Line, gone: Callable[[], bool]) -> None:
-        done = self._reattester.reattest(_channel(call), call.request, call.binding, note=line.set, gone=gone)
+        done = self._reattester.reattest(_channel(call, line), call.request, call.binding, note=line.set, gone=gone)
         line.set(node=done.node_name, profile=done.profile)
         response.reattested.node_name = done.node_name
         response.reattested.response = done.to_bytes()
 
     def _release(self, call: Any, response: Any, line: Line, gone: Callable[[], bool]) -> None:
-        channel = _channel(call)
+        channel = _channel(call, line)
         released = self._releaser.release(channel, call.request, call.binding, note=line.set, gone=gone)
         line.set(
             node=released.node_name,
@@ -163,7 +163,10 @@ def _source(kind: str | None, fields: Mapping[str, Any]) -> str:
     return str(fields.get("node") or "machines that no node is")
 
 
-def _channel(call: Any) -> Channel:
+def _channel(call: Any, line: Line) -> Channel:
+    """Return what the relay said of the connection; the log says where it came from."""
+    if call.channel.source:
+        line.set(source=call.channel.source[:_MAX_SOURCE])
     return Channel(
         exporter=call.channel.exporter,
         spki_sha256=call.channel.spki_sha256,

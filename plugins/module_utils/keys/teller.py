@@ -43,7 +43,10 @@ class Teller:
         if self._keeper is not None and "proven" in known:
             self._keeper.note(error, ek_sha256=known["ek"], now=now)
         if self._waiting is not None and error.reason is Reason.IDENTITY_UNKNOWN and "proven" in known:
-            self._waiting.note(Arrival(ek_sha256=known["ek"], claims=known.get("claims", ""), at=now))
+            arrival = Arrival(
+                ek_sha256=known["ek"], claims=known.get("claims", ""), at=now, source=known.get("source", "")
+            )
+            self._waiting.note(arrival)
 
 
 def _attempt(error: AttestedError, fields: Mapping[str, str], *, now: datetime) -> Attempt:

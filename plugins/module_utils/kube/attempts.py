@@ -4,7 +4,9 @@
 """Who was refused and why, as `JoinAttempt` objects and Events: for an operator to see, never to decide by (design 5).
 
 One object a machine and reason; machines that proved nothing share one a reason. Refusals are noted after the decision,
-in a bounded queue that nobody waits for; one thread writes them, a few a second, and what it cannot write is lost.
+in a bounded queue that nobody waits for; one thread writes them, a few a second, and what it cannot write is lost. Of
+each place but one there is a part that machines which nobody enrolled may take: a TPM of software proves any number of
+keys, each for any reason.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..reasons import Reason
 from .gateway import ATTEMPTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..system import Clock
     from .gateway import Gateway, ObjectWriter
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 ATTEMPT_KIND = "JoinAttempt"
 STRANGER = "stranger"
 MAX_ATTEMPTS = 100
+MAX_UNKNOWN = 30
+"""Of these, the objects of machines that nobody enrolled."""
 ATTEMPT_AGE = timedelta(days=14)
 
 _MAX_MESSAGE = 1000
@@ -35,6 +39,7 @@ _KEPT_END = 200
 _CUT = " … "
 _MAX_CORRELATION = 64
 _WAITING = 256
+_UNKNOWN_WAITING = 128
 _WRITES_A_ROUND = 20
 _ROUND_SECONDS = 1.0
 _IDLE_SECONDS = 3600.0
@@ -75,6 +80,11 @@ class Attempt:
         """What to run next, as `attested explain` says it."""
         return Reason[self.reason].value.command
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the machine is enrolled, or this is the one object that all strangers share."""
+        return is_enrolled(self.machine, self.node_name)
+
     def after(self, earlier: Attempt | None) -> Attempt:
         """Return both as one."""
         return self if earlier is None else replace(self, count=self.count + earlier.count)
@@ -105,26 +115,44 @@ class AttemptSink(Protocol):
         """Take ``attempt``, or lose it; raises nothing."""
 
 
+def is_enrolled(machine: str, node_name: str) -> bool:
+    """Say of an attempt whether it counts among those of enrolled machines.
+
+    A machine that waits in the queue is its own node until somebody decides about it.
+    """
+    return machine == STRANGER or node_name not in {"", machine}
+
+
 def plan_attempts(
-    found: Sequence[Mapping[str, Any]], fresh: Iterable[Attempt], *, now: datetime, limit: int = MAX_ATTEMPTS
+    found: Sequence[Mapping[str, Any]],
+    fresh: Iterable[Attempt],
+    *,
+    now: datetime,
+    limit: int = MAX_ATTEMPTS,
+    unknown: int = MAX_UNKNOWN,
 ) -> AttemptPlan:
     """Return how the objects ``found`` become what is known with ``fresh``: merged, aged out, at most ``limit``.
 
-    What goes first when there are too many: the attempts of machines that nobody knows, of which somebody may make any
-    number, then the oldest.
+    Of these at most ``unknown`` are of machines that nobody enrolled, of which somebody may make any number; the oldest
+    of either go first.
     """
     known = {one["metadata"]["name"]: one for one in found}
     writes = {one.name: _write(one, known.get(one.name)) for one in fresh}
     status = {name: one["status"] for name, one in known.items()}
     status |= {name: one.document["status"] for name, one in writes.items()}
     oldest = _timestamp(now - ATTEMPT_AGE)
-    kept = [name for name, one in status.items() if one["lastSeen"] >= oldest]
-    kept.sort(key=lambda name: (status[name]["reason"] != Reason.IDENTITY_UNKNOWN.name, status[name]["lastSeen"]))
-    staying = set(kept[-limit:])
+    kept = sorted((name for name, one in status.items() if one["lastSeen"] >= oldest), key=_last_seen(status))
+    ours = [name for name in kept if is_enrolled(status[name]["machine"], status[name].get("nodeName", ""))][-limit:]
+    others = [name for name in kept if name not in set(ours)]
+    staying = {*ours, *others[max(0, len(others) - min(unknown, limit - len(ours))) :]}
     return AttemptPlan(
         writes=tuple(one for name, one in writes.items() if name in staying),
         drops=tuple(sorted(name for name in known if name not in staying)),
     )
+
+
+def _last_seen(status: Mapping[str, Any]) -> Callable[[str], str]:
+    return lambda name: str(status[name]["lastSeen"])
 
 
 def render_event(write: AttemptWrite, uid: str) -> dict[str, Any]:
@@ -159,7 +187,9 @@ class AttemptWriter:
         self._pending: dict[str, Attempt] = {}
 
     def note(self, attempt: Attempt) -> None:
-        """Take a refusal for writing; a full queue loses it."""
+        """Take a refusal for writing; a full queue loses it, and one half full that of a machine nobody enrolled."""
+        if not attempt.is_known and self._waiting.qsize() >= _UNKNOWN_WAITING:
+            return
         try:
             self._waiting.put_nowait(attempt)
         except queue.Full:
@@ -182,8 +212,11 @@ class AttemptWriter:
             return
 
     def _take(self, attempt: Attempt) -> None:
-        if attempt.name in self._pending or len(self._pending) < MAX_ATTEMPTS:
-            self._pending[attempt.name] = attempt.after(self._pending.get(attempt.name))
+        if attempt.name not in self._pending:
+            same = sum(one.is_known == attempt.is_known for one in self._pending.values())
+            if same >= (MAX_ATTEMPTS if attempt.is_known else MAX_UNKNOWN):
+                return
+        self._pending[attempt.name] = attempt.after(self._pending.get(attempt.name))
 
     def _write(self) -> None:
         plan = plan_attempts(self._reader.objects(ATTEMPTS), self._pending.values(), now=self._clock.now())

@@ -9,7 +9,7 @@ it one. It is made after the machine was refused, by one thread from a bounded q
 
 from __future__ import annotations
 
-import queue
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ApiError
 from ..policy import Admission, NodeIdentity, Role, identity_name, render_identity
 from ..reasons import Reason
+from ..system import Shares
 from .gateway import IDENTITIES
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 CLAIM = "attested-kubernetes.dev/claims-node"
 """Annotation with the node name that the machine asked for: a hint for the admin, which decides nothing."""
+
+SOURCE = "attested-kubernetes.dev/source"
+"""Annotation with what the machine's address counts as (`system.source_of`): whose machines make room first."""
 
 MAX_WAITING = 100
 
@@ -43,6 +47,7 @@ class Arrival:
     ek_sha256: str
     claims: str
     at: datetime
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +61,35 @@ class WaitingPlan:
 def plan_waiting(
     found: Sequence[Mapping[str, Any]], arrivals: Iterable[Arrival], *, limit: int = MAX_WAITING
 ) -> WaitingPlan:
-    """Return how the waiting identities ``found`` become those with ``arrivals``: at most ``limit``, the oldest go."""
-    known = {one["metadata"]["name"] for one in found}
-    fresh = {identity_name(one.ek_sha256): one for one in arrivals}
-    new = [one for name, one in fresh.items() if name not in known][-limit:]
-    oldest_first = sorted(found, key=lambda one: one["metadata"].get("creationTimestamp", ""))
-    too_many = max(0, len(found) + len(new) - limit)
+    """Return how the waiting identities ``found`` become those with ``arrivals``: at most ``limit``.
+
+    What goes where there are too many: the oldest of the source that has the most, so that a flood of made-up machines
+    from one address pushes out its own.
+    """
+    shares: Shares[str] = Shares()
+    for one in sorted(found, key=lambda one: str(one["metadata"].get("creationTimestamp", ""))):
+        shares.add(_source(one), one["metadata"]["name"])
+    known, new = set(shares), dict[str, Arrival]()
+    for arrival in arrivals:
+        name = identity_name(arrival.ek_sha256)
+        if name not in known and name not in new:
+            shares.add(arrival.source, name)
+            new[name] = arrival
+    drops = [_dropped(shares) for _unused in range(max(0, len(shares) - limit))]
     return WaitingPlan(
-        creates=tuple(render_waiting(one) for one in new),
-        drops=tuple(one["metadata"]["name"] for one in oldest_first[:too_many]),
+        creates=tuple(render_waiting(one) for name, one in new.items() if name not in drops),
+        drops=tuple(name for name in drops if name in known),
     )
+
+
+def _dropped(shares: Shares[str]) -> str:
+    name = shares.of_the_largest()
+    shares.remove(name)
+    return name
+
+
+def _source(document: Mapping[str, Any]) -> str:
+    return str((document["metadata"].get("annotations") or {}).get(SOURCE, ""))
 
 
 def render_waiting(arrival: Arrival) -> dict[str, Any]:
@@ -80,8 +104,9 @@ def render_waiting(arrival: Arrival) -> dict[str, Any]:
         known_by=f"queue: proved its key {seen}, nobody vouches for it",
     )
     document = render_identity(identity)
-    if arrival.claims:
-        document["metadata"]["annotations"] = {CLAIM: arrival.claims}
+    said = {CLAIM: arrival.claims, SOURCE: arrival.source}
+    if any(said.values()):
+        document["metadata"]["annotations"] = {name: value for name, value in said.items() if value}
     return document
 
 
@@ -93,14 +118,19 @@ class WaitingRoom:
         self._reader = reader
         self._writer = writer
         self._clock = clock
-        self._arrivals: queue.Queue[Arrival] = queue.Queue(_QUEUED)
+        self._changed = threading.Condition()
+        self._arrivals: Shares[Arrival] = Shares()
 
     def note(self, arrival: Arrival) -> None:
-        """Take a machine for the queue; a full one loses it, and the machine asks again."""
-        try:
-            self._arrivals.put_nowait(arrival)
-        except queue.Full:
-            return
+        """Take a machine for the queue; a full one loses the oldest of the source that has the most.
+
+        That machine asks again.
+        """
+        with self._changed:
+            self._arrivals.add(arrival.source, arrival)
+            if len(self._arrivals) > _QUEUED:
+                self._arrivals.remove(self._arrivals.of_the_largest())
+            self._changed.notify()
 
     def run_once(self, idle_seconds: float = _IDLE_SECONDS) -> None:
         """Wait for a machine, write it and those behind it, then rest; raises `ApiError`."""
@@ -113,14 +143,12 @@ class WaitingRoom:
             self._clock.sleep(_ROUND_SECONDS)
 
     def _taken(self, idle_seconds: float) -> list[Arrival]:
-        taken: list[Arrival] = []
-        try:
-            taken.append(self._arrivals.get(timeout=idle_seconds) if idle_seconds else self._arrivals.get_nowait())
-            while len(taken) < _WRITES_A_ROUND:
-                taken.append(self._arrivals.get_nowait())
-        except queue.Empty:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._arrivals) > 0, idle_seconds)
+            taken = list(self._arrivals)[:_WRITES_A_ROUND]
+            for arrival in taken:
+                self._arrivals.remove(arrival)
             return taken
-        return taken
 
     def _write(self, arrivals: list[Arrival]) -> None:
         waiting = self._reader.objects(IDENTITIES, where={"spec.admission": Admission.PENDING.value})

@@ -17,6 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     plan_attempts,
     render_event,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube.attempts import is_enrolled
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.tpm import SteppingClock
 
@@ -89,13 +90,44 @@ def test_the_oldest_goes_when_there_are_too_many() -> None:
     assert len(plan.writes) == 1
 
 
-def test_machines_that_nobody_knows_drive_out_each_other_first() -> None:
+def ours(name: str, **changes: Any) -> dict[str, Any]:
+    return stored(name, nodeName="w-1", **changes)
+
+
+def theirs(number: int) -> Attempt:
+    """An attempt of a machine that nobody enrolled, which may be refused for any reason."""
+    return attempt("BINDING_MISMATCH", ek=f"{number:020x}" + "0" * 44, node="", at=NOW + timedelta(seconds=number))
+
+
+def test_machines_that_nobody_enrolled_drive_out_each_other_first() -> None:
     """Anybody may make endorsement keys; he must not make room by the attempts of machines that are ours."""
-    found = [stored(f"u{number}", reason="IDENTITY_UNKNOWN", last=NOW) for number in range(3)]
-    found.append(stored("ours", last=NOW - timedelta(days=1)))
-    plan = plan_attempts(found, [attempt("IDENTITY_UNKNOWN", ek="cd" * 32)], now=NOW, limit=3)
-    assert "ours" not in plan.drops
-    assert len(plan.drops) == 2
+    found = [stored(f"u{number}") for number in range(3)]
+    found.append(ours("ours", last=NOW - timedelta(days=1)))
+    plan = plan_attempts(found, [theirs(1)], now=NOW, limit=3)
+    assert plan.drops == ("u0", "u1")
+    assert len(plan.writes) == 1
+
+
+def test_machines_that_nobody_enrolled_have_a_part_of_the_places() -> None:
+    """Also where all others are free; enrolled ones may have all."""
+    plan = plan_attempts([], [theirs(number) for number in range(50)], now=NOW)
+    assert [one.attempt.ek_sha256 for one in plan.writes] == [f"{number:020x}" + "0" * 44 for number in range(20, 50)]
+    many = [ours(f"a{number:03}", last=NOW - timedelta(minutes=number)) for number in range(100)]
+    plan = plan_attempts(many, [theirs(1)], now=NOW)
+    assert (plan.writes, plan.drops) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("machine", "node", "known"),
+    [
+        pytest.param(NAME, "w-1", True, id="an enrolled machine"),
+        pytest.param("stranger", "", True, id="the one object of all strangers"),
+        pytest.param(NAME, "", False, id="a machine that nobody knows"),
+        pytest.param(NAME, NAME, False, id="a machine that waits, under its own name"),
+    ],
+)
+def test_whose_attempts_are_kept_before_others(machine: str, node: str, known: bool) -> None:
+    assert is_enrolled(machine, node) is known
 
 
 @pytest.mark.parametrize("length", [pytest.param(10**6, id="a megabyte of words")])
@@ -210,3 +242,15 @@ def test_a_second_key_is_told_beside_the_machine_that_it_belongs_to() -> None:
 
 def test_a_stranger_stays_one_whatever_identity_is_told() -> None:
     assert attempt(ek="", identity=NAME).machine == "stranger"
+
+
+def test_a_flood_leaves_half_of_the_queue_to_enrolled_machines(gateway: FakeGateway, writer: AttemptWriter) -> None:
+    for number in range(300):
+        writer.note(theirs(number))
+    writer.note(recent())
+    writer.run_once(0)
+    assert writer._waiting.qsize() == 0
+    assert sum(not one.is_known for one in writer._pending.values()) <= 30
+    for _unused in range(5):
+        writer.run_once(0)
+    assert counts(gateway)[f"{NAME}-pcr-mismatch"] == 1

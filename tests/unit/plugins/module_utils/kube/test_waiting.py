@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
     WaitingRoom,
     plan_waiting,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kube.waiting import SOURCE
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
@@ -83,6 +85,30 @@ def test_a_flood_keeps_the_limit() -> None:
     flood = [arrival(f"{number:020x}" + "0" * 44) for number in range(50)]
     plan = plan_waiting([waiting(1)], flood, limit=10)
     assert (len(plan.creates), plan.drops) == (10, ("ek-1",))
+
+
+def test_the_source_that_has_the_most_makes_room() -> None:
+    """Its oldest, whether it waits at the API already or comes now."""
+    found = [waiting(1), waiting(2), waiting(3)]
+    for one, source in zip(found, ("quiet", "flood", "flood"), strict=True):
+        one["metadata"]["annotations"] = {SOURCE: source}
+    coming = [
+        replace(arrival(f"{number:020x}" + "0" * 44), source=source) for number, source in enumerate(("flood", "other"))
+    ]
+    plan = plan_waiting(found, coming, limit=3)
+    assert plan.drops == ("ek-2", "ek-3")
+    assert [one["metadata"]["annotations"][SOURCE] for one in plan.creates] == ["flood", "other"]
+
+
+def test_before_they_are_written_too(gateway: FakeGateway) -> None:
+    """The queue in memory is shared by source as well."""
+    room = WaitingRoom(gateway, gateway, clock=SteppingClock())
+    room.note(replace(arrival(), source="quiet"))
+    for number in range(100):
+        room.note(replace(arrival(f"{number:020x}" + "0" * 44), source="flood"))
+    assert len(room._arrivals) == 64
+    room.run_once(0)
+    assert NAME in {one["metadata"]["name"] for one in gateway.objects(IDENTITIES)}
 
 
 @pytest.fixture
