@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,12 +47,15 @@ if TYPE_CHECKING:
 
     from ..atls.service import Claims
     from ..serving import Call, Log
+    from ..system import Clock
 
 CONFIG = "/etc/attested/join-service.yml"
 
 _CERTIFICATE = "certificate"
 _LISTENER = "listener"
-_RENEW_SECONDS = 12 * 3600.0
+_RENEW_BEFORE = timedelta(minutes=40)
+"""A leaf is good for an hour: the key service may be away for so long."""
+_LOOK_SECONDS = 30.0
 _RETRY_SECONDS = 2.0
 _GRACE_SECONDS = 5.0
 _PAGE_SECONDS = 2.0
@@ -113,12 +117,19 @@ class Relay:
 
 
 class ServerIdentity:
-    """The service's certificate: its key never leaves this process, the leaf comes from the key service for 24 h."""
+    """The service's certificate: its key never leaves this process, the leaf comes from the key service for an hour."""
 
     def __init__(
-        self, keys: AsyncKeyClient, *, health: Health, log: Log, retry_seconds: float = _RETRY_SECONDS
+        self,
+        keys: AsyncKeyClient,
+        *,
+        health: Health,
+        log: Log,
+        retry_seconds: float = _RETRY_SECONDS,
+        clock: Clock | None = None,
     ) -> None:
         """Ask ``keys`` for certificates, and tell ``health`` how it goes."""
+        self._clock = clock or SystemClock()
         self._retry_seconds = retry_seconds
         self._keys = keys
         self._health = health
@@ -133,17 +144,31 @@ class ServerIdentity:
         return self._credentials
 
     async def keep(self) -> None:
-        """Renew for ever: each 12 h, and every few seconds while the key service does not answer."""
+        """Renew for ever: each 20 minutes, and every few seconds while the key service does not answer.
+
+        By the clock of the wall, which a machine that was asleep finds gone on.
+        """
+        pause = 0.0
         while True:
-            try:
-                await self._obtain()
-            except AttestedError as error:
-                self._health.troubled(_CERTIFICATE, f"{error.code}: {error.message}")
-                await asyncio.sleep(self._retry_seconds)
-            else:
-                self._health.working(_CERTIFICATE)
-                self.obtained.set()
-                await asyncio.sleep(_RENEW_SECONDS)
+            await asyncio.sleep(pause)
+            pause = await self.renew()
+
+    async def renew(self) -> float:
+        """Renew where it is time; return after how many seconds to look again."""
+        if self._is_fresh():
+            return _LOOK_SECONDS
+        try:
+            await self._obtain()
+        except AttestedError as error:
+            self._health.troubled(_CERTIFICATE, f"{error.code}: {error.message}")
+            return self._retry_seconds
+        self._health.working(_CERTIFICATE)
+        self.obtained.set()
+        return _LOOK_SECONDS
+
+    def _is_fresh(self) -> bool:
+        known = self._credentials
+        return known is not None and self._clock.now() < known.chain[0].not_valid_after_utc - _RENEW_BEFORE
 
     async def _obtain(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())

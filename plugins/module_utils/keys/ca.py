@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The join CA: made once per cluster on the admin's machine, pinned by every node.
 
-It signs two things only: tickets (Ed25519 over a labelled digest) and the 24 h certificates of the join
-service. Source: design 6 (Transport) and 9.3.
+It signs two things only: tickets (Ed25519 over a labelled digest) and the certificates of the join service. There is no
+list of revoked ones: a machine that knows nothing but the pin refuses one whose key has leaked by its date, after an
+hour at most. Source: design 6 (Transport) and 9.3.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _CA_LIFE = timedelta(days=3653)
-_LEAF_LIFE = timedelta(hours=24)
+SERVER_CERTIFICATE_LIFE = timedelta(hours=1)
+"""How long a leaf is good. A ticket is good for 15 minutes, so a clock that is further ahead gets none anyway."""
 _CLOCK_SKEW = timedelta(hours=2)
 
 
@@ -64,7 +66,7 @@ def sign_server_certificate(csr_der: bytes, *, ca: JoinCa, cluster_id: bytes, no
     issuer = x509.load_pem_x509_certificate(ca.certificate)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "attested join service")])
     leaf = (
-        _builder(subject, issuer.subject, now=now, life=_LEAF_LIFE)
+        _builder(subject, issuer.subject, now=now, life=SERVER_CERTIFICATE_LIFE)
         .public_key(public_key)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(join_service_name(cluster_id))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

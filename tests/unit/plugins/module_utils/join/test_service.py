@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client im
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Call, Health, Line, Notifier, open_log
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import TokenBuckets
+from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, TokenBuckets
 
 CLAIMS = claims_module.Claims(
     evidence=b"E1",
@@ -172,6 +172,36 @@ async def test_the_certificate_is_asked_for_until_the_key_service_answers() -> N
     leaf = identity.current().chain[0]
     pins = JoinCaPins.from_pem(keys.ca.certificate)
     verify_service_certificate(leaf, pins=pins, cluster_id=b"c" * 32, now=datetime.now(UTC))
+
+
+class LaterClock(SystemClock):
+    """The clock of a machine on which some time has passed."""
+
+    def __init__(self) -> None:
+        self.later = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.later
+
+
+async def test_a_certificate_is_renewed_by_the_clock_of_the_wall() -> None:
+    """A third of its life after it was made, however much of that the machine was asleep."""
+    health, clock = Health(Notifier({}), version="1", parts=("certificate",)), LaterClock()
+    keys: Any = SlowKeys(away=0)
+    identity = service.ServerIdentity(keys, health=health, log=open_log(), clock=clock)
+    await identity.renew()
+    first = identity.current().chain[0]
+    clock.later = timedelta(minutes=19)
+    assert await identity.renew() == 30.0
+    assert identity.current().chain[0] == first
+    clock.later = timedelta(minutes=21)
+    keys.away = 1
+    assert await identity.renew() == 2.0
+    assert identity.current().chain[0] == first
+    assert not health.is_serving
+    assert await identity.renew() == 30.0
+    assert identity.current().chain[0] != first
+    assert health.is_serving
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])
