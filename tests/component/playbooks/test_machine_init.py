@@ -90,6 +90,8 @@ SITE = {
     "attested_reattest_seconds": 600,
     "attested_tcti": "swtpm:path=/srv/tpm",
     "attested_unknown_machines": "queue",
+    "attested_pod_security": "restricted",
+    "attested_exempt_namespaces": ["kube-flannel"],
 }
 
 
@@ -179,14 +181,16 @@ def test_order_and_site_reach_the_roles(machine: Machine) -> None:
         "control_plane_allow_cgroup_v1": False,
         "control_plane_unmanaged_conntrack": False,
         "control_plane_kube_proxy": True,
-        "control_plane_kubelet_serving_certificates": False,
+        "control_plane_kubelet_serving_certificates": True,
+        "control_plane_pod_security": "restricted",
+        "control_plane_exempt_namespaces": ["kube-flannel"],
         "control_plane_admin_request": "a request",
     }
     keys = machine.given("key_service")
     assert (keys["key_service_cluster_id"], keys["key_service_kubernetes_version"]) == ("ab" * 32, "1.35.4")
     assert keys["key_service_api_server"] == "https://10.0.0.11:6443"
     assert (keys["key_service_reattest_overdue_seconds"], keys["key_service_unknown_machines"]) == (1800, "queue")
-    assert keys["key_service_kubelet_serving_certificates"] is False
+    assert keys["key_service_kubelet_serving_certificates"] is True
     assert machine.given("verification_service")["verification_service_tcti"] == "swtpm:path=/srv/tpm"
     assert machine.given("join_service") == {}
 

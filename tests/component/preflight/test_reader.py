@@ -72,6 +72,8 @@ def options(tcti: str, **changed: Any) -> dict[str, Any]:
         "peers": [],
         "state_disk": "",
         "state_disk_erase": "",
+        "pod_security": "baseline",
+        "kubelet_serving_certificates": True,
         "state_disk_minimum_bytes": 0,
         "ports": [],
         "remote_tmp": "/dev/shm/.ansible-admin",

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Certificates that running kubelets serve with: of the cluster, for the addresses of their identities, and demanded.
 
-A control plane and a worker, in a cluster made with `attested_kubelet_serving_certificates`. Looked at with openssl and
+A control plane and a worker, in a cluster whose site says nothing of it. Looked at with openssl and
 kubectl. The tests are in the order of one lab's life and share it.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 NODES = {"cp-1": "10.89.7.11", "w-1": "10.89.7.21"}
-WORDS = ("-e", '{"lab_workers": 1, "attested_kubelet_serving_certificates": true}')
+WORDS = ("-e", '{"lab_workers": 1}')
 CA = "/etc/kubernetes/pki/ca.crt"
 SERVED = "/var/lib/kubelet/pki/kubelet-server-current.pem"
 SECONDS = 600

@@ -17,12 +17,15 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
     Kubectl,
     KubernetesPaths,
     PlaneEncryption,
+    PodSecurity,
+    admission_file,
+    admission_path,
     parse_keys,
     render_keys,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import told, used_files
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.form import written_with
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.form import guards, written_with
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.joiners import told_configuration
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import encryption_arguments
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import encryption_path
@@ -238,6 +241,33 @@ def test_status_names_the_key_in_force_and_never_fails(paths):
     assert written_with(paths) == ""
     encryption_path(paths).unlink()
     assert written_with(paths) == "identity"
+
+
+API_SERVER = """spec:
+  containers:
+  - command:
+    - kube-apiserver
+    - --admission-control-config-file={place}
+    - --enable-admission-plugins=DenyServiceExternalIPs,NodeRestriction
+    - --kubelet-certificate-authority=/etc/kubernetes/pki/ca.crt
+"""
+
+
+def test_status_says_what_pods_are_held_to_and_never_fails(paths):
+    """By the manifest: what a site says is not what an API server was told."""
+    manifest, place = paths.kubernetes / "manifests/kube-apiserver.yaml", admission_path(paths)
+    before = {"external_ips_denied": False, "kubelets_checked": False, "exempt_namespaces": ["kube-system"]}
+    assert guards(paths) == {**before, "pod_security": "privileged"}
+    manifest.write_text(API_SERVER.format(place=place))
+    told = {"external_ips_denied": True, "kubelets_checked": True, "exempt_namespaces": ["kube-system"]}
+    assert guards(paths) == {**told, "pod_security": ""}
+    place.write_bytes(admission_file(PodSecurity(level="restricted", exempt=("rook-ceph",))))
+    said = {"exempt_namespaces": ["kube-system", "rook-ceph"], "pod_security": "restricted"}
+    assert guards(paths) == {**told, **said}
+    manifest.write_text(API_SERVER.format(place="/etc/own.yaml"))
+    assert guards(paths) == {**told, "pod_security": ""}
+    manifest.unlink()
+    assert guards(paths) == {**before, "pod_security": "privileged"}
 
 
 def test_metrics_without_the_file_name_none():

@@ -134,6 +134,8 @@ def test_one_thing_is_missing_and_named_with_a_next_step(seen: dict[str, Any], c
             "packages nft",
             id="a package that prepare installs",
         ),
+        pytest.param({}, {"pod_security": "privileged"}, "note", "held to nothing", id="Pod security turned off"),
+        pytest.param({}, {"kubelets_checked": False}, "note", "nobody will check", id="kubelets that nobody checks"),
         pytest.param({"has_dpkg": False}, {}, "not looked at", "no dpkg", id="another distribution"),
         pytest.param({"boot": BootView(unseen="no yaml")}, {}, "not looked at", "no yaml", id="a library is missing"),
     ],
