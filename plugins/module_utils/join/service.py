@@ -53,8 +53,8 @@ CONFIG = "/etc/attested/join-service.yml"
 
 _CERTIFICATE = "certificate"
 _LISTENER = "listener"
-_RENEW_BEFORE = timedelta(minutes=40)
-"""A leaf is good for an hour: the key service may be away for so long."""
+_RENEW_BEFORE = timedelta(minutes=80)
+"""A leaf is good for two hours: the key service may be away for so long."""
 _LOOK_SECONDS = 30.0
 _RETRY_SECONDS = 2.0
 _GRACE_SECONDS = 5.0
@@ -117,7 +117,7 @@ class Relay:
 
 
 class ServerIdentity:
-    """The service's certificate: its key never leaves this process, the leaf comes from the key service for an hour."""
+    """The service's certificate: its key never leaves this process, the leaf comes from the key service for 2 h."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class ServerIdentity:
         return self._credentials
 
     async def keep(self) -> None:
-        """Renew for ever: each 20 minutes, and every few seconds while the key service does not answer.
+        """Renew for ever: each 40 minutes, and every few seconds while the key service does not answer.
 
         By the clock of the wall, which a machine that was asleep finds gone on.
         """

@@ -4,8 +4,8 @@
 """The join CA: made once per cluster on the admin's machine, pinned by every node.
 
 It signs two things only: tickets (Ed25519 over a labelled digest) and the certificates of the join service. There is no
-list of revoked ones: a machine that knows nothing but the pin refuses one whose key has leaked by its date, after an
-hour at most. Source: design 6 (Transport) and 9.3.
+list of revoked ones: a machine that knows nothing but the pin refuses one whose key has leaked by its date, after two
+hours at most. Source: design 6 (Transport) and 9.3.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _CA_LIFE = timedelta(days=3653)
-SERVER_CERTIFICATE_LIFE = timedelta(hours=1)
-"""How long a leaf is good. A ticket is good for 15 minutes, so a clock that is further ahead gets none anyway."""
+SERVER_CERTIFICATE_LIFE = timedelta(hours=2)
+"""How long a leaf is good: for a machine whose clock is an hour ahead too, as it is renewed each 40 minutes."""
 _CLOCK_SKEW = timedelta(hours=2)
 
 

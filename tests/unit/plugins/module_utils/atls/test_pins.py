@@ -250,7 +250,7 @@ def test_a_clock_that_is_wrong_is_told_with_both_times(off: timedelta, code: str
     if told is not None:
         assert said in told.message
         assert f"{NOW + off:%Y-%m-%dT%H:%M:%SZ}" in told.message
-        assert "from 2026-11-21T10:00:00Z to 2026-11-22T12:00:00Z" in told.message
+        assert "from 2026-11-21T10:00:00Z to 2026-11-21T14:00:00Z" in told.message
 
 
 def test_a_mismatch_names_both_possible_causes() -> None:

@@ -191,10 +191,10 @@ async def test_a_certificate_is_renewed_by_the_clock_of_the_wall() -> None:
     identity = service.ServerIdentity(keys, health=health, log=open_log(), clock=clock)
     await identity.renew()
     first = identity.current().chain[0]
-    clock.later = timedelta(minutes=19)
+    clock.later = timedelta(minutes=39)
     assert await identity.renew() == 30.0
     assert identity.current().chain[0] == first
-    clock.later = timedelta(minutes=21)
+    clock.later = timedelta(minutes=41)
     keys.away = 1
     assert await identity.renew() == 2.0
     assert identity.current().chain[0] == first
