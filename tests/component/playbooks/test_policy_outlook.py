@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     Preset,
     render_document,
@@ -36,6 +37,7 @@ PLAY = """
         site: "{{ playbook_dir }}"
         profiles: ["{{ profile }}"]
         records: "{{ records }}"
+        reinstate: "{{ reinstate | default([]) }}"
         port: "{{ port }}"
         wait_seconds: 0
       check_mode: true
@@ -104,15 +106,17 @@ def node_of(site: Path) -> SoftNode:
     return node
 
 
-async def told(site: Path, node: SoftNode, port: int, *, profile: str) -> dict[str, Any]:
+async def told(
+    site: Path, node: SoftNode, port: int, *, profile: str, admission: str = "Approved", reinstate: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Return what the module says when the record of the node holds the values of its boot, and no log."""
     registers = {str(pcr): value.hex() for pcr, value in judged(BOOT).pcrs.items()}
     identity = {
-        "node": "w-1", "ek_sha256": node.tpm.ek.public.spki_sha256(), "admission": "Approved", "phase": "Joined",
+        "node": "w-1", "ek_sha256": node.tpm.ek.public.spki_sha256(), "admission": admission, "phase": "Joined",
         "profile": "before", "registers": registers,
     }  # fmt: skip
     variables = {
-        "port": port, "profile": profile,
+        "port": port, "profile": profile, "reinstate": list(reinstate),
         "records": [{"generation": 0, "revoked": [], "policy": {}, "identities": [identity]}],
     }  # fmt: skip
     await run(site, "play.yml", "-e", json.dumps(variables))
@@ -153,3 +157,21 @@ async def test_another_machine_at_the_address_says_nothing_of_the_node(site: Pat
         found = await told(site, node, bed.port, profile="signed")
     assert found["failing"] == []
     assert "IDENTITY_UNKNOWN" in found["unknown"][0]
+
+
+@pytest.mark.parametrize("reinstate", [(), ("w-1",)])
+async def test_a_revocation_is_taken_back_by_name(site: Path, closed_port: int, reinstate: tuple[str, ...]) -> None:
+    """The identity that the API revokes comes back after the policy, in a text of its own; else it stays revoked."""
+    node = node_of(site)
+    ek = node.tpm.ek.public.spki_sha256()
+    found = await told(site, node, closed_port, profile="signed", admission="Revoked", reinstate=reinstate)
+    signed, objects, returning = (found[name] for name in ("policy", "manifests", "returning"))
+    spec = yaml.safe_load(signed)["spec"]
+    assert (spec["revoked"], spec.get("reinstated", [])) == (([], [ek]) if reinstate else ([ek], []))
+    words = {one["spec"]["ekSha256"]: one["spec"]["admission"] for one in identities_in(objects)}
+    back = {one["spec"]["ekSha256"]: one["spec"]["admission"] for one in identities_in(returning)}
+    assert (words, back) == (({}, {ek: "Approved"}) if reinstate else ({ek: "Revoked"}, {}))
+
+
+def identities_in(text: str) -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all(text) if one and one["kind"] == "NodeIdentity"]
