@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
     Assertions,
     Lockdown,
+    Posture,
     parse_objects,
     render_profile,
 )
@@ -66,6 +67,12 @@ def test_a_retired_profile_is_shown_as_such_and_accepts_nobody(api: ApiBed, appl
     assert {"RETIRED", "EXPIRES"} <= set(columns)
 
 
+@pytest.mark.parametrize("posture", Posture)
+def test_each_posture_can_be_written(api: ApiBed, applied: MeasurementProfile, posture: Posture) -> None:
+    api.apply(render_profile(dataclasses.replace(applied, posture=posture)))
+    assert read_back(api).posture is posture
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [
@@ -74,6 +81,8 @@ def test_a_retired_profile_is_shown_as_such_and_accepts_nobody(api: ApiBed, appl
         pytest.param(("assertions", "bootOptions"), "quiet", id="one option instead of a list"),
         pytest.param(("assertions", "sbatMinimum"), [{"component": "shim", "generation": -1}], id="below 0"),
         pytest.param(("expires",), "tomorrow", id="no time"),
+        pytest.param(("loader",), "lilo", id="a loader that nobody knows"),
+        pytest.param(("posture",), "all", id="a posture that is none"),
         pytest.param(("retired",), "no", id="a word for retired"),
     ],
 )
