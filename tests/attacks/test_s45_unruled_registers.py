@@ -49,6 +49,7 @@ THREAT = Threat(
         ("policy/assertions.py", "BOOT_OPTION_UNKNOWN"),
         ("policy/assertions.py", "LOCKDOWN_NOT_PROVEN"),
         ("policy/assertions.py", "KERNEL_NOT_ACCEPTED"),
+        ("policy/decision.py", "SBAT_TOO_OLD"),
     ),
 )
 
@@ -200,6 +201,19 @@ def test_nobody_holds_the_loader(loader: str, code: str) -> None:
     assert machine(loader, GOOD).judged_by(profile_of(loader, ASSERTED[code])).profile
     free = profile_of(loader, ASSERTED[code], held=(7,))
     assert code_of(lambda: machine(loader, GOOD).judged_by(free)) == code
+
+
+def test_a_revocation_level_of_a_shim_that_did_not_run() -> None:
+    """The variable as shim measures it, extended behind the keys of a machine that starts its image without shim."""
+    name, value = "SbatLevel".encode("utf-16-le"), b"sbat,1,2025021800\nshim,4\n"
+    sizes = (len(name) // 2).to_bytes(8, "little") + len(value).to_bytes(8, "little")
+    level = event(7, kinds.SHIM_LOCK + sizes + name + value)
+    asserted = Assertions(sbat_minimum={"shim": 4})
+    assert machine("grub", GOOD).judged_by(profile_of("grub", asserted)).profile
+    loose = profile_of("image", asserted, held=(0,))
+    assert machine("image", GOOD).judged_by(replace(loose, assertions=Assertions())).profile
+    assert code_of(lambda: machine("image", GOOD).judged_by(loose)) == "SBAT_TOO_OLD"
+    assert code_of(lambda: machine("image", GOOD, after=[level]).judged_by(loose)) == "SBAT_TOO_OLD"
 
 
 @pytest.mark.parametrize("word", ["/sbin/evil", "(hd0)x", "BOOT_IMAGE=evil"])

@@ -8,12 +8,18 @@ Values and proven facts decide; events in words only explain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import PolicyError
 from ..reasons import Reason
-from .assertions import KERNEL_REGISTER, PROGRAM_REGISTER, FailedAssertion, failed_assertions
+from .assertions import (
+    KERNEL_REGISTER,
+    PROGRAM_REGISTER,
+    SECURE_BOOT_REGISTER,
+    FailedAssertion,
+    failed_assertions,
+)
 from .events import event_deviations
 from .facts import BootFacts, Loader, boot_options
 from .profile import Posture, least
@@ -168,9 +174,20 @@ def _compared(
     return _Comparison(
         profile=profile,
         registers=_deviations(profile, pcrs),
-        assertions=failed_assertions(profile.assertions, facts, measured_by=_measured_by(profile, facts)),
+        assertions=failed_assertions(
+            profile.assertions, _counting(profile, facts), measured_by=_measured_by(profile, facts)
+        ),
         expired="" if ends is None or (now is not None and now < ends) else ends.isoformat(),
     )
+
+
+def _counting(profile: MeasurementProfile, facts: BootFacts) -> BootFacts:
+    """Return the facts that count: shim's level where shim (PCR 4) or all that it measured (PCR 7) is held.
+
+    Where it did not run, whoever rules the machine may measure any level behind the keys.
+    """
+    held = not {PROGRAM_REGISTER, SECURE_BOOT_REGISTER}.isdisjoint(profile.registers)
+    return facts if held else replace(facts, sbat_level={})
 
 
 def _measured_by(profile: MeasurementProfile, facts: BootFacts) -> Loader | None:

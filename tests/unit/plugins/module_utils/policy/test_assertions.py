@@ -436,6 +436,19 @@ def test_a_command_line_is_parted_as_the_kernel_does(line: str, words: tuple[str
     assert boot_options(line) == words
 
 
+@pytest.mark.parametrize(
+    ("held", "code"),
+    [((4,), ""), ((7,), ""), ((0, 4, 7), ""), ((0,), "SBAT_TOO_OLD"), ((0, 9), "SBAT_TOO_OLD")],
+)
+def test_a_revocation_level_counts_where_shim_or_its_register_is_held(held: tuple[int, ...], code: str) -> None:
+    one = profile(registers=holding(*held), assertions=Assertions(sbat_minimum={"shim": 4}, firmware_minimum="2025"))
+    values = dict.fromkeys(held, VALUE)
+    if code:
+        assert code_of(lambda: decide([one], values, (), facts=FACTS)) == code
+    else:
+        assert decide([one], values, (), facts=FACTS).profile == "p"
+
+
 def test_one_root_hash_among_other_options_is_one() -> None:
     one = profile(posture=Posture.ROOT, registers=holding(4, 9), assertions=Assertions())
     facts = BootFacts(command_lines=lines("ro roothash=ab quiet"))
