@@ -65,8 +65,10 @@ def boot_facts(
     keys = by_register.get(SECURE_BOOT_REGISTER, [])
     lines = _command_lines(by_register, command_line.rstrip(b"\n\x00").decode(errors="replace"))
     loader = _traces(by_register, lines)
+    secure_boot = _secure_boot(keys)
+    signed_image = secure_boot is True and loader is Loader.IMAGE
     return BootFacts(
-        secure_boot=_secure_boot(keys),
+        secure_boot=secure_boot,
         command_lines=lines,
         firmware_version=_firmware_version(by_register.get(FIRMWARE_REGISTER, [])),
         kernel=_section_digest(by_register.get(IMAGE_REGISTER, []), ".uname"),
@@ -75,7 +77,7 @@ def boot_facts(
         source_version=site.version if site else 0,
         node_config=site.node_config if site else "",
         loader=loader,
-        alone=loader is Loader.IMAGE and _starts_one_image(by_register.get(PROGRAM_REGISTER, []), keys),
+        alone=signed_image and _starts_one_image(by_register.get(PROGRAM_REGISTER, []), keys),
     )
 
 
@@ -122,7 +124,8 @@ def _command_lines(by_register: dict[int, list[FirmwareEvent]], hint: str) -> di
     kernel = by_register.get(KERNEL_REGISTER, [])
     if kernel and kernel[0].digests.get(ALG_SHA256) in _hashes(hint) and is_plain(hint):
         found = {Loader.IMAGE: (hint,), Loader.KERNEL: (hint,)}
-    grub = _grub_lines(by_register.get(GRUB_REGISTER, []))
+    commands = by_register.get(GRUB_REGISTER, [])
+    grub = _grub_lines(commands) if commands else ()
     return {**found, Loader.GRUB: grub} if grub else found
 
 
@@ -134,7 +137,8 @@ def _grub_lines(commands: Sequence[FirmwareEvent]) -> tuple[str, ...]:
         return ()
     started = [text.removeprefix(command) for text in told for command in _LINUX_COMMANDS if text.startswith(command)]
     # The label in front is not hashed: what GRUB was told to load counts, whatever the log calls the line that it made.
-    lines = started + [text for event, text in zip(commands, told, strict=True) if _says_command_line(event)]
+    made = (text for event, text in zip(commands, told, strict=True) if _says_command_line(event))
+    lines = tuple(dict.fromkeys((*started, *made)))
     if not all(map(is_plain, lines)):
         return ()
     return tuple(dict.fromkeys(" ".join(boot_options(line)[1:]) for line in lines))
