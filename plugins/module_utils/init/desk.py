@@ -95,9 +95,9 @@ class Desk:
         """Return the serialised `ChallengeRequest` of this machine; raises `TpmError`."""
         return self._exchanges.identity()
 
-    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes) -> bytes:
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str = "") -> bytes:
         """Return the serialised `Testimony` for a challenge, for the purpose `init`; raises as `Exchanges` does."""
-        return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256)
+        return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256, source=source)
 
     def begin(self, asked: Begin) -> bytes:
         """Return the handle of the job of a request; raises `Refusal` while nobody knows who asks.

@@ -10,13 +10,13 @@ request comes that uses it up.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..attestation import BindingContext, Challenge, ChallengeRequest, Purpose, answer
 from ..errors import Refusal
 from ..reasons import Reason
+from ..system import Shares
 from ..verification import Testimony, exchanged
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ OPEN_SECONDS = 300.0
 """From the quote to the request: the admin's side judges and seals in between, without a person."""
 
 _TRIES = 3
-_MAX_OPEN = 16
+_MAX_OPEN = 128
 _CHANNEL_BYTES = 32
 
 
@@ -63,7 +63,8 @@ class Exchanges:
         self._attester = attester
         self._facts = facts
         self._clock = clock
-        self._open: OrderedDict[bytes, _Open] = OrderedDict()
+        self._open: dict[bytes, _Open] = {}
+        self._shares: Shares[bytes] = Shares()
 
     def identity(self) -> bytes:
         """Return the serialised `ChallengeRequest` of this machine; raises `TpmError`."""
@@ -72,8 +73,11 @@ class Exchanges:
                 ek_public=one.ek.public, ek_certificates=one.ek.certificates, ak_public=one.ak.public
             ).to_bytes()
 
-    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes) -> bytes:
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str = "") -> bytes:
         """Return the serialised `Testimony` for a challenge; what opens its box is kept.
+
+        Where too many are open, the oldest of the ``source`` that has the most is forgotten: who asks without an end
+        costs nobody else his exchange.
 
         Raises `Refusal` BINDING_MALFORMED without a channel, PROTOCOL_VERSION, EVIDENCE_MALFORMED, and `TpmError`.
         """
@@ -85,7 +89,7 @@ class Exchanges:
         parsed = Challenge.parse(challenge)
         with self.turn, self._attester() as one:
             given, logs = self._answered(one, challenge, parsed, exporter=exporter, spki_sha256=spki_sha256)
-            self._keep(given, exporter=exporter, spki_sha256=spki_sha256)
+            self._keep(given, exporter=exporter, spki_sha256=spki_sha256, source=source)
         return Testimony(
             bound=given.bound, event_logs=logs.to_bytes(), exporter=exporter, spki_sha256=spki_sha256
         ).to_bytes()
@@ -120,11 +124,13 @@ class Exchanges:
     def use_up(self, challenge_id: bytes) -> None:
         """Forget an exchange: what is sealed to it opens once or never."""
         del self._open[challenge_id]
+        self._shares.remove(challenge_id)
 
-    def _keep(self, given: Answer, *, exporter: bytes, spki_sha256: bytes) -> None:
+    def _keep(self, given: Answer, *, exporter: bytes, spki_sha256: bytes, source: str) -> None:
         expires = self._clock.monotonic() + OPEN_SECONDS
+        self._shares.add(source, given.bound.challenge_id)
         self._open[given.bound.challenge_id] = _Open(
             answer=given, exporter=exporter, spki_sha256=spki_sha256, expires=expires
         )
         while len(self._open) > _MAX_OPEN:
-            self._open.popitem(last=False)
+            self.use_up(self._shares.of_the_largest())

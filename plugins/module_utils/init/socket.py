@@ -46,7 +46,7 @@ class Prover(Protocol):
     def identity(self) -> bytes:
         """Return the serialised `ChallengeRequest`."""
 
-    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes) -> bytes:
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str = "") -> bytes:
         """Return the serialised `Testimony` for a challenge."""
 
 
@@ -118,7 +118,7 @@ class ProvingService(ABC):
         elif kind == "testify":
             one = request.testify
             response.testimony = self._prover.testimony(
-                one.challenge, exporter=one.exporter, spki_sha256=one.spki_sha256
+                one.challenge, exporter=one.exporter, spki_sha256=one.spki_sha256, source=request.source
             )
         else:
             self._answer_more(request, kind, response)

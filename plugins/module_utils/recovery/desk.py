@@ -78,9 +78,9 @@ class RecoveryDesk:
         """Return the serialised `ChallengeRequest` of this machine; raises `TpmError`."""
         return self._exchanges.identity()
 
-    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes) -> bytes:
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str = "") -> bytes:
         """Return the serialised `Testimony` for a challenge, for the purpose `recover`; raises as `Exchanges` does."""
-        return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256)
+        return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256, source=source)
 
     def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
         """Return the serialised `RecoverResponse` to a request; raises `Refusal` while nobody knows who asks.

@@ -27,6 +27,7 @@ from ansible_collections.attested.kubernetes.tests.support.brought import packed
 from ansible_collections.attested.kubernetes.tests.support.init_bed import (
     EXPORTER,
     KUBECONFIG,
+    SPKI,
     InitBed,
     Waiting,
     failing,
@@ -263,6 +264,19 @@ def test_an_exchange_is_used_once(bed):
     with pytest.raises(AttestedError) as caught:
         bed.desk.begin(asked)
     assert caught.value.code == "CHALLENGE_UNKNOWN"
+
+
+def test_who_asks_for_evidence_without_an_end_costs_nobody_else_his_exchange(bed):
+    """Too many exchanges are open: the oldest of the source that has the most is forgotten."""
+    verified = bed.judged()
+    asked = bed.asked(bed.order(verified), verified)
+    first = bed.challenge_id
+    for number in range(200):
+        challenge, _record = bed.question().challenge(ChallengeRequest.parse(bed.desk.identity()))
+        bed.desk.testimony(challenge.to_bytes(), exporter=EXPORTER, spki_sha256=SPKI, source="198.51.100.1")
+        assert len(bed.desk._exchanges._open) == min(number + 2, 128)
+    assert first in bed.desk._exchanges._open
+    assert isinstance(said(bed, bed.desk.begin(asked))[-1], Success)
 
 
 def test_evidence_needs_a_channel(bed):
