@@ -15,8 +15,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation im
     parse_firmware_log,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog.kinds import EV_SEPARATOR
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Assertions, SitePolicy
 from ansible_collections.attested.kubernetes.tests.support import boots
-from ansible_collections.attested.kubernetes.tests.support.exchange import SELECTION, Exchange
+from ansible_collections.attested.kubernetes.tests.support.exchange import SELECTION, Exchange, identity_of, learned
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 
@@ -32,6 +33,7 @@ THREAT = Threat(
         ("attestation/verify.py step 8", "EVENT_LOG_MISMATCH"),
         ("attestation/verify.py step 8", "EVENT_LOG_CHANGED"),
         ("attestation/verify.py step 8", "EVENT_LOG_MALFORMED"),
+        ("attestation/verify.py step 10", "FIRMWARE_TOO_OLD"),
     ),
 )
 
@@ -159,3 +161,22 @@ def test_data_alone_is_told_and_not_proven(exchange: Exchange) -> None:
     proven = [event for event in exchange.run().machine.events if event.proven]
     lied = [event for event in sent(exchange, edited(exchange, change)).machine.events if event.proven]
     assert len(lied) == len(proven) - 1
+
+
+def test_a_newer_firmware_over_the_digest_of_an_old_one(exchange: Exchange) -> None:
+    """The version is the data of an event, and the profile demands at least one."""
+
+    def demand(least: str) -> None:
+        profile = replace(learned(exchange.boot), assertions=Assertions(firmware_minimum=least))
+        exchange.policy = SitePolicy(profiles=[profile], identities=[identity_of(exchange.tpm.ek)])
+
+    def change(events: list[bytes]) -> list[bytes]:
+        old, new = (text.encode("utf-16-le") for text in ("2025.02-8", "2026.02-8"))
+        assert any(old in one for one in events)
+        return [one.replace(old, new) for one in events]
+
+    demand("2025.02-8")
+    assert exchange.run()
+    demand("2026.01")
+    assert code_of(exchange.run) == "FIRMWARE_TOO_OLD"
+    assert code_of(lambda: sent(exchange, edited(exchange, change))) == "FIRMWARE_TOO_OLD"

@@ -18,6 +18,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "atls/pins.py": (f"{_UNIT}/atls/test_pins.py",),
     "attestation/challenge.py": (f"{_UNIT}/attestation/test_challenge.py",),
     "attestation/ek_certificate.py": (f"{_UNIT}/attestation/test_ek_certificate.py",),
+    "attestation/eventlog/facts.py": (f"{_UNIT}/attestation/eventlog/test_facts.py",),
     "attestation/eventlog/nodelock.py": (f"{_UNIT}/attestation/eventlog/test_nodelock.py",),
     "attestation/eventlog/replay.py": (f"{_UNIT}/attestation/eventlog/test_replay.py",),
     "attestation/sev_snp/verifier.py": (f"{_UNIT}/attestation/sev_snp",),

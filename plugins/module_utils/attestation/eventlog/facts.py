@@ -44,7 +44,6 @@ _SEPARATOR = hashlib.sha256(bytes(4)).digest()
 _LINUX_COMMANDS = ("linux ", "linuxefi ", "linux16 ")
 _SECTION_NAMES = {hashlib.sha256(f"{name}\x00".encode()).digest(): name for name in kinds.SECTIONS}
 _MAX_LEVEL = 4096
-_MIN_COLUMNS = 2
 _MAX_DIGITS = 18
 _IMAGE_AND_KERNEL = 2
 
@@ -63,7 +62,7 @@ def boot_facts(
         if event.pcr in by_register:
             by_register[event.pcr].append(event)
     keys = by_register.get(SECURE_BOOT_REGISTER, [])
-    lines = _command_lines(by_register, command_line.rstrip(b"\n\x00").decode(errors="replace"))
+    lines = _command_lines(by_register, command_line.decode(errors="replace").rstrip("\n\0"))
     loader = _traces(by_register, lines)
     secure_boot = _secure_boot(keys)
     signed_image = secure_boot is True and loader is Loader.IMAGE
@@ -84,7 +83,7 @@ def boot_facts(
 def _site(source: str) -> Measured | None:
     """Return what was measured of the site; a text of another form says nothing."""
     try:
-        return parse_measured(source) if source else None
+        return parse_measured(source)
     except SystemFault:
         return None
 
@@ -209,9 +208,9 @@ def _sbat_level(events: Sequence[FirmwareEvent]) -> dict[str, int]:
 
 
 def _levels(text: bytes) -> Iterator[tuple[str, int]]:
-    """Yield component and generation of each line; of the first one the date, which orders the levels."""
+    """Yield component and generation of each line, its last column; of the first one the date, which orders levels."""
     for line in text.decode(errors="replace").splitlines():
         columns = line.strip("\x00 ").split(",")
-        number = columns[2] if columns[0] == "sbat" and len(columns) > _MIN_COLUMNS else columns[-1]
-        if len(columns) >= _MIN_COLUMNS and number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS:
+        number = columns[-1]
+        if len(columns) > 1 and number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS:
             yield columns[0], int(number)

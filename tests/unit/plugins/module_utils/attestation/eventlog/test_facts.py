@@ -22,6 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ev
     replay,
     verify_replay,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog.describe import load_options
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import BootFacts, Loader
 from ansible_collections.attested.kubernetes.plugins.module_utils.source import Measured
@@ -146,6 +147,36 @@ def test_a_secure_boot_event_without_a_separator_behind_it_is_not_proven() -> No
     assert facts_of("deb13-secureboot", dataclasses.replace(firmware, events=kept)).secure_boot is None
 
 
+def test_secure_boot_is_known_from_its_event_and_the_separator_alone() -> None:
+    firmware = firmware_of("deb13-secureboot")
+    kept = tuple(one for one in firmware.events if one.pcr == 7 and (variable("SecureBoot")(one) or one.kind == 4))
+    assert len(kept) == 2
+    assert boot_facts(dataclasses.replace(firmware, events=kept), quoted=[7]).secure_boot is True
+
+
+def log(*events: FirmwareEvent) -> FirmwareLog:
+    return FirmwareLog(events=events, startup_locality=0)
+
+
+def test_a_first_event_that_is_no_variable_is_not_secure_boot() -> None:
+    assert boot_facts(log(event(7, b"x"), event(7, bytes(4))), quoted=[7]).secure_boot is None
+
+
+VERSION = "2.0\0".encode("utf-16-le")
+
+
+@pytest.mark.parametrize(
+    ("first", "version"),
+    [
+        pytest.param(event(0, VERSION, kind=kinds.EV_S_CRTM_VERSION), "2.0", id="as it was hashed"),
+        pytest.param(event(0, VERSION, hashed=b"1", kind=kinds.EV_S_CRTM_VERSION), "", id="another was hashed"),
+        pytest.param(event(0, VERSION, kind=EV_UNUSED), "", id="of another type"),
+    ],
+)
+def test_the_firmwares_version_is_what_was_hashed_first(first: FirmwareEvent, version: str) -> None:
+    assert boot_facts(log(first), quoted=[0]).firmware_version == version
+
+
 def test_a_variable_of_another_vendor_is_not_secure_boot() -> None:
     firmware = firmware_of("deb13-secureboot")
     first = next(one for one in firmware.events if one.pcr == 7)
@@ -171,6 +202,31 @@ def test_a_command_line_that_grub_was_told_counts_under_any_label() -> None:
     assert facts_of(name, with_events(name, relabelled)).command_lines == {Loader.GRUB: (GRUB_LINE, other)}
 
 
+@pytest.mark.parametrize("command", ["linux", "linuxefi", "linux16"])
+@pytest.mark.parametrize("label", ["grub_cmd: ", ""])
+def test_every_command_that_starts_a_kernel_counts_with_any_label_or_none(command: str, label: str) -> None:
+    started = f"{command} /vmlinuz init=/bin/sh"
+    told = event(8, f"{label}{started}\0".encode(), hashed=started.encode())
+    found = facts_of("deb13-grub", with_events("deb13-grub", told)).command_lines
+    assert found == {Loader.GRUB: (GRUB_LINE, "init=/bin/sh")}
+
+
+def test_an_event_that_hashes_nothing_says_nothing() -> None:
+    assert facts_of("deb13-grub", with_events("deb13-grub", event(8, b""))).command_lines == {}
+
+
+def test_no_hint_is_no_command_line_even_where_none_was_given() -> None:
+    for options in load_options(""):
+        first = event(9, b"", hashed=options, kind=kinds.EV_EVENT_TAG)
+        assert boot_facts(log(first), quoted=[9]).command_lines == {}
+
+
+def test_a_hint_counts_without_the_end_of_its_line() -> None:
+    first = event(9, b"", hashed="ro X\0".encode("utf-16-le"), kind=kinds.EV_EVENT_TAG)
+    found = boot_facts(log(first), quoted=[9], command_line=b"ro X\n\0").command_lines
+    assert found[Loader.KERNEL] == ("ro X",)
+
+
 def test_a_line_that_grub_made_of_a_command_counts_beside_it() -> None:
     """GRUB puts quotes around what has blanks, so the line is another text than the command."""
     name = "deb13-grub"
@@ -186,9 +242,8 @@ def test_a_line_that_the_kernel_reads_otherwise_leaves_no_command_line_proven(li
     assert facts_of("deb13-grub", with_events("deb13-grub", told)).command_lines == {}
     hint = line.decode(errors="replace")
     first = event(9, b"", hashed=f"{hint}\0".encode("utf-16-le"), kind=kinds.EV_EVENT_TAG)
-    log = FirmwareLog(events=(first,), startup_locality=0)
-    assert boot_facts(log, quoted=range(24), command_line=line).command_lines == {}
-    assert boot_facts(log, quoted=range(24), command_line=b"ro").command_lines == {}
+    assert boot_facts(log(first), quoted=range(24), command_line=line).command_lines == {}
+    assert boot_facts(log(first), quoted=range(24), command_line=b"ro").command_lines == {}
 
 
 def test_a_configuration_of_grub_that_hashes_like_a_command_line_counts_for_no_grub() -> None:
@@ -271,24 +326,80 @@ def test_an_image_is_alone_where_firmware_and_one_key_started_it(more: list[Firm
     assert facts_of("deb13-secureboot", with_events("deb13-secureboot", *more)).alone is alone
 
 
+def test_a_kernel_without_an_image_is_none_that_is_alone() -> None:
+    assert facts_of("deb13-secureboot", without("deb13-secureboot", 11)).alone is False
+
+
 @pytest.mark.parametrize("pcr", [4, 7])
 def test_an_image_of_which_a_register_was_not_quoted_is_not_known_to_be_alone(pcr: int) -> None:
     quoted = [one for one in range(24) if one != pcr]
     assert facts_of("deb13-secureboot", quoted=quoted).alone is False
 
 
+def shim_variable(value: bytes, name: str = "SbatLevel", vendor: bytes = kinds.SHIM_LOCK) -> FirmwareEvent:
+    text = name.encode("utf-16-le")
+    return event(7, vendor + len(name).to_bytes(8, "little") + len(value).to_bytes(8, "little") + text + value)
+
+
+def level_of(*events: FirmwareEvent) -> dict[str, int]:
+    return boot_facts(log(*events), quoted=[7]).sbat_level
+
+
+SEPARATOR = event(7, bytes(4))
+
+
 @pytest.mark.parametrize(("digits", "level"), [(18, {"shim": int("9" * 18)}), (19, {}), (5000, {})])
 def test_a_generation_of_more_digits_than_anybody_counts_is_none(digits: int, level: dict[str, int]) -> None:
     """Python refuses to read thousands of digits as a number."""
-    name, value = "SbatLevel".encode("utf-16-le"), b"shim," + b"9" * digits
-    head = kinds.SHIM_LOCK + (9).to_bytes(8, "little") + len(value).to_bytes(8, "little")
-    events = (event(7, bytes(4)), event(7, head + name + value))
-    assert boot_facts(FirmwareLog(events=events, startup_locality=0), quoted=[7]).sbat_level == level
+    assert level_of(SEPARATOR, shim_variable(b"shim," + b"9" * digits)) == level
+
+
+@pytest.mark.parametrize(
+    ("events", "level"),
+    [
+        pytest.param([SEPARATOR, shim_variable(b"shim,4")], {"shim": 4}, id="shim's variable"),
+        pytest.param([shim_variable(b"shim,4"), SEPARATOR], {}, id="in front of the separator"),
+        pytest.param([SEPARATOR, shim_variable(b"shim,4", vendor=b"v" * 16)], {}, id="of another vendor"),
+        pytest.param([SEPARATOR, shim_variable(b"shim,4", "MokListRT")], {}, id="another variable of shim"),
+        pytest.param(
+            [SEPARATOR, event(7, kinds.SHIM_LOCK), shim_variable(b"shim,4")], {"shim": 4}, id="behind what is none"
+        ),
+        pytest.param(
+            [SEPARATOR, shim_variable(b"shim,4"), shim_variable(b"shim,9")], {"shim": 4}, id="the first of two"
+        ),
+    ],
+)
+def test_the_revocation_level_is_shims_first_measurement_of_it(
+    events: list[FirmwareEvent], level: dict[str, int]
+) -> None:
+    assert level_of(*events) == level
+
+
+@pytest.mark.parametrize(
+    ("value", "level"),
+    [
+        pytest.param(b"sbat,1,2025021800\nshim,4\n\0", {"sbat": 2025021800, "shim": 4}, id="as shim has it"),
+        pytest.param(b"7\nshim,4", {"shim": 4}, id="a number without a component"),
+        pytest.param(b"grub,x\nshim,4", {"shim": 4}, id="a component without a number"),
+        pytest.param("grub,\u0663\nshim,4".encode(), {"shim": 4}, id="a number in other digits"),
+        pytest.param(b"\xff\nshim,4", {"shim": 4}, id="bytes that are no text"),
+        pytest.param(b"shim,4\n".ljust(4090) + b"\ngrub,", {"shim": 4}, id="four kibibytes"),
+        pytest.param(b"shim,4\n".ljust(4090) + b"\ngrub,5", {"shim": 4}, id="and what stands behind them"),
+        pytest.param(b"shim,4\n".ljust(4089) + b"\ngrub,5", {"shim": 4, "grub": 5}, id="and what ends with them"),
+    ],
+)
+def test_the_lines_of_a_revocation_level(value: bytes, level: dict[str, int]) -> None:
+    assert level_of(SEPARATOR, shim_variable(value)) == level
 
 
 def test_an_event_of_grub_without_a_proven_text_leaves_no_command_line_proven() -> None:
     name = "deb13-grub"
     assert facts_of(name, with_events(name, event(8, b"grub_cmd: true", hashed=b"else"))).command_lines == {}
+
+
+def test_a_section_without_a_digest_of_its_own_proves_no_kernel() -> None:
+    bare = FirmwareEvent(pcr=11, kind=kinds.EV_IPL, digests={}, data=b"6.12")
+    assert boot_facts(log(event(11, b"", hashed=b".uname\0"), bare), quoted=[11]).kernel == b""
 
 
 def test_a_section_behind_the_image_counts_for_nothing() -> None:
