@@ -8,14 +8,18 @@ Two replicas, records on disk and a restored etcd: `tests/api_bed/test_policy.py
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    AllowedValue,
+    MeasurementProfile,
     NamedDigest,
     PolicyException,
     profile_sha256,
     render_identity,
+    render_profile,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.record import adopt, follow
 from ansible_collections.attested.kubernetes.tests.support.exchange import learned
@@ -33,7 +37,7 @@ THREAT = Threat(
     bed="bytes",
     stops=(
         ("policy/record.py", "POLICY_ROLLED_BACK"),
-        ("policy/decision.py", "POLICY_EMPTY"),
+        ("policy/decision.py", "PCR_MISMATCH"),
     ),
 )
 
@@ -49,16 +53,18 @@ def test_an_older_generation(generation: int) -> None:
 
 
 def test_an_exception_for_one_profile_is_stretched_to_another() -> None:
-    """Break-glass lets one old profile count for one machine; who writes profiles adds one of his own boot."""
+    """Break-glass lets one old profile count for one machine; who writes profiles adds one of the boot that it has."""
     bed = Bed()
-    machine, mine = bed.tpm.ek.public.spki_sha256(), learned(bed.boot)
+    machine, own = bed.tpm.ek.public.spki_sha256(), learned(bed.boot)
+    values = {pcr: (AllowedValue(b"o" * 32, "an older boot"),) for pcr in own.registers}
+    old = replace(own, name="old", registers=values)
+    bed.gateway.apply(render_profile(old))
 
-    def release_with(named: NamedDigest) -> object:
-        broken = PolicyException(profile=named, machines=(machine,), expires=NOW + timedelta(hours=1), why="firmware")
+    def release_with(named: MeasurementProfile) -> object:
+        digest = NamedDigest(named.name, profile_sha256(named))
+        broken = PolicyException(profile=digest, machines=(machine,), expires=NOW + timedelta(hours=1), why="firmware")
         bed.gateway.apply(bed.site.sign([render_identity(bed.identity)], exceptions=[broken]))
         return bed.release()
 
-    assert release_with(NamedDigest(mine.name, profile_sha256(mine)))
-    others = (NamedDigest("another", profile_sha256(mine)), NamedDigest(mine.name, "0" * 64))
-    for other in others:
-        assert code_of(lambda other=other: release_with(other)) == "POLICY_EMPTY"
+    assert release_with(own)
+    assert code_of(lambda: release_with(old)) == "PCR_MISMATCH"
