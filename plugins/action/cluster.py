@@ -27,7 +27,7 @@ _NODE_MODULE = "attested.kubernetes.cluster_keys"
 
 
 class ActionModule(SiteAction):
-    """Verify, seal, send: nothing secret leaves this machine before the node was judged (design 9.2)."""
+    """Verify, seal, send: nothing secret leaves this machine before the node was judged."""
 
     SPEC = site_spec().merged(site_policy_spec(), site_verifier_spec(), node_config_spec(), tpm_timeout_spec())
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a bound quote says: one digest over everything that one exchange consists of (design 6 Transport, 9.3).
+"""What a bound quote says: one digest over everything that one exchange consists of.
 
 Pure functions over bytes. Every part is length-prefixed, so no two different inputs give the same bytes, and the
 first part is a label that carries product, purpose and protocol version; the cluster id is a part of its own.

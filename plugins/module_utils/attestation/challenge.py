@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Challenge and answer: one flow for ssh and gRPC (design 6 Transport, 9.3).
+"""Challenge and answer: one flow for ssh and gRPC.
 
 The verifier encrypts a secret to the endorsement key and the attestation key's name, the machine proves that it opened
 it, and everything of the exchange goes into the qualifying data of one quote.

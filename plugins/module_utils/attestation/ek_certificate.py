@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The certificate of an endorsement key: a further check where roots are configured, never a substitute for enrolment.
 
-A chain says that some maker's TPM holds the key; which machine that is says the identity alone (design 6.3).
+A chain says that some maker's TPM holds the key; which machine that is says the identity alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-join-service`: relays between attested machines and the key service, and logs (design 6.6).
+"""`attested-join-service`: relays between attested machines and the key service, and logs.
 
 Its own user, no capabilities, no secrets: a flaw here costs availability, neither keys nor a forged ticket. Bytes of a
 request go on as they came; nothing is parsed here that the transport has not bounded.

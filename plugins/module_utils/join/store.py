@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a node keeps tickets and its kubelet's key until they are used: root-only tmpfs, behind handles (design 6.7).
+"""Where a node keeps tickets and its kubelet's key until they are used: root-only tmpfs, behind handles.
 
 A handle is 32 hex digits; it is what modules and tasks pass on, so that no secret is ever a fact or a result. The
-kubelet's key is made once a boot, so that a repeated request is answered with the same ticket (design 9.6).
+kubelet's key is made once a boot, so that a repeated request is answered with the same ticket.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 It signs two things only: tickets (Ed25519 over a labelled digest) and the certificates of the join service. There is no
 list of revoked ones: a machine that knows nothing but the pin refuses one whose key has leaked by its date, after two
-hours at most. Source: design 6 (Transport) and 9.3.
+hours at most. Source: docs/protocol/transport.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The calls of the key service's socket: each is dispatched, judged, recorded and answered (design 9.4)."""
+"""The calls of the key service's socket: each is dispatched, judged, recorded and answered."""
 
 from __future__ import annotations
 

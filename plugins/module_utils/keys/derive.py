@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Constellation's key derivation: one master secret, one key for each typed id (constellation.md 2.7).
+"""Constellation's key derivation: one master secret, one key for each typed id (its v2 derivation).
 
     key        = HKDF-SHA256(secret=master key, salt=master salt, info="key-" + id, length=32)
     cluster id = HKDF-SHA256(secret=measurement secret, salt=measurement salt, info="key-clusterID", length=32)

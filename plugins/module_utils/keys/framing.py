@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Frames on the key service's socket: 4 bytes of length (big-endian), then one message, at most 1 MiB (design 9.4)."""
+"""Frames on the key service's socket: 4 bytes of length (big-endian), then one message, at most 1 MiB."""
 
 from __future__ import annotations
 

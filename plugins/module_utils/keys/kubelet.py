@@ -4,7 +4,7 @@
 """The cluster CA's part: the kubelet's first client certificate, and the key service's own.
 
 A node's request says which key, never which name: the registered identity decides the name, and a request that
-names another one is refused rather than corrected (design 6.3, 6.5). Requested extensions are not copied.
+names another one is refused rather than corrected. Requested extensions are not copied.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def sign_kubelet_certificate(
 
 
 def mint_service_credential(ca: ClusterCa, *, now: datetime) -> tuple[bytes, bytes]:
-    """Return (certificate PEM, private key PEM) of the key service's API user, good for 24 h (design 9.4)."""
+    """Return (certificate PEM, private key PEM) of the key service's API user, good for 24 h."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, KEY_SERVICE_USER)])
     certificate = _sign_client(subject, key.public_key(), ca=ca, now=now, life=SERVICE_LIFE)

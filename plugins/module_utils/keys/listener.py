@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The socket of the key service: who may call, how much, and one task a connection (design 9.4).
+"""The socket of the key service: who may call, how much, and one task a connection.
 
 grpcio cannot check SO_PEERCRED, so this is a plain asyncio server. A caller is known by its user id, which the kernel
 tells; the file's mode is only a second fence.

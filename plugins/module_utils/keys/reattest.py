@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node's evidence, pushed on a schedule: verified like any other, and the identity's status says when (design 6.10).
+"""A node's evidence, pushed on a schedule: verified like any other, and the identity's status says when.
 
 1. The challenge is taken, once, whatever becomes of the rest, and the proof is checked.
 2. The policy is read, linearizably; how often for machines that memory does not know is bounded (`strangers`).

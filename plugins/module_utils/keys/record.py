@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The record outside etcd: what this control plane has seen of the policy, on its own disk and in its TPM (design 5).
+"""The record outside etcd: what this control plane has seen of the policy, on its own disk and in its TPM.
 
 One file, MACed with a key that the master secret derives, names the value of a counter in the TPM that rises with each
 change. A change is four steps::

@@ -4,7 +4,7 @@
 """What a proven machine gets, decided from one immutable record. Pure: nothing here reads, writes or signs.
 
 A `Proven` exists only after the bound quote was verified. The machine's own claims decide nothing: its EK named the
-identity, the identity says name and role, the disk id in the request is compared and never used (design 6.2, 6.3).
+identity, the identity says name and role, the disk id in the request is compared and never used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One challenge and one release: the order of a release is the order of the lines here (design 6.6, 9.6).
+"""One challenge and one release: the order of a release is the order of the lines here.
 
 1. The challenge is taken, once, whatever becomes of the rest, and the proof is checked: for a key that its machine has
    not proven nothing is read, and its lock is not taken.

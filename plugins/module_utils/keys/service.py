@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-key-service`: the release decision of a control plane, behind one unix socket (design 6.6, 9.4).
+"""`attested-key-service`: the release decision of a control plane, behind one unix socket.
 
 It has no network listener. It alone reads the keys and talks to the API; the join service relays to it. What it is put
 together of stands in `wiring`, what it answers in `calls`.

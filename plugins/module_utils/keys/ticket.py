@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ticket: what a node gets, as bytes, and the join CA's signature over them (design 9.3).
+"""The ticket: what a node gets, as bytes, and the join CA's signature over them.
 
     signature = Ed25519(join CA, length-prefixed(label "ticket", cluster id, B, SHA-256(ticket)))
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-unlock`: at each boot of a control plane, open its keys, then lock the machine (design 9.1).
+"""`attested-unlock`: at each boot of a control plane, open its keys, then lock the machine.
 
 The unit runs before the kubelet and both services. States of one boot::
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The key service's secrets on a control plane (design 9.1).
+"""The key service's secrets on a control plane.
 
 At rest they are AES-256-GCM-encrypted under a wrapping key. Without a state disk the TPM seals that key to the judged
 registers and the unlocked nodelock value: only this machine, booted as it was judged and not yet locked, can open them.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who was refused and why, as `JoinAttempt` objects and Events: for an operator to see, never to decide by (design 5).
+"""Who was refused and why, as `JoinAttempt` objects and Events: for an operator to see, never to decide by.
 
 One object a machine and reason; machines that proved nothing share one a reason. Refusals are noted after the decision,
 in a bounded queue that nobody waits for; one thread writes them, a few a second, and what it cannot write is lost. Of

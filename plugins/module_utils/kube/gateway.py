@@ -4,7 +4,7 @@
 """The one door to the Kubernetes API: linearizable reads, compare-and-set writes, watches.
 
 A read without resourceVersion is answered from etcd's quorum ("most recent"), never from a stale cache. Whatever goes
-wrong becomes an `ApiError`; the caller's decision is then no (design 5).
+wrong becomes an `ApiError`; the caller's decision is then no.
 """
 
 from __future__ import annotations

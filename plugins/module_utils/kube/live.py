@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The policy in force as the live API says it: one snapshot a decision, read linearizably (design 5).
+"""The policy in force as the live API says it: one snapshot a decision, read linearizably.
 
 A read that fails raises, so the decision is no. An object that cannot be understood admits nobody and hides no other:
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a Node stands, told where Kubernetes looks: a condition, a taint, an Event (design 6.10).
+"""How a Node stands, told where Kubernetes looks: a condition, a taint, an Event.
 
 The taint is NoSchedule. It keeps new pods away and moves none: an outage of the attestation itself would otherwise
 become an outage of everything that runs. Who shall go now is for a person to say (`revoke`). The kubelet neither sets

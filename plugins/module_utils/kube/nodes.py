@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Identities become `Joined` when their Node object has appeared (design 2).
+"""Identities become `Joined` when their Node object has appeared.
 
 Only the API server's own rules let a Node of a name appear: its node user under NodeRestriction, or an admin. So a
 Node counts for an identity that was admitted, or that is this very control plane (which proved itself by opening its
-sealed bundle, design 9.2).
+sealed bundle).
 """
 
 from __future__ import annotations

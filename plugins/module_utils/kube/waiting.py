@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Unknown machines that proved their key and wait for an admin's word, where the site chose ``queue`` (design 6.3).
+"""Unknown machines that proved their key and wait for an admin's word, where the site chose ``queue``.
 
 A waiting machine is a `NodeIdentity` with the admission `Pending`, under its own name as node name until somebody gives
 it one. It is made after the machine was refused, by one thread from a bounded queue, and nothing is released to it.

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The kubelet's own credential: certificate and key in one PEM file, named by its kubeconfig.
 
-With the PEM in place before the kubelet starts, no certificate request ever waits for approval (design 9.5).
+With the PEM in place before the kubelet starts, no certificate request ever waits for approval.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 API_VERSION = "kubeadm.k8s.io/v1beta4"
 SKIPPED_INIT_PHASES = ("upload-certs", "bootstrap-token", "show-join-command")
-"""No bootstrap token ever exists (design 6.5); show-join-command refuses to run without one."""
+"""No bootstrap token ever exists; show-join-command refuses to run without one."""
 
 _PLUGINS, _CONFIGURATION = "enable-admission-plugins", "admission-control-config-file"
 _CGROUP_V1_CHECK = "SystemVerification"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a state disk must look like: ours, and Constellation's (constellation.md 2.11), as tables."""
+"""What a state disk must look like: ours, and Constellation's, as tables."""
 
 from __future__ import annotations
 

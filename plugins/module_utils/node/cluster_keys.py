@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A control plane takes the cluster's keys: compare → keep under the TPM → lock (design 9.2)."""
+"""A control plane takes the cluster's keys: compare → keep under the TPM → lock."""
 
 from __future__ import annotations
 

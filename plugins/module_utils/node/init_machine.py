@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The init of this machine, in its order: a turn in the race → disk → keys → lock → playbook (design 9.2)."""
+"""The init of this machine, in its order: a turn in the race → disk → keys → lock → playbook."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ..attestation.eventlog import LockState
 
 RENEW_BELOW_SECONDS = 24 * 3600
-"""A kubelet certificate with less left is fetched anew (design 9.5)."""
+"""A kubelet certificate with less left is fetched anew."""
 
 
 class StepName(Enum):

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a node says when it is asked over ssh: who it is, and evidence over somebody's challenge.
 
-The join client speaks for itself; this is the other driver of the same exchange (design 9.2).
+The join client speaks for itself; this is the other driver of the same exchange.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The policy in force, as one object: which profiles and control planes count, and who never does again (design 5).
+"""The policy in force, as one object: which profiles and control planes count, and who never does again.
 
 The site signs it. What a cluster's API says beside it (a profile, an identity of a control plane) counts only if it is
 named here with its digest, so that whoever may write objects may refuse machines and cannot admit any but workers.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which TPM is which node: an endorsement key names an identity, the identity says node name and role (design 5)."""
+"""Which TPM is which node: an endorsement key names an identity, the identity says node name and role."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .profile import MeasuredEvent
 
 DEFAULT_REGISTERS = (0, 4, 7, 9, 11)
-"""Firmware, boot programs, Secure Boot, command line and initrd, kernel image; never IMA's 10 (design 9.9)."""
+"""Firmware, boot programs, Secure Boot, command line and initrd, kernel image; never IMA's 10."""
 
 
 def learn_profile(

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A measurement profile: which register values are accepted, and what its evidence says (design 5, 6.9)."""
+"""A measurement profile: which register values are accepted, and what its evidence says."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a control plane has seen of the policy, and what it therefore accepts no more: pure (design 5, Outside etcd).
+"""What a control plane has seen of the policy, and what it therefore accepts no more: pure.
 
     ──adopt──▶ seen(generation, content, revoked) ──follow──▶ seen(≥ generation, ≥ revoked)      there is no way back
 

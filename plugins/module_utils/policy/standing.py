@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a node stands by what it proved last: in good standing, refused, or overdue (design 6.10). Pure."""
+"""How a node stands by what it proved last: in good standing, refused, or overdue. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sealing box: HPKE to a one-time key inside AES-256-GCM under the activation secret (design 6.4, 9.3).
+"""The sealing box: HPKE to a one-time key inside AES-256-GCM under the activation secret.
 
     box = version ‖ nonce ‖ AES-256-GCM(HKDF-SHA256(s, B), HPKE-Seal(one-time key, info = B, plaintext))
 

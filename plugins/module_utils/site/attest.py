@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The admin's machine asks a node for evidence over ssh and judges it: enrol, verify, init (design 9.2).
+"""The admin's machine asks a node for evidence over ssh and judges it: enrol, verify, init.
 
 The site is the verifier: it makes the challenge, the node answers, and only what the verification returns is used.
 """

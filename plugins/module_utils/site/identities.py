@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Identities as the site knows them: a role from the inventory's group, a TPM from host_vars (design 4, 9.8)."""
+"""Identities as the site knows them: a role from the inventory's group, a TPM from host_vars."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where what lies in a site directory (design 4: one site directory is one cluster)."""
+"""Where what lies in a site directory (one site directory is one cluster)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The site of this boot: fetched, verified, and only then written (design 4, peers S34 and S42)."""
+"""The site of this boot: fetched, verified, and only then written (attacks S34 and S42 of docs/threat-model.md)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The endorsement key and the attestation key of this machine: found, made, kept.
 
-Which EK (design 9.8): RSA-2048 of template L-1 if the TPM holds a certificate for it, else ECC P-256 of L-2 if it holds
+Which EK: RSA-2048 of template L-1 if the TPM holds a certificate for it, else ECC P-256 of L-2 if it holds
 one for that; with no certificate at all L-1; certified only otherwise: refused by name.
 
 The *second* key of the chip is the other one of these two, with its certificate where the TPM holds one.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-verification-service`: evidence of this node for anybody who asks, within bounds (design 2, Verify).
+"""`attested-verification-service`: evidence of this node for anybody who asks, within bounds.
 
 Its own user, no capabilities, no secrets and no TPM: it ends TLS, counts and asks the witness beside it. Its
 certificate is made at each start and means nothing by itself; the evidence binds its key and the very connection.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 KEY, SALT = bytes(range(0x40, 0x60)), bytes(range(0x60, 0x80))
 MEASUREMENT_SALT = bytes(range(0x20, 0x40))
-# constellation.md 6.3, recomputed with a program of its own
+# its known answers, recomputed with a program of its own
 MEASUREMENT_SECRET = bytes.fromhex("4790578891f3fe6cc22cb661ecdc1b7e33121b1287546a52ba33a9136719c213")
 CLUSTER = bytes.fromhex("1f3d87784b0ce2d13d608d8455627a238acf5c96a62164cf02b236877e0bb0d9")
 UUID = "51111111-2222-4333-8444-555555555555"
@@ -214,7 +214,7 @@ def booted_like(machine: Machine, **changes: bytes) -> Machine:
 
 
 def confused(machine: Machine, data: bytes, nonce: bytes) -> bytes:
-    """A genuine quote of SHA-384 over what was booted, beside invented values of SHA-256: constellation.md 2.4."""
+    """A genuine quote of SHA-384 over what was booted, beside invented values of SHA-256."""
     bad = Machine(pcrs=booted(pcr4=b"x" * 32).pcrs, key=machine.key, banks=(SHA384, SHA256))
     document = json.loads(bad.document(data, nonce))
     document["Attestation"]["quotes"][1]["pcrs"]["pcrs"]["4"] = _b64(BOOTED[4])

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The node lock's register, read from its logs: unlocked, locked to a cluster, or neither (design 6.9, 9.7).
+"""The node lock's register, read from its logs: unlocked, locked to a cluster, or neither.
 
 Unlocked is not zero (systemd measures the machine-id there), and no base value is stored anywhere: the value must
 follow from systemd's log and ours, in some order of the two. Every event must say what was hashed, so that a lock

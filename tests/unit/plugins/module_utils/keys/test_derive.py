@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Constellation's derivation: its known-answer vectors (constellation.md 6.3) and what an id may be."""
+"""Constellation's derivation: its known-answer vectors and what an id may be."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from ansible_collections.attested.kubernetes.tests.support.refusal import code_o
 
 FOUR, ONE = "fd5de9df350e3bc4410ac06bbfe5ccdeb93f53b9ef51239f752ce69dbc600f35", "d5" * 32
 ENTRIES = {"4": {"expected": FOUR, "warnOnly": False}, "1": {"expected": ONE, "warnOnly": True}, "15": "00" * 32}
-# constellation.md 6.3: the cluster id of the vector, and register 15 of a node that is in that cluster
+# the cluster id of the vector, and register 15 of a node that is in that cluster
 CLUSTER = bytes.fromhex("128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6")
 MEMBER = "23400370357e846478cce7cc0c76cdfe4da077cc57b36dee0f665ede2c8b3f2f"
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What follows from a master secret: the known answers of Constellation (constellation.md 6.3), and nothing shown."""
+"""What follows from a master secret: the known answers of Constellation, and nothing shown."""
 
 from __future__ import annotations
 
