@@ -52,7 +52,7 @@ STATE = "/var/lib/attested/kubeadm"
 STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"  # SD_MESSAGE_UNIT_STARTING, sd-messages.h
 BARE_CONFIG = "/run/bare-kubeadm.yaml"
 ADMIN = "--kubeconfig=/etc/kubernetes/admin.conf"
-INIT_TASK = "TASK [Evidence, keys, lock, cluster]"
+INIT_TASK = "TASK [Verify the machine and initialize the cluster]"
 INIT_DONE = f"changed: [{CONTROL_PLANE}] => "
 
 # of the machine's next boot nothing stays of it; our unit has no bootstrap kubeconfig and wants the lock

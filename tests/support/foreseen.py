@@ -43,13 +43,13 @@ CHANGES = frozenset(
 """Those that must have changed something there, or nothing was compared."""
 BY_PHASES = frozenset({"rotate_encryption_key"})
 """Check mode says the phases in one task, a run goes through them: only the hosts are compared."""
-_IDS = "Ids of the disks, as the cluster assigned them"
+_IDS = "Record the assigned disk ids"
 AFTERWARDS = {
     "init": frozenset(
         {
-            "Kubeconfig of the admin",
-            "Profiles, identities and policy of the cluster",
-            "Record of each control plane",
+            "Update the admin's kubeconfig",
+            "Apply profiles, identities and the policy",
+            "Update the policy record of each control plane",
             _IDS,
         }
     ),

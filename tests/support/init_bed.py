@@ -91,7 +91,7 @@ class Founding:
     ) -> Success:
         """Act, then say that the cluster is there."""
         self.founded.append((order, bundle, digest, judged))
-        teller.step("Make the cluster", "Control plane")
+        teller.step("Make the cluster", "Set up the control plane")
         if self.acts:
             act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
             act(teller)

@@ -21,7 +21,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-KUBEADM_TASKS = ("Certificates and kubeconfigs", "Start of the control plane", "Configuration, DNS and proxy")
+KUBEADM_TASKS = (
+    "Write certificates and kubeconfigs",
+    "Start the control plane",
+    "Install configuration, DNS and kube-proxy",
+)
 """The tasks of the role `control_plane` that run kubeadm's phases."""
 
 TOTAL = "together"

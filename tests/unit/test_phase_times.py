@@ -46,8 +46,8 @@ KNOWN = [tag for one in INIT for tag in one.tags]
 TASKS = [
     Task(stage="Take the machine", task="Keep the keys", seconds=0.5),
     Task(stage="Take the machine", task="Lock the machine", seconds=2.0),
-    Task(stage="Make the cluster", task="Certificates and kubeconfigs", seconds=3.0),
-    Task(stage="Make the cluster", task="Start of the control plane", seconds=6.0),
+    Task(stage="Make the cluster", task="Write certificates and kubeconfigs", seconds=3.0),
+    Task(stage="Make the cluster", task="Start the control plane", seconds=6.0),
     Task(stage="Make the cluster", task="Kinds of objects", seconds=1.5),
     Task(stage="Let others join", task="Key service", seconds=4.0),
 ]
@@ -213,7 +213,7 @@ def test_the_table_has_a_difference_where_both_sides_have_the_work() -> None:
 
 def test_the_longest_tasks_come_first() -> None:
     lines = phase_times.longest(TASKS, count=2).split("\n")
-    assert [line.split(": ")[-1] for line in lines] == ["Start of the control plane", "Key service"]
+    assert [line.split(": ")[-1] for line in lines] == ["Start the control plane", "Key service"]
 
 
 def test_bare_kubeadm_is_told_what_ours_is_without_what_ours_hardens() -> None:

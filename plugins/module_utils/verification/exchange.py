@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The two calls of a verification, as bytes: the exchange of docs/protocol/transport.md turned round, since here the node is the server.
+"""The two calls of a verification, as bytes: the exchange of docs/protocol/transport.md with the node as the server.
 
     caller → node   Identify
     node → caller   ChallengeRequest: EK, its certificates, AK

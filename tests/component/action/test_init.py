@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
     from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
-STAGE, TASK = "Make the cluster", "Control plane"
+STAGE, TASK = "Make the cluster", "Set up the control plane"
 
 
 @pytest.fixture

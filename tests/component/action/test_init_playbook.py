@@ -36,7 +36,7 @@ class Terminal:
         """Start the run of one task that looks at nothing and one that makes the cluster."""
         tasks = [
             {"name": "Look at one thing", "ansible.builtin.assert": {"that": True}},
-            {"name": "Make the cluster on it", "attested.kubernetes.init": site.options(port)},
+            {"name": "Initialize the cluster", "attested.kubernetes.init": site.options(port)},
         ]
         play = {"name": "Init", "hosts": "control_planes", "gather_facts": False, "tasks": tasks}
         (site.root / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
@@ -116,7 +116,7 @@ async def test_the_terminal_shows_each_task_while_it_runs_and_is_not_garbled(bed
     bed.founding.acts = [waiting]
     async with running(bed) as machine:
         run = Terminal(site, port_of(machine))
-        await asyncio.to_thread(run.wrote, "Control plane")
+        await asyncio.to_thread(run.wrote, "Set up the control plane")
         waiting.go_on.set()
         code = await asyncio.to_thread(run.end)
     assert code == 0, run.text
@@ -127,7 +127,7 @@ async def test_the_terminal_shows_each_task_while_it_runs_and_is_not_garbled(bed
         ["cp-1:", "is", "the", "enrolled", "machine,", "booted", "as", "machines", "(posture", "boot)"],
         ["cp-1:", "Make", "the", "cluster"],
     ]
-    assert words[asked + 3][:3] == ["-", "Control", "plane"]
+    assert words[asked + 3][:3] == ["-", "Set", "up"]
     assert words[asked + 4][:7] == ["Make", "the", "cluster", "on", "it", "changed", "cp-1"]
     assert words[asked + 5][:6] == ["-", "Make", "the", "cluster", "changed", "cp-1"]
 
@@ -144,7 +144,7 @@ async def test_a_failed_step_of_the_machine_stands_on_the_terminal_with_its_last
     assert code != 0
     for row in (
         "  cp-1: expected phase certs to end well",
-        "    during   Make the cluster / Control plane",
+        "    during   Make the cluster / Set up the control plane",
         "    reason   KUBEADM_PHASE_FAILED",
         "    its last lines:",
         "      no space left on device",

@@ -135,7 +135,7 @@ async def test_a_failing_step_is_named_with_its_last_lines(soft: InitBed) -> Non
         error = await error_of(machine.endpoint, soft)
         assert isinstance((await everything(machine.endpoint, soft))[-1], Success)
     assert isinstance(error, InitFailed)
-    assert (error.code, error.failure.task) == ("KUBEADM_PHASE_FAILED", "Control plane")
+    assert (error.code, error.failure.task) == ("KUBEADM_PHASE_FAILED", "Set up the control plane")
     assert error.failure.log == "disk full\ntoken=[redacted]"
 
 

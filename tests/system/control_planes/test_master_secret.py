@@ -30,7 +30,7 @@ MACHINES = (*PLANES, "w-1")
 WORDS = ("-e", '{"lab_control_planes": 2, "lab_workers": 1}')
 ROTATION = "rotate_master_secret"
 HELD = "/run/attested/key-service/held.json"
-SITE, SHARE = "Versions of the site", "give it the versions of this phase"
+SITE, SHARE = "Record the versions in the site", "send it the versions"
 
 
 @pytest.fixture(scope="module")

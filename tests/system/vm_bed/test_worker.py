@@ -50,7 +50,7 @@ WORDS = ("-e", '{"lab_bootstrapper": true, "lab_workers": 0, "lab_vm_workers": 1
 HEADER_BEFORE = f"{KUBELET}/header.before"
 LOCKED = "/run/attested/locked"
 ROTATION = "rotate_master_secret"
-ROTATED_BY_SITE, ROTATED_BY_PLANE = "Versions of the site", "give it the versions of this phase"
+ROTATED_BY_SITE, ROTATED_BY_PLANE = "Record the versions in the site", "send it the versions"
 SECOND_SLOT = f"until cryptsetup luksDump {STATE_DISK} | grep -q '^  1: luks2'; do :; done"
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 
-KEY_SERVICE = "Key service"
-POLICY = "Policy that came with the init"
-JOIN_SERVICE = "Join service"
+KEY_SERVICE = "Deploy the key service"
+POLICY = "Apply the policy of the init request"
+JOIN_SERVICE = "Deploy the join service"
 NODE_FILES = "attested.kubernetes.node_files"
 
 

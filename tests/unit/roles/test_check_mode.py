@@ -29,14 +29,14 @@ NEVER_CHECKED = {
 }
 # tasks that check mode skips and a run may not: no change, or one that is named elsewhere
 SKIPPED = {
-    "What is left to do": "names the phases, in check mode only",
-    "One phase after the other": "named by the task before it",
-    "Bootstrapper now": "never counts as a change",
+    "Print the remaining phases": "names the phases, in check mode only",
+    "Run the phases in order": "named by the task before it",
+    "Start the bootstrapper": "never counts as a change",
     "Apply the reinstated identities": "follows from the policy, whose diff names the keys",
-    "First evidence of the control plane": "reads, and never counts as a change",
-    "Until the machine is a node": "reads",
-    "Why it is none": "fails or does nothing",
-    "Rotate what it held": "needs what the revocation wrote down; the playbook of that name has its own check mode",
+    "Read the control plane's first evidence": "reads, and never counts as a change",
+    "Wait until the machine is a node": "reads",
+    "Report why it is not a node": "fails or does nothing",
+    "Rotate what the machine held": "needs what the revocation wrote; the playbook of that name has its own check mode",
 }
 
 

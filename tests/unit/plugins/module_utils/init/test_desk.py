@@ -69,7 +69,7 @@ def test_a_good_request_makes_the_cluster(bed):
     *progress, last = said(bed, bed.begun())
     assert last == Success(kubeconfig=KUBECONFIG, cluster_id=bed.cluster_id)
     assert [(one.stage, one.task) for one in progress if isinstance(one, Progress)] == [
-        ("Make the cluster", "Control plane")
+        ("Make the cluster", "Set up the control plane")
     ]
     order, bundle, digest, judged = bed.founding.founded[0]
     assert (order.cluster_name, bundle, len(digest)) == ("prod", bed.bundle, 64)
@@ -350,7 +350,7 @@ def test_the_last_lines_come_back_redacted(bed):
     master = bed.bundle.master.key.reveal()
     bed.founding.acts = [failing(KUBEADM_FAILED, "phase certs", f"wrote {master.hex()}", "password=hunter22")]
     _step, failure, lines = said(bed, bed.begun())
-    assert (failure.stage, failure.task) == ("Make the cluster", "Control plane")
+    assert (failure.stage, failure.task) == ("Make the cluster", "Set up the control plane")
     assert lines == "phase certs\nwrote [redacted]\npassword=[redacted]"
 
 

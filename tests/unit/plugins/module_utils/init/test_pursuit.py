@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 ONE = Progress(stage="Make the cluster", task="Lock", elapsed_seconds=0.5)
-TWO = Progress(stage="Make the cluster", task="Control plane", elapsed_seconds=2.0)
-ANEW = Progress(stage="Make the cluster", task="Control plane", elapsed_seconds=0.1)
+TWO = Progress(stage="Make the cluster", task="Set up the control plane", elapsed_seconds=2.0)
+ANEW = Progress(stage="Make the cluster", task="Set up the control plane", elapsed_seconds=0.1)
 DONE = Success(kubeconfig=b"kind: Config\n", cluster_id=b"c" * 32)
 
 
@@ -79,14 +79,14 @@ async def test_after_a_break_it_goes_on_where_it_was_and_repeats_nothing() -> No
     machine = Machine([[ONE, broken()], [ONE, TWO, DONE]])
     ended = await machine.pursuit().follow(machine.ask)
     assert machine.heard == [ONE, ("INIT_BROKEN_OFF", 1.0), TWO]
-    assert [one.task for one in ended.tasks] == ["Lock", "Control plane"]
+    assert [one.task for one in ended.tasks] == ["Lock", "Set up the control plane"]
 
 
 async def test_a_job_that_was_begun_anew_is_told_anew() -> None:
     machine = Machine([[ONE, TWO, broken()], [ANEW, DONE]])
     ended = await machine.pursuit().follow(machine.ask)
     assert machine.heard == [ONE, TWO, ("INIT_BROKEN_OFF", 1.0), ANEW]
-    assert [one.task for one in ended.tasks] == ["Control plane"]
+    assert [one.task for one in ended.tasks] == ["Set up the control plane"]
 
 
 async def test_a_stream_that_just_ends_is_asked_again() -> None:
