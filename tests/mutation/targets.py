@@ -39,7 +39,9 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "keys/kubelet.py": (f"{_UNIT}/keys/test_kubelet.py",),
     "keys/reattest.py": (f"{_UNIT}/keys/test_reattest.py", "tests/attacks/test_s59_reattestation.py"),
     "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
-    "keys/releaser.py": tuple(f"{_UNIT}/keys/test_releaser{part}.py" for part in ("", "_control_plane", "_order")),
+    "keys/releaser.py": tuple(
+        f"{_UNIT}/keys/test_releaser{part}.py" for part in ("", "_control_plane", "_objects", "_order")
+    ),
     "keys/ring.py": (f"{_UNIT}/keys/test_ring.py",),
     "keys/rotation.py": (f"{_UNIT}/keys/test_rotation.py",),
     "keys/serving_approver.py": (f"{_UNIT}/keys/test_serving_approver.py",),
@@ -59,9 +61,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "policy/facts.py": (f"{_UNIT}/policy/test_facts.py",),
     "policy/identity.py": (f"{_UNIT}/policy/test_identity.py",),
-    "policy/in_force.py": tuple(f"{_UNIT}/policy/test_{name}.py" for name in ("assertions", "cluster", "identity")),
+    "policy/in_force.py": tuple(
+        f"{_UNIT}/policy/test_{name}.py" for name in ("assertions", "cluster", "identity", "in_force")
+    ),
     "policy/profile.py": (f"{_UNIT}/policy/test_profile.py",),
-    "policy/signature.py": (f"{_UNIT}/policy/test_cluster.py",),
+    "policy/signature.py": (f"{_UNIT}/policy/test_cluster.py", f"{_UNIT}/policy/test_record.py"),
     "policy/standing.py": (f"{_UNIT}/policy/test_standing.py",),
     "sealing/box.py": (f"{_UNIT}/sealing",),
 }

@@ -146,11 +146,13 @@ def test_however_many_sources_there_are_a_minute_has_few_records(bed: Bed) -> No
     for number in range(2 * KINDS):
         bed.refuse(1, f"source {number}")
         bed.refuse(RECORDED_AT_ONCE, f"source {number}")
+    bed.refuse(2, "source 0")  # which is counted already
     before = len(bed.lines(REFUSALS))
     bed.trail.tell()
     told = bed.records(REFUSALS)[before:]
-    assert (len(told), sum(one["count"] for one in told)) == (KINDS + 1, 2 * KINDS)
+    assert (len(told), sum(one["count"] for one in told)) == (KINDS + 1, 2 * KINDS + 2)
     assert sum(one["count"] for one in told if "source" not in one) == KINDS
+    assert [one["count"] for one in told if one.get("source") == "source 0"] == [3]
 
 
 def test_what_could_not_be_told_is_told_later(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +182,14 @@ def test_what_was_given_waits_for_no_count(bed: Bed, monkeypatch: pytest.MonkeyP
 
 
 # ---- the head of the one signs the other
+
+
+def test_a_head_says_nothing_of_refusals_that_are_signed_already(bed: Bed) -> None:
+    bed.give(100)
+    bed.sign()
+    bed.give(100)
+    bed.sign()
+    assert [one["event"] for one in bed.records()].count("refusals") == 1
 
 
 def test_a_signed_head_covers_what_was_refused(bed: Bed) -> None:
