@@ -294,7 +294,7 @@ HOSTILE: tuple[Any, ...] = (
         "1:30",
     ),
     *("ab" * 32, "AB" * 32, "../../etc/passwd", "[" * 40, "{{ lookup('pipe', 'id') }}", "ek-" + "0" * 20, "Revoked"),
-    *([], {}, [[]], [{}], {"": None}, ["x"] * 5000, {str(number): number for number in range(3000)}, [[[[[[[[]]]]]]]]),
+    *([], {}, [[]], [{}], {"": None}, ["x"] * 800, {str(number): number for number in range(400)}, [[[[[[[[]]]]]]]]),
 )
 _WORDS = tuple(
     token.encode()

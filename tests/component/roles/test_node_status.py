@@ -135,3 +135,9 @@ def test_an_exception_is_told_until_somebody_takes_it_away(printed: dict[str, li
 )
 def test_a_policy_that_is_not_in_force_is_told(tmp_path: Path, policy: dict[str, Any], line: str) -> None:
     assert rendered(tmp_path, waiting=[], policy=policy)["policy.j2.txt"] == [line]
+
+
+def test_an_object_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    policy = {**POLICY, "exceptions": [], "unreadable": ["MeasurementProfile odd: expected a list"]}
+    lines = rendered(tmp_path, waiting=[], policy=policy)["policy.j2.txt"]
+    assert lines[1:] == ["UNREADABLE, so it admits nobody: MeasurementProfile odd: expected a list"]
