@@ -69,7 +69,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "policy/standing.py": (f"{_UNIT}/policy/test_standing.py",),
     "sealing/box.py": (f"{_UNIT}/sealing",),
 }
-"""A file below plugins/module_utils, and its unit and component tests."""
+"""A file below plugins/module_utils, and its tests: unit, component, and an attack where that tries the same."""
 
 API_BED: dict[str, tuple[str, ...]] = {
     "keys/reattest.py": ("tests/api_bed/test_reattest.py",),
@@ -98,6 +98,7 @@ NUMBERED = {
     "keys/serving_approver.py",
     "keys/serving_request.py",
     "node/renewal.py",
+    "policy/identity.py",
     "policy/in_force.py",
     "policy/signature.py",
     "policy/standing.py",
