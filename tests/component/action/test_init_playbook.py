@@ -128,7 +128,7 @@ async def test_the_terminal_shows_each_task_while_it_runs_and_is_not_garbled(bed
         ["cp-1:", "Make", "the", "cluster"],
     ]
     assert words[asked + 3][:3] == ["-", "Set", "up"]
-    assert words[asked + 4][:7] == ["Make", "the", "cluster", "on", "it", "changed", "cp-1"]
+    assert words[asked + 4][:5] == ["Initialize", "the", "cluster", "changed", "cp-1"]
     assert words[asked + 5][:6] == ["-", "Make", "the", "cluster", "changed", "cp-1"]
 
 
