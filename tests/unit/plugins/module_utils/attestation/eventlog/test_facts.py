@@ -462,10 +462,10 @@ def test_what_was_really_extended_later_is_shown_and_is_no_fact() -> None:
 def test_the_site_that_was_measured_in_front_of_the_lock_is_proven() -> None:
     site = Measured(commit="cd" * 20, version=7, signer="SHA256:x", collection="0.1.0", bundle="ab", node_config="ef")
     facts = facts_of("deb13-base", source=site.to_text())
-    assert (facts.source_signer, facts.source_version) == ("SHA256:x", 7)
+    assert (facts.source_signer, facts.source_version, facts.node_config) == ("SHA256:x", 7, "ef")
 
 
 @pytest.mark.parametrize("text", ["", "the site", '{"attested.source":2,"version":7}', "[]"])
 def test_a_text_of_another_form_proves_no_site(text: str) -> None:
     facts = facts_of("deb13-base", source=text)
-    assert (facts.source_signer, facts.source_version) == ("", 0)
+    assert (facts.source_signer, facts.source_version, facts.node_config) == ("", 0, "")
