@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 TENANT = "tenant-of-test"
 PLANE = "cp-1"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
-ADMIN, KUBELET = "/etc/kubernetes/admin.conf", "/etc/kubernetes/kubelet.conf"
+CA, ADMIN = "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/admin.conf"
+KUBELET, COPY = "/var/lib/kubelet/pki/kubelet-client-current.pem", "/run/credential-of-a-worker.pem"
+OWN = ("--kubeconfig=/dev/null", "--server=https://127.0.0.1:6443", f"--certificate-authority={CA}")
 TOUR = "localhost/attested-tour:1"
 DENIED = ("orbidden", "denied", "is invalid")
 
@@ -56,24 +58,29 @@ class Asker:
 
     def admin(self, *words: str, given: Any = None) -> str:
         """Ask as the admin."""
-        return self._ask(PLANE, f"--kubeconfig={ADMIN}", *words, given=given)
+        return self._ask(f"--kubeconfig={ADMIN}", *words, given=given)
 
     def tenant(self, *words: str, given: Any = None) -> str:
         """Ask as the tenant, with nothing of the admin's but the address of the API."""
-        own = ("--kubeconfig=/dev/null", "--server=https://127.0.0.1:6443", "--certificate-authority=" + CA)
         self._token = self._token or self.admin("create", "token", "owner", f"--namespace={TENANT}").strip()
-        return self._ask(PLANE, *own, f"--token={self._token}", *words, given=given)
+        return self._ask(*OWN, f"--token={self._token}", *words, given=given)
 
-    def kubelet(self, node: str, *words: str, given: Any = None) -> str:
-        """Ask as root of a worker."""
-        return self._ask(node, f"--kubeconfig={KUBELET}", *words, given=given)
+    def take(self, node: str) -> None:
+        """Take a worker's credential to where kubectl is; a worker has none."""
+        credential = self._inside(node, ("cat", KUBELET), b"").encode()
+        self._inside(PLANE, ("sh", "-c", f"umask 077; cat > {COPY}"), credential)
 
-    def _ask(self, machine: str, *words: str, given: Any) -> str:
+    def drop(self) -> None:
+        """Remove it."""
+        self._inside(PLANE, ("rm", "-f", COPY), b"")
+
+    def kubelet(self, *words: str, given: Any = None) -> str:
+        """Ask as root of that worker."""
+        return self._ask(*OWN, f"--client-certificate={COPY}", f"--client-key={COPY}", *words, given=given)
+
+    def _ask(self, *words: str, given: Any) -> str:
         text = json.dumps(given).encode() if given is not None else b""
-        return self._inside(machine, ("kubectl", "--request-timeout=20s", *words), text).strip()
-
-
-CA = "/etc/kubernetes/pki/ca.crt"
+        return self._inside(PLANE, ("kubectl", "--request-timeout=20s", *words), text).strip()
 
 
 def attack(inside: Inside) -> Iterator[Try]:
@@ -88,8 +95,10 @@ def attack(inside: Inside) -> Iterator[Try]:
         yield from _pods(asker)
         yield from _services(asker, node["address"])
         yield from _exec(asker, node)
+        asker.take(node["name"])
         yield from _kubelet(asker, node)
     finally:
+        asker.drop()
         asker.admin("delete", "namespace", TENANT, "--wait=false")
 
 
@@ -172,23 +181,31 @@ def _kubelet(asker: Asker, node: dict[str, str]) -> Iterator[Try]:
         "message": "of tests/attacks/lab_tenant.py",
         "type": "Normal",
     }
-    _good(asker.kubelet(name, "create", "--dry-run=server", "-f", "-", given=event), "created")
+    _good(asker.kubelet("create", "--dry-run=server", "-f", "-", given=event), "created")
     ours = {**event, "source": {"component": "attested-key-service"}}
-    yield _told("root", "another namespace's Event, by us", asker.kubelet(name, "create", "-f", "-", given=ours))
+    yield _told("root", "another namespace's Event, by us", asker.kubelet("create", "-f", "-", given=ours))
 
     def patched(change: dict[str, Any], *words: str) -> str:
         text = json.dumps(change)
-        return asker.kubelet(name, "patch", "node", name, "--type=merge", f"--patch={text}", *words)
+        return asker.kubelet("patch", "node", name, "--type=merge", f"--patch={text}", *words)
 
     _good(patched({"metadata": {"annotations": {"example.com/a": "b"}}}, "--dry-run=server"), "patched")
     posture = {"metadata": {"labels": {"attested-kubernetes.dev/posture": "root"}}}
     yield _told("root", "a posture on its own Node", patched(posture))
+
+    def replaced(**status: Any) -> str:
+        """Write the status as a whole: a kubelet may not read it, as kubectl does before it patches."""
+        whole = json.loads(asker.admin("get", "node", name, "--output=json"))
+        del whole["metadata"]["resourceVersion"]
+        whole["status"] |= status
+        return asker.kubelet("replace", f"--raw=/api/v1/nodes/{name}/status", "-f", "-", given=whole)
+
+    _good(replaced(), '"kind":"Node"')
     status = json.loads(asker.admin("get", "node", name, "--output=json"))["status"]
     looks = {"type": "attested", "status": "True", "reason": "EvidenceGood", "message": "the last evidence was good"}
-    conditions = {"status": {"conditions": [*status["conditions"], looks]}}
-    yield _told("root", "a condition that looks like ours", patched(conditions, "--subresource=status"))
+    yield _told("root", "a condition that looks like ours", replaced(conditions=[*status["conditions"], looks]))
     elsewhere = [{"type": "InternalIP", "address": node["plane"]}, {"type": "Hostname", "address": name}]
-    yield _told("root", "cp-1's address", patched({"status": {"addresses": elsewhere}}, "--subresource=status"))
+    yield _told("root", "cp-1's address", replaced(addresses=elsewhere))
 
 
 def _told(who: str, what: str, said: str) -> Try:
