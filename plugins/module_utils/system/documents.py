@@ -73,7 +73,8 @@ def load_json(text: str | bytes, *, limit: int = MAX_BYTES, levels: int = MAX_DE
     has too many digits, no half of a letter. The values take at most thirty times the text's memory.
     """
     plain = _decoded(text, limit)
-    require_shallow(_STRINGS.sub("", plain), levels=levels)
+    if plain.count("[") + plain.count("{") > levels:
+        require_shallow(_STRINGS.sub("", plain), levels=levels)
     try:
         value = json.loads(
             plain,
@@ -82,7 +83,7 @@ def load_json(text: str | bytes, *, limit: int = MAX_BYTES, levels: int = MAX_DE
             parse_float=_fraction,
             parse_constant=_fraction,
         )
-        if _HALF_LETTER.search(plain):
+        if "\\u" in plain and _HALF_LETTER.search(plain):
             json.dumps(value, ensure_ascii=False).encode()  # raises for what no text can hold
     except json.JSONDecodeError as error:
         problem = f"{error.msg}, line {error.lineno}, column {error.colno}"
