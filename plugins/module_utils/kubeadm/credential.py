@@ -9,7 +9,6 @@ With the PEM in place before the kubelet starts, no certificate request ever wai
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -186,7 +185,7 @@ def _cluster(document: Any) -> dict[str, Any]:
     try:
         cluster: dict[str, Any] = document["clusters"][0]["cluster"]
         base64.b64decode(cluster["certificate-authority-data"], validate=True)
-    except (KeyError, IndexError, TypeError, binascii.Error) as error:
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         raise _malformed("one cluster") from error
     return cluster
 
