@@ -12,6 +12,11 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.action.fleet_verification import ActionModule, report_paths
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Demands
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    AllowedValue,
+    MeasurementProfile,
+    Posture,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.site.attest import Verifier
 from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.tests.support.fleet import finding
@@ -47,9 +52,15 @@ def test_a_directory_is_no_file(tmp_path: Path):
 class Action(ActionModule):
     """The action over results that were handed in: no site is read."""
 
+    held: tuple[MeasurementProfile, ...] = ()
+
     def verifier(self, params: Mapping[str, Any]) -> Verifier:
         """Return one that nothing is asked of."""
         return Verifier(cluster_id=bytes(32), demands=Demands(), clock=SystemClock(), random=SystemRandom())
+
+    def profiles(self, params: Mapping[str, Any]) -> tuple[MeasurementProfile, ...]:
+        """Return those of the site."""
+        return self.held
 
 
 RESULTS = {
@@ -75,6 +86,14 @@ def test_a_report_is_written_for_people_and_for_programs(tmp_path: Path) -> None
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert all(word in text for word in ("w-1", "w-2", "NODELOCK_OPEN"))
+
+
+def test_a_profile_that_claims_more_than_it_holds_is_a_warning(tmp_path: Path) -> None:
+    action: Action = object.__new__(Action)
+    value = AllowedValue(bytes(32), "w-1")
+    action.held = (MeasurementProfile(name="old", posture=Posture.BOOT, registers={7: (value,)}),)
+    result = action.perform({"report": "", "nodes": ["w-1", "w-2"], "results": RESULTS}, False)
+    assert [one for one in result.warnings if "old says posture boot and reaches keys" in one]
 
 
 def test_one_report_alone(tmp_path: Path) -> None:

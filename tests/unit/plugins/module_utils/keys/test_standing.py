@@ -76,7 +76,7 @@ STEPS = {
     "attestation/ek_certificate.py": None,  # 7
     "attestation/ek_profile.py": None,
     "attestation/eventlog": None,  # 8
-    "attestation/verify.py": ("_verify_logs", "_verify_lock"),  # 8, 9
+    "attestation/verify.py": ("_verify_logs", "_verify_lock", "_require_permitted"),  # 8, 9
     "policy/assertions.py": None,  # 10
     "policy/decision.py": None,
     "keys/continuity.py": None,
