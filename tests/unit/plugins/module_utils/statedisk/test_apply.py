@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError
@@ -130,6 +132,61 @@ def test_a_disk_that_was_formatted_before_its_key_came_is_not_wiped_again(bed):
     bed.run()
     require_in_use(bed)
     assert bed.device.wipes == 1
+
+
+JOURNAL = f'{{\n  "version": 1,\n  "formatting": "{DEVICE}",\n  "uuid": "{UUID}"\n}}\n'
+
+
+def test_what_is_written_before_a_wipe_is_the_same_in_every_release(bed):
+    """It is compared as a whole: a wipe that an earlier release began would not be gone on with."""
+    with pytest.raises(Cut):
+        bed.run(cut_at=2)
+    assert bed.paths.journal.read_text() == JOURNAL
+
+
+def test_the_progress_of_a_wipe_is_told_while_it_goes_on(bed, monkeypatch):
+    seen = []
+    wipe = bed.device.format
+
+    def watched(**given):
+        wipe(**given)
+        seen.append(bed.paths.progress.read_text())
+
+    monkeypatch.setattr(bed.device, "format", watched)
+    bed.run(Target.FORMATTED, key=None)
+    assert (seen, bed.paths.progress.exists()) == (['{"done_bytes": 1, "size_bytes": 2}\n'], False)
+
+
+def test_nobody_else_looks_into_the_memory(bed):
+    bed.run()
+    assert bed.paths.memory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_volume_is_looked_at_before_it_is_believed(bed, monkeypatch):
+    """The first mount of a boot is one of a volume that nobody has compared with the counter yet."""
+    bed.run()
+    bed.device.reboot()
+    checked = []
+    mount = bed.device.mount
+    monkeypatch.setattr(bed.device, "mount", lambda **given: checked.append(given["checked"]) or mount(**given))
+    assert bed.run() == [Step.OPEN, Step.CHECK, Step.MOUNT, Step.ADVANCE, Step.BIND]
+    assert checked == [False, True]
+
+
+def test_journal_and_record_outlive_a_power_cut(bed, monkeypatch):
+    """The folder of each is synced, so that its name is on the disk before the next step begins."""
+    synced = []
+    sync = os.fsync
+
+    def noted(descriptor):
+        synced.append(Path(f"/proc/self/fd/{descriptor}").resolve())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    bed.run()
+    folders = [one for one in synced if one.is_dir()]
+    assert folders == [bed.paths.journal.parent, *[bed.paths.record.parent.resolve()] * (len(folders) - 1)]
+    assert len(folders) == 3
 
 
 def test_the_first_key_is_another_one_each_time(bed):
