@@ -53,6 +53,7 @@ from ansible_collections.attested.kubernetes.tests.support.strangers import Kind
 from OpenSSL import SSL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
 STRANGERS = 500
@@ -164,7 +165,7 @@ def besieged(bed: ServiceBed, machines: list[Machine], tickets: int) -> None:
     asyncio.run(_good(machines[:AT_ONCE], AT_ONCE))
     for machine in machines[:AT_ONCE]:
         machine.lock()
-    asked = {
+    asked: dict[str, Callable[[], list[float]]] = {
         "tickets": lambda: asyncio.run(_good(machines[AT_ONCE:], tickets // 2)),
         "re-attestations": lambda: _pushes(machines[:AT_ONCE], tickets // 2),
     }
