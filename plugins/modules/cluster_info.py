@@ -102,7 +102,7 @@ secrets_written_with:
   sample: key-2-9f2c1d5e9f2c1d5e
 guards:
   description:
-    - What the API server of this control plane holds Pods, Services and kubelets to. RV(guards.pod_security) is
+    - What the API server of this control plane holds Pods, Services and kubelets to. Its C(pod_security) is
       V(privileged) where Pods are held to nothing, and empty where its admission configuration is not ours.
   returned: success
   type: dict

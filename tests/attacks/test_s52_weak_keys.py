@@ -117,9 +117,11 @@ def test_a_certificate_of_the_first_version() -> None:
     """X.509 v1 has no extensions: nothing says whether its holder is an authority."""
     good = ec.generate_private_key(ec.SECP256R1())
     assert chained(good)
-    old = lambda middle: middle.issue_first_version(middle.issue("", PUBLIC, ek_extensions()))  # noqa: E731
-    bare = lambda middle: middle.issue_first_version(middle.issue("", PUBLIC, {}))  # noqa: E731
-    for leaf in (old, bare):
+    for extensions in (ek_extensions(), {}):
+
+        def leaf(middle: Any, extensions: Any = extensions) -> Any:
+            return middle.issue_first_version(middle.issue("", PUBLIC, extensions))
+
         assert code_of(lambda leaf=leaf: chained(good, leaf=leaf)) == "EK_CERTIFICATE_MALFORMED"
 
 

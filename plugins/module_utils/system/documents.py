@@ -155,7 +155,7 @@ class _Reader:
                 begun += 1
                 if begun > MAX_DOCUMENTS:
                     raise _refused(f"more than {MAX_DOCUMENTS} documents", event)
-                yield self._value(next(self._events), depth=0)
+                yield self._value(self._next(), depth=0)
 
     def _value(self, event: yaml.Event, *, depth: int) -> Any:
         self._nodes += 1
@@ -181,12 +181,15 @@ class _Reader:
             key = self._value(event, depth=depth + 1)
             if key in members:
                 raise _refused("a key twice in one mapping", begin)
-            members[key] = self._value(next(self._events), depth=depth + 1)
+            members[key] = self._value(self._next(), depth=depth + 1)
         return members
 
     def _until(self, end: type[yaml.Event]) -> Iterator[yaml.Event]:
-        while not isinstance(event := next(self._events), end):
+        while not isinstance(event := self._next(), end):
             yield event
+
+    def _next(self) -> yaml.Event:
+        return next(self._events)
 
     def _scalar(self, event: yaml.ScalarEvent) -> Any:
         if not event.implicit[0]:

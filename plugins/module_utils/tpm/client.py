@@ -355,7 +355,7 @@ def password_checked(hierarchy: int) -> Iterator[None]:
         if error.base not in WRONG_AUTH:
             raise
         name = _HIERARCHY_FLAGS[hierarchy][1]
-        raise TpmError(
+        raise TpmError(  # pylint: disable=bad-exception-cause
             f"expected the password of the {name} hierarchy, the TPM refuses the one that is held here: "
             f"{error.message}",
             reason=Reason.TPM_HIERARCHY_AUTH,

@@ -106,6 +106,6 @@ def test_json_gives_what_it_spells() -> None:
 def test_other_json_is_one_error_without_the_text(text: str | bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as caught:
         load_json(text)
-    assert type(caught.value) is ValueError
+    assert caught.type is ValueError
     assert caught.value.__context__ is None
     assert len(str(caught.value)) < 100
