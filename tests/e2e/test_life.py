@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from ansible_collections.attested.kubernetes.tests.support.road import Road
 
+NOT_FOR_SERVING = "--field-selector=spec.signerName!=kubernetes.io/kubelet-serving"
+"""Kubelets ask for their serving certificates; no other request exists."""
 NODES = ("cp-1", "w-1", "w-2")
 
 # Runs on a node. It ends the node's run (the only process of its Python on a worker) and kubeadm as soon as the path is
@@ -85,7 +87,7 @@ def test_the_tour_shows_admissions_and_refusals(road: Road) -> None:
 
 def test_nothing_is_pending_and_no_token_exists(road: Road) -> None:
     """Asked of the API server itself, not of our own module."""
-    assert road.kubectl("get", "csr", "--output=name") == ""
+    assert road.kubectl("get", "csr", NOT_FOR_SERVING, "--output=name") == ""
     assert road.kubectl("get", "secrets", "-A", "--field-selector=type=bootstrap.kubernetes.io/token", "-o=name") == ""
     bindings = json.loads(road.kubectl("get", "clusterrolebindings", "--output=json"))["items"]
     names = {one["metadata"]["name"] for one in bindings}
@@ -196,7 +198,7 @@ def test_a_worker_renews_its_certificate_by_its_unit(road: Road) -> None:
     assert (said["reason"], said["to_do"]) == (None, "Nothing.")
     assert road.inside("w-1", "sh", "-c", "ls /var/lib/kubelet/pki/kubelet-client-*.pem | wc -l").strip() == "2"
     assert road.inside("w-1", "find", "/run/attested/renewal", "-name", "*.pem") == ""
-    assert road.kubectl("get", "csr", "--output=name") == ""
+    assert road.kubectl("get", "csr", NOT_FOR_SERVING, "--output=name") == ""
     assert main_pid(road, "w-1", "kubelet.service") == kubelet
     road.wait_until_ready("w-1", boot_id=road.boot_id("w-1"))
 
