@@ -40,7 +40,7 @@ MODULES = (
 ROLES = {
     "attestation_policy": ("main",),
     "bootstrapper": ("joined",),
-    "control_plane": ("main", "up", "member"),
+    "control_plane": ("main", "up", "member", "guards"),
     "control_plane_certificates": ("main", "timer"),
     "join_service": ("main",),
     "key_service": ("main",),
@@ -188,6 +188,7 @@ def test_check_mode_of_init_by_the_bootstrapper(site: Site, changed: bool, more:
 
 JOINED: dict[str, object] = {"phase": "Joined"}
 WRITTEN_DOWN = ["node_status_info", "policy_record_info", "assigned_disks"]
+HELD = ["node_status_info", "control_plane: guards"]
 
 
 def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
@@ -196,12 +197,13 @@ def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
     assert sorted(over_ssh[2:4]) == ["control_plane: up", "worker"]
     assert sorted(by_bootstrapper[2:4]) == ["bootstrapper: joined", "control_plane: up"]
     assert over_ssh[:2] == by_bootstrapper[:2] == ["tpm_authorization"] * 2
-    assert over_ssh[4:] == by_bootstrapper[4:] == ["verification_service"] * 2 + WRITTEN_DOWN
+    assert over_ssh[4:] == by_bootstrapper[4:] == ["verification_service"] * 2 + HELD + WRITTEN_DOWN
 
 
 def test_node_asks_no_control_plane_that_has_not_joined_for_disks(site: Site) -> None:
     """A cluster that is not there yet has assigned none."""
-    assert site.run("node", node_status_info={"phase": "Prepared"})[6:] == ["node_status_info", "assigned_disks"]
+    called = site.run("node", node_status_info={"phase": "Prepared"})
+    assert called[6:] == ["node_status_info", "node_status_info", "assigned_disks"]
 
 
 @pytest.mark.parametrize("renewed", ["true", "false"])

@@ -31,10 +31,9 @@ def play_of(playbook: str, place: int = 0) -> dict[str, Any]:
 
 
 def task(playbook: str, role: str) -> dict[str, Any]:
+    tasks = [one for outer in play_of(playbook)["tasks"] for one in (outer, *outer.get("block", ()))]
     return next(
-        one
-        for one in play_of(playbook)["tasks"]
-        if one.get("ansible.builtin.include_role", {}).get("name") == f"attested.kubernetes.{role}"
+        one for one in tasks if one.get("ansible.builtin.include_role", {}).get("name") == f"attested.kubernetes.{role}"
     )
 
 
