@@ -108,6 +108,7 @@ def test_whatever_a_revoked_machine_writes_is_denied(api: ApiBed, machines: Mach
         "kind": "Event",
         "metadata": {"name": machine.name, "namespace": "default"},
         "involvedObject": {"kind": "Node", "name": machine.name},
+        "source": {"component": "kubelet", "host": machine.name},
     }
     for number in range(_TRIES):  # once one write was denied none comes through
         assert DENIED in api.kubectl(*label(machine.name, f"later-{number}"), user="bad", check=False)
