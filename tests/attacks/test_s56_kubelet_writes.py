@@ -120,7 +120,8 @@ def test_an_event_of_ours_is_changed_by_nobody_else(api: ApiBed, node: Machine) 
     for user in ("admin", node.name):
         for one in found[:1]:
             words = ("patch", "event", one["metadata"]["name"], "--namespace=default", '--patch={"message": "x"}')
-            assert "denied" in api.kubectl(*words, user=user, check=False)
+            said = api.kubectl(*words, user=user, check=False)
+            assert "denied" in said or "forbidden" in said  # a kubelet may not even read one
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])

@@ -174,13 +174,11 @@ def _require_strong(chain: Sequence[x509.Certificate]) -> None:
 
 
 def _require_authority_kind(authority: x509.Certificate) -> None:
-    """Raise EK_CERTIFICATE_UNTRUSTED for an authority whose certificate is of X.509 1 or 2, or whose key is weak."""
+    """Raise EK_CERTIFICATE_UNTRUSTED for an authority whose key is weak; one of X.509 1 or 2 has no constraints."""
     try:
-        version, key = authority.version, authority.public_key()
+        key = authority.public_key()
     except unreadable() as error:
         raise _untrusted("an authority with a key that nobody can read") from error
-    if version is not x509.Version.v3:
-        raise _untrusted(f"an authority of X.509 {version.name}")
     if not is_accepted(KeyUse.ENDORSEMENT_AUTHORITY, key):
         raise _untrusted(f"an authority with a key of {kind_of(key)}, not {KeyUse.ENDORSEMENT_AUTHORITY.wanted}")
 
