@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ek_certificate import (
     verify_ek_certificate,
 )
@@ -123,6 +124,29 @@ def test_a_certificate_of_the_first_version() -> None:
             return middle.issue_first_version(middle.issue("", PUBLIC, extensions))
 
         assert code_of(lambda leaf=leaf: chained(good, leaf=leaf)) == "EK_CERTIFICATE_MALFORMED"
+
+
+@pytest.mark.parametrize(
+    ("which", "code"),
+    [
+        pytest.param("root", "EK_CERTIFICATE_UNTRUSTED", id="the root of a site"),
+        pytest.param("middle", "EK_CERTIFICATE_MALFORMED", id="an issuer that is sent"),
+    ],
+)
+def test_an_authority_of_the_first_version(which: str, code: str) -> None:
+    """It has the extensions of an authority, which its version does not know."""
+    root = Authority.root()
+    middle = root.below("Maker Intermediate CA")
+    leaf = der(middle.issue("", PUBLIC, ek_extensions()))
+    good = {"root": der(root.certificate), "middle": der(middle.certificate)}
+
+    def verified(given: dict[str, bytes]) -> object:
+        roots = [x509.load_der_x509_certificate(given["root"])]
+        return verify_ek_certificate(TPM.ek.public, [leaf, given["middle"]], roots=roots, now=NOW)
+
+    assert verified(good)
+    old = root.issue_first_version({"root": root, "middle": middle}[which].certificate)
+    assert code_of(lambda: verified({**good, which: old})) == code
 
 
 def test_an_endorsement_key_that_a_reseller_sends(tmp_path: Path) -> None:
