@@ -123,8 +123,7 @@ def _command_lines(by_register: dict[int, list[FirmwareEvent]], hint: str) -> di
     kernel = by_register.get(KERNEL_REGISTER, [])
     if kernel and kernel[0].digests.get(ALG_SHA256) in _hashes(hint) and is_plain(hint):
         found = {Loader.IMAGE: (hint,), Loader.KERNEL: (hint,)}
-    commands = by_register.get(GRUB_REGISTER, [])
-    grub = _grub_lines(commands) if commands else ()
+    grub = _grub_lines(by_register.get(GRUB_REGISTER, []))
     return {**found, Loader.GRUB: grub} if grub else found
 
 

@@ -326,6 +326,10 @@ def test_an_image_is_alone_where_firmware_and_one_key_started_it(more: list[Firm
     assert facts_of("deb13-secureboot", with_events("deb13-secureboot", *more)).alone is alone
 
 
+def test_an_image_is_not_alone_without_secure_boot() -> None:
+    assert facts_of("deb13-base", with_events("deb13-base", AUTHORITY)).alone is False
+
+
 def test_a_kernel_without_an_image_is_none_that_is_alone() -> None:
     assert facts_of("deb13-secureboot", without("deb13-secureboot", 11)).alone is False
 
