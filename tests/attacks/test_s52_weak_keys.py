@@ -39,7 +39,7 @@ from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftT
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +112,47 @@ def test_an_authority_that_can_be_factored() -> None:
     assert code_of(lambda: chained(rsa_key(1024))) == "EK_CERTIFICATE_UNTRUSTED"
     assert code_of(lambda: chained(rsa.generate_private_key(3, 2048))) == "EK_CERTIFICATE_UNTRUSTED"
     assert code_of(lambda: chained(rsa_key(2048), root_key=rsa_key(1024))) == "EK_CERTIFICATE_UNTRUSTED"
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [hashes.SHA256(), hashes.SHA384(), hashes.SHA512(), hashes.SHA3_256(), hashes.SHA3_384(), hashes.SHA3_512()],
+    ids=lambda one: one.name,
+)
+def test_an_endorsement_certificate_with_a_hash_that_holds(algorithm: hashes.HashAlgorithm) -> None:
+    assert chained(
+        ec.generate_private_key(ec.SECP256R1()),
+        leaf=lambda middle: der(middle.issue("", PUBLIC, ek_extensions(), algorithm=algorithm)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"),
+    [
+        pytest.param(ec.generate_private_key(ec.SECP256R1()), hashes.SHA224(), id="SHA-224"),
+        pytest.param(ec.generate_private_key(ec.SECP256R1()), hashes.SHA3_224(), id="SHA3-224"),
+        pytest.param(ed25519.Ed25519PrivateKey.generate(), None, id="Ed25519, which no TPM's maker uses"),
+    ],
+)
+def test_an_endorsement_certificate_with_another_hash(key: Any, algorithm: hashes.HashAlgorithm | None) -> None:
+    def leaf(middle: Authority) -> bytes:
+        return der(middle.issue("", PUBLIC, ek_extensions(), algorithm=algorithm))
+
+    assert code_of(lambda: chained(key, leaf=leaf)) == "EK_CERTIFICATE_UNTRUSTED"
+
+
+@pytest.mark.parametrize("algorithm", [hashes.SHA224(), hashes.SHA3_256()], ids=lambda one: one.name)
+def test_an_issuer_that_is_signed_with_another_hash_than_the_library_takes(algorithm: hashes.HashAlgorithm) -> None:
+    root, middle = Authority.root(), Authority("Maker Intermediate CA")
+    public = middle.key.public_key()
+
+    def verified(with_hash: hashes.HashAlgorithm) -> object:
+        middle.certificate = root.issue(middle.name, public, authority_extensions(), algorithm=with_hash)
+        sent = [der(middle.issue("", PUBLIC, ek_extensions())), der(middle.certificate)]
+        return verify_ek_certificate(TPM.ek.public, sent, roots=[root.certificate], now=NOW)
+
+    assert verified(hashes.SHA256())
+    assert code_of(lambda: verified(algorithm)) == "EK_CERTIFICATE_UNTRUSTED"
 
 
 def test_a_certificate_of_the_first_version() -> None:

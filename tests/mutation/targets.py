@@ -12,12 +12,13 @@ UTILS = ROOT / "plugins" / "module_utils"
 SURVIVORS = Path(__file__).with_name("survivors.yml")
 
 _UNIT = "tests/unit/plugins/module_utils"
+_WEAK_KEYS = "tests/attacks/test_s52_weak_keys.py"
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "atls/binding.py": (f"{_UNIT}/atls/test_binding.py", f"{_UNIT}/attestation/test_challenge.py"),
     "atls/pins.py": (f"{_UNIT}/atls/test_pins.py",),
     "attestation/challenge.py": (f"{_UNIT}/attestation/test_challenge.py",),
-    "attestation/ek_certificate.py": (f"{_UNIT}/attestation/test_ek_certificate.py",),
+    "attestation/ek_certificate.py": (f"{_UNIT}/attestation/test_ek_certificate.py", _WEAK_KEYS),
     "attestation/eventlog/facts.py": (f"{_UNIT}/attestation/eventlog/test_facts.py",),
     "attestation/eventlog/nodelock.py": (f"{_UNIT}/attestation/eventlog/test_nodelock.py",),
     "attestation/eventlog/replay.py": (f"{_UNIT}/attestation/eventlog/test_replay.py",),
@@ -25,6 +26,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "attestation/tpm2/verifier.py": (
         f"{_UNIT}/attestation/tpm2",
         f"{_UNIT}/attestation/test_verify.py",
+        _WEAK_KEYS,
     ),
     "attestation/verified.py": (f"{_UNIT}/attestation/test_verify.py",),
     "attestation/verify.py": (f"{_UNIT}/attestation/test_verify.py", "tests/component/attestation"),
@@ -37,10 +39,16 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "keys/derive.py": (f"{_UNIT}/keys/test_derive.py",),
     "keys/issue.py": (f"{_UNIT}/join/test_ticket.py",),
     "keys/kubelet.py": (f"{_UNIT}/keys/test_kubelet.py",),
-    "keys/reattest.py": (f"{_UNIT}/keys/test_reattest.py", "tests/attacks/test_s59_reattestation.py"),
+    "keys/reattest.py": (
+        f"{_UNIT}/keys/test_reattest.py",
+        f"{_UNIT}/keys/test_strangers.py",
+        "tests/attacks/test_s59_reattestation.py",
+    ),
     "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
-    "keys/releaser.py": tuple(
-        f"{_UNIT}/keys/test_releaser{part}.py" for part in ("", "_control_plane", "_objects", "_order")
+    "keys/releaser.py": (
+        *(f"{_UNIT}/keys/test_releaser{part}.py" for part in ("", "_control_plane", "_objects", "_order")),
+        f"{_UNIT}/keys/test_strangers.py",
+        "tests/attacks/test_s51_unproven_release.py",
     ),
     "keys/ring.py": (f"{_UNIT}/keys/test_ring.py",),
     "keys/rotation.py": (f"{_UNIT}/keys/test_rotation.py",),

@@ -108,8 +108,9 @@ class Authority:
         *,
         first: datetime = NOW - timedelta(days=30),
         last: datetime = NOW + timedelta(days=30),
+        algorithm: Any = hashes.SHA256(),  # noqa: B008 (it has no state)
     ) -> x509.Certificate:
-        """Return a certificate for ``public``."""
+        """Return a certificate for ``public``; ``algorithm`` is the signature's hash, None for a key of Ed25519."""
         builder = (
             x509.CertificateBuilder()
             .subject_name(_common_name(subject))
@@ -122,7 +123,7 @@ class Authority:
         for what, extension in extensions.items():
             if extension is not None:
                 builder = builder.add_extension(extension, critical=what != "purpose")
-        return builder.sign(self.key, hashes.SHA256())
+        return builder.sign(self.key, algorithm)
 
     def issue_oaep(self, subject: str, public: rsa.RSAPublicKey) -> bytes:
         """Return an endorsement certificate whose key is named id-RSAES-OAEP, as older makers do; signed anew."""

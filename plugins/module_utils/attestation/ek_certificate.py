@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .._deps.crypto import exceptions, unreadable, verification, x509
+from .._deps.crypto import exceptions, verification, x509
 from ..errors import Refusal
 from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
@@ -61,9 +61,10 @@ def verify_ek_certificate(
     4. It has what the profile of the TCG demands: no authority, a key that decrypts, the purpose of endorsement keys,
        and the TPM's manufacturer, model and version (EK_CERTIFICATE_PROFILE).
     5. It is valid now (EK_CERTIFICATE_EXPIRED).
-    6. It was signed by an issuer that came along, or lies in the store (EK_CERTIFICATE_UNTRUSTED).
-    7. That issuer chains to a root: authorities all of them, valid now, none deeper than its issuers allow, of a kind
-       of key that is believed and with a hash that is (EK_CERTIFICATE_UNTRUSTED).
+    6. It was signed by an issuer that came along, or lies in the store, with a hash of SHA-2 or SHA-3 of at least 256
+       bits (EK_CERTIFICATE_UNTRUSTED).
+    7. That issuer chains to a root: authorities all of them, valid now, none deeper than its issuers allow, with an
+       accepted kind of key; the library demands SHA-2 of their signatures (EK_CERTIFICATE_UNTRUSTED).
 
     ``certificates``: DER, the key's own first, then its issuers' in any order, which are believed for nothing.
     ``intermediates``: issuers from files; nothing is fetched. The caller owes the decision which roots to trust.
@@ -76,8 +77,10 @@ def verify_ek_certificate(
     leaf = _certificate_of(ek, certificates[0])  # 2, 3, 4
     _verify_dates(leaf.certificate, now)  # 5
     issuer = _issuer_of(leaf.certificate, [*roots, *issuers])  # 6
+    _require_hash(leaf.certificate)  # 6
     chain = _chain(issuer, issuers, roots=roots, now=now)  # 7
-    _require_strong([leaf.certificate, *chain])  # 7
+    for authority in chain:
+        _require_authority_kind(authority)  # 7
     return CertifiedKey(tpm=leaf.tpm, root=chain[-1])
 
 
@@ -160,25 +163,15 @@ def _require_lengths(chain: Sequence[x509.Certificate]) -> None:
             raise _untrusted(f"an authority with {below} below it that allows {limit}")
 
 
-def _require_strong(chain: Sequence[x509.Certificate]) -> None:
-    """Look at each authority's key, and at the hash under each signature but the root's, which is trusted by itself."""
-    for authority in chain[1:]:
-        _require_authority_kind(authority)
-    for certificate in chain[:-1]:
-        try:
-            used = certificate.signature_hash_algorithm
-        except unreadable() as error:
-            raise _untrusted("one signed in a way that nobody can read") from error
-        if used is None or used.name not in _HASHES:
-            raise _untrusted(f"one signed with {used.name if used else 'no hash'}")
+def _require_hash(leaf: x509.Certificate) -> None:
+    used = leaf.signature_hash_algorithm
+    if used is None or used.name not in _HASHES:
+        raise _untrusted(f"one signed with {used.name if used else 'no hash'}")
 
 
 def _require_authority_kind(authority: x509.Certificate) -> None:
     """Raise EK_CERTIFICATE_UNTRUSTED for an authority whose key is weak; one of X.509 1 or 2 has no constraints."""
-    try:
-        key = authority.public_key()
-    except unreadable() as error:
-        raise _untrusted("an authority with a key that nobody can read") from error
+    key = authority.public_key()
     if not is_accepted(KeyUse.ENDORSEMENT_AUTHORITY, key):
         raise _untrusted(f"an authority with a key of {kind_of(key)}, not {KeyUse.ENDORSEMENT_AUTHORITY.wanted}")
 
