@@ -158,7 +158,10 @@ class MasterRing:
 
 def import_ring(data: bytes) -> MasterRing:
     """Return the ring of its file, or of Constellation's; raises MASTER_SECRET_MALFORMED."""
-    document = _document(data)
+    try:
+        document = load_json(data)
+    except ValueError:
+        document = None  # no ring; the import below says what is expected
     if not isinstance(document, dict) or "number" not in document:
         return MasterRing.first(import_master_secret(data))
     if set(document) != _MEMBERS or not isinstance(document["others"], list):
@@ -187,13 +190,6 @@ def require_version_name(text: str) -> str:
 def version_number(name: str) -> int:
     """Return the number in the name of a version."""
     return int(require_version_name(name).partition("-")[0])
-
-
-def _document(data: bytes) -> Any:
-    try:
-        return load_json(data)
-    except ValueError:
-        raise _malformed("a master secret in JSON") from None  # as above
 
 
 def _without_rest(document: dict[str, Any]) -> dict[str, Any]:

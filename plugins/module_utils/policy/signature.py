@@ -69,12 +69,13 @@ def verify_policy(document: Mapping[str, Any], *, public_key: bytes, cluster_id:
 
 def _public(pem: bytes) -> ed25519.Ed25519PublicKey:
     try:
-        key = serialization.load_pem_public_key(pem)
+        key: Any = serialization.load_pem_public_key(pem)
     except ValueError as error:
         raise PolicyError("expected a policy key in PEM, got none", reason=Reason.POLICY_KEY_UNUSABLE) from error
-    if not isinstance(key, ed25519.Ed25519PublicKey) or not is_accepted(KeyUse.POLICY, key):
+    if not is_accepted(KeyUse.POLICY, key):
         raise PolicyError("expected an Ed25519 policy key, got another kind", reason=Reason.POLICY_KEY_UNUSABLE)
-    return key
+    public: ed25519.Ed25519PublicKey = key
+    return public
 
 
 def _signed_bytes(policy: ClusterPolicy, cluster_id: bytes) -> bytes:

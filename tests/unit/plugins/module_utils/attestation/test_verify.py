@@ -590,6 +590,9 @@ def test_an_unlocked_machine_is_no_good_node(exchange: Exchange, purpose: Purpos
     """Since its reset it has not locked itself: nothing that it runs is a node of this cluster."""
     exchange.context = replace(exchange.context, purpose=purpose)
     assert code_of(exchange.run) == "NODELOCK_OPEN"
+    challenge, record = exchange.challenged()
+    known = {"record": record, "context": exchange.context, "logs": exchange.logs, "now": NOW}
+    assert code_of(lambda: verify_machine(exchange.answered(challenge).bound, **known)) == "NODELOCK_OPEN"
 
 
 @pytest.mark.parametrize("purpose", [Purpose.SHARE, Purpose.VERIFY])

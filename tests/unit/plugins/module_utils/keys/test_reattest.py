@@ -17,6 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing i
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.standing import EVIDENCE_REFUSED
 from ansible_collections.attested.kubernetes.plugins.module_utils.kube import IDENTITIES, StatusChange, StatusWriter
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+    Admission,
     EvidenceRefusal,
     Role,
     render_identity,
@@ -85,6 +86,15 @@ def test_an_honest_node_is_never_told_to_wait(bed: Bed, reattester: Reattester) 
             push(bed, reattester)
         bed.clock.sleep(3600)
     assert bed.gateway.writes == 36
+
+
+def test_a_machine_that_was_not_admitted_has_the_rate_of_strangers(bed: Bed, reattester: Reattester) -> None:
+    bed.gateway.apply(render_identity(replace(bed.identity, admission=Admission.PENDING)))
+    bed.watch()
+    assert [refused(bed, reattester).code for _unused in range(17)] == [
+        *["IDENTITY_PENDING"] * 16,
+        "IDENTITY_UNKNOWN_RATE",
+    ]
 
 
 def test_who_has_used_up_its_pushes_still_gets_its_tickets(bed: Bed, reattester: Reattester) -> None:
