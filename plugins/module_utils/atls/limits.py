@@ -208,7 +208,7 @@ class Seat:
     """The place of one attested connection, and what it has done with it; `serving.Caller` for the server behind.
 
     ``key`` names the key that it has shown (empty where none was asked for). ``is_known``: that key had proven itself
-    before, or this connection has. ``shut`` lets nothing more be read from it.
+    before, or this connection has. ``shut`` lets nothing more be read from it, ``proven`` hears of its proof.
     """
 
     source: str
@@ -217,7 +217,7 @@ class Seat:
     entered: float
     calls_left: int
     is_known: bool
-    prove: Callable[[], None] = lambda: None
+    proven: Callable[[Seat], None] = lambda _seat: None
     shut: Callable[[], None] = lambda: None
     running: int = field(default=0)
 
@@ -236,10 +236,18 @@ class Seat:
         """Note that its answer is decided."""
         self.running -= 1
 
+    def prove(self) -> None:
+        """Note that a call was granted."""
+        self.proven(self)
+
     def refused(self) -> None:
         """End a connection that has proven nothing once its call was refused: to ask again costs a handshake."""
         if not self.is_known:
             self.shut()
+
+    def release(self) -> None:
+        """Forget the connection, which has ended: a call's context may hold this seat for longer."""
+        self.give_up = self.shut = lambda: None
 
 
 class Served:
@@ -285,8 +293,8 @@ class Served:
             entered=now,
             calls_left=limits.unproven_calls,
             is_known=is_known,
+            proven=self._prove,
         )
-        seat.prove = lambda: self._prove(seat)
         if is_known:
             self._known.add(key.hex(), seat)
         else:

@@ -60,6 +60,7 @@ class _Peer:
     nonce: bytes
     received: int = 0
     given_up: TransportError | None = None
+    timer: asyncio.TimerHandle | None = None
 
     def give_up(self) -> None:
         """Close at once: another connection needs the place."""
@@ -232,6 +233,7 @@ class Listener:
                 await self._pass_on(peer, session, replace(claims, seat=seat))
             finally:
                 self._served.leave(seat)
+                seat.release()
         except Exception as error:  # noqa: BLE001 - whatever it is, this peer is not served and the others are
             self._note("connection_failed", peer, _cause(peer, error))
         finally:
@@ -359,6 +361,8 @@ class Listener:
                 self._note("connection_broken", peer, error)
         finally:
             self._registry.remove(str(path))
+            if peer.timer is not None:
+                peer.timer.cancel()  # it would keep the whole session until then
 
     def _watch(self, peer: _Peer, seat: Seat, splice: Splice) -> None:
         """Take the seat back in time from who proves nothing, and let a refused call be its last."""
@@ -368,21 +372,21 @@ class Listener:
             splice.hear_no_more()
             loop.call_later(self._limits.refused_seconds, lambda: peer.wire.close(linger_seconds=0))
 
-        def reclaim() -> None:
-            if seat.is_known or peer.wire.closed.done():
-                return
-            if seat.running:
-                loop.call_later(_LOOK_AGAIN_SECONDS, reclaim)
-                return
-            peer.give_up_for(
-                TransportError(
-                    f"expected a call that is granted within {self._limits.unproven_seconds:g} s, there was none",
-                    reason=Reason.CONNECTION_UNPROVEN,
-                )
-            )
-
         seat.shut = shut
-        loop.call_later(self._limits.unproven_seconds, reclaim)
+        peer.timer = loop.call_later(self._limits.unproven_seconds, self._reclaim, peer, seat)
+
+    def _reclaim(self, peer: _Peer, seat: Seat) -> None:
+        if seat.is_known or peer.wire.closed.done():
+            return
+        if seat.running:
+            peer.timer = asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self._reclaim, peer, seat)
+            return
+        peer.give_up_for(
+            TransportError(
+                f"expected a call that is granted within {self._limits.unproven_seconds:g} s, there was none",
+                reason=Reason.CONNECTION_UNPROVEN,
+            )
+        )
 
     async def _reject(self, peer: _Peer, session: TlsSession) -> None:
         wait = peer.accepted_at + self._limits.rejection_floor_seconds - self._clock.monotonic()

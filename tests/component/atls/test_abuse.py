@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
+from ansible_collections.attested.kubernetes.plugins.module_utils.atls.session import TlsSession
 from ansible_collections.attested.kubernetes.tests.support.atls import QUICK, Bed, pieces, running_bed, settled
 from OpenSSL import SSL
 
@@ -69,6 +71,20 @@ async def test_good_machines_pass_while_strangers_wait(bed: Bed, first: bytes) -
     assert bed.listener.unverified >= HALF_OPEN
     closed(strangers)
     await settled(lambda: bed.listener.unverified == 0)
+
+
+async def test_a_connection_that_ended_is_kept_by_no_timer(bed: Bed) -> None:
+    """A session of TLS takes 70 KB, and the time that a stranger has to prove himself outlives his connection."""
+
+    def sessions() -> int:
+        gc.collect()
+        return sum(isinstance(one, TlsSession) for one in gc.get_objects())
+
+    before = sessions()
+    for _unused in range(5):
+        assert await bed.say()
+    await settled(lambda: bed.listener.unverified == bed.listener.served == 0)
+    assert sessions() == before
 
 
 @pytest.mark.parametrize("first", [b"", client_hello()], ids=["nothing said", "half-open"])
