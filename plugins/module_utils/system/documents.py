@@ -12,6 +12,7 @@ mappings, and nothing else; what looks like a date stays text. Every text from o
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -76,13 +77,7 @@ def load_json(text: str | bytes, *, limit: int = MAX_BYTES, levels: int = MAX_DE
     if plain.count("[") + plain.count("{") > levels:
         require_shallow(_STRINGS.sub("", plain), levels=levels)
     try:
-        value = json.loads(
-            plain,
-            object_pairs_hook=unique_members,
-            parse_int=_integer,
-            parse_float=_fraction,
-            parse_constant=_fraction,
-        )
+        value = _decoder().decode(plain)
         if "\\u" in plain and _HALF_LETTER.search(plain):
             json.dumps(value, ensure_ascii=False).encode()  # raises for what no text can hold
     except json.JSONDecodeError as error:
@@ -115,14 +110,21 @@ def require_shallow(text: str, *, levels: int) -> None:
 
 
 def _decoded(text: str | bytes, limit: int) -> str:
-    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
-    if size > limit:
-        raise ValueError(f"a text of more than {limit} bytes")
     try:
-        return text.decode("utf-8") if isinstance(text, bytes) else text.encode("utf-8").decode("utf-8")
+        data = text if isinstance(text, bytes) else text.encode()
+        if len(data) <= limit:
+            return data.decode()
+        problem = f"a text of more than {limit} bytes"
     except UnicodeError:
         problem = "no text in UTF-8"
     raise ValueError(problem)
+
+
+@functools.cache
+def _decoder() -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=unique_members, parse_int=_integer, parse_float=_fraction, parse_constant=_fraction
+    )
 
 
 def _integer(digits: str) -> int:

@@ -82,6 +82,8 @@ def boot_facts(
 
 def _site(source: str) -> Measured | None:
     """Return what was measured of the site; a text of another form says nothing."""
+    if not source:
+        return None
     try:
         return parse_measured(source)
     except SystemFault:
