@@ -16,7 +16,7 @@ from ..luks import STATE_DISK, JudgedHeader, judge_header
 from ..reasons import Reason
 from ..system import SystemRandom, read_bytes, remove, require_tmpfs, write_atomic
 from .commands import KEY_BYTES
-from .generation import MAX_RECORD_BYTES, Record, parse_record, render_record, verify_record
+from .generation import Record, parse_record, render_record, verify_record
 from .guard import read_key
 from .plan import Observed, Step, Target, judged_header, plan
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..keys.secret import DiskKey
-    from ..system import Random
-    from .facts import DiskFacts
     from .gateway import Device
     from .generation import Counter
     from .paths import StatePaths
@@ -56,7 +54,6 @@ class StateDisk:
         counter: Counter,
         key: DiskKey | None = None,
         former: Sequence[DiskKey] = (),
-        random: Random | None = None,
         hooks: Hooks | None = None,
     ) -> None:
         """Keep the collaborators; ``key`` is the permanent key, without which a disk is formatted or closed at most.
@@ -69,20 +66,22 @@ class StateDisk:
         self._counter = counter
         self._key = key
         self._former = tuple(former)
-        self._opening: dict[int, DiskKey] = {}
+        self._by_former: dict[int, DiskKey] = {}
         self._current = frozenset({0})
-        self._random = random or SystemRandom()
         self._hooks = hooks or Hooks()
-        self._judged: JudgedHeader | None = None
+        self._volume = wanted.volume
+        self._digest: str  # of the header judged last
+        self._name_before = ""
 
     def plan(self) -> Plan:
         """Return what is to be done, changing nothing but files in memory; raises what `plan` refuses."""
         self._prepare_memory()
         with self._without_copy():
             found = plan(self._observe(), self._wanted)
-        self._judged = found.header
-        if found.header is not None and found.header.initialised:
-            self._current = frozenset(found.header.slots)
+        if found.header is not None:
+            self._keep(found.header)
+            if found.header.initialised:
+                self._current = frozenset(found.header.slots)
         return found
 
     def apply(self, todo: Plan) -> None:
@@ -113,11 +112,12 @@ class StateDisk:
         disk = self._device.facts(self._wanted.uuid)
         if disk is None:
             return Observed(disk=None)
-        slots = self._slots(disk)
+        header = self._copied()
+        slots = header.slots if header else ()
         first, paths = self._first_key(), self._paths
         mounted = disk.mapped and self._device.mounted()
         permanent, former = self._opened_by(self._key, slots), self._opened_by_former(slots)
-        self._opening = {**former, **dict.fromkeys(permanent, self._key)} if self._key else former
+        self._by_former = former
         unbound = [target for target in paths.directories if not self._device.bound(target)]
         point = () if mounted else (paths.mount_point,)
         return Observed(
@@ -126,25 +126,22 @@ class StateDisk:
             first=self._opened_by(first, slots),
             permanent=permanent,
             former=frozenset(former),
-            named=mounted and self._wanted.target is Target.REKEYED and self._is_named(disk, slots),
+            named=mounted and self._wanted.target is Target.REKEYED and self._is_named(header),
             mounted=mounted,
             counted=_content(paths.counted) == self._wanted.uuid.encode(),
-            bound=mounted and not unbound,
+            bound=not unbound,
             hidden=tuple(str(target) for target in (*unbound, *point) if _holds_something(target)),
         )
 
-    def _slots(self, disk: DiskFacts) -> tuple[int, ...]:
-        """Return the slots that a key may be tried in: those of a copied header that is ours in every field.
+    def _copied(self) -> JudgedHeader | None:
+        """Return the judged header of a fresh copy, if it is ours in every field: a key may be tried in its slots.
 
-        What is not has none: cryptsetup is neither shown it nor given the key, and the plan says what it is.
+        To no other one is cryptsetup shown or given the key, and the plan says what it is.
         """
         try:
-            header = disk.header()
-            if header is None or header.uuid != self._wanted.uuid:
-                return ()
-            return judged_header(self._device.copy_header(), self._wanted).slots
+            return judged_header(self._device.copy_header(), self._wanted)
         except AttestedError:
-            return ()
+            return None
 
     def _opened_by(self, key: DiskKey | None, slots: tuple[int, ...]) -> frozenset[int]:
         if key is None:
@@ -154,14 +151,15 @@ class StateDisk:
     def _opened_by_former(self, slots: tuple[int, ...]) -> dict[int, DiskKey]:
         return {slot: key for key in reversed(self._former) for slot in self._opened_by(key, slots)}
 
-    def _is_named(self, disk: DiskFacts, slots: tuple[int, ...]) -> bool:
+    def _is_named(self, header: JudgedHeader | None) -> bool:
         """Say whether the record of the volume names the wanted key for the header as it is now."""
-        record, header = self._record_now(), disk.header() if slots == (0,) else None
-        wanted = self._wanted.key_name
-        return bool(wanted and record and header and (record.key, record.header) == (wanted, header.digest.hex()))
+        record = self._record_now()
+        if record is None or header is None:
+            return False
+        return (record.key, record.header) == (self._wanted.key_name, header.sha256.hex())
 
     def _record_now(self) -> Record | None:
-        content = _content(self._paths.record, limit=MAX_RECORD_BYTES + 1)
+        content = _content(self._paths.record)
         return None if content is None else parse_record(content)
 
     def _first_key(self) -> DiskKey | None:
@@ -178,9 +176,13 @@ class StateDisk:
 
     def _judge(self, *, slots: frozenset[int]) -> JudgedHeader:
         """Judge a fresh copy of the header, which has to be that of the volume judged before, if there was one."""
-        volume = self._judged.volume if self._judged else self._wanted.volume
         header = self._device.copy_header()
-        return judge_header(header, STATE_DISK, uuid=self._wanted.uuid, volume=volume, slots=slots)
+        judged = judge_header(header, STATE_DISK, uuid=self._wanted.uuid, volume=self._volume, slots=slots)
+        self._keep(judged)
+        return judged
+
+    def _keep(self, judged: JudgedHeader) -> None:
+        self._volume, self._digest = judged.volume, judged.sha256.hex()
 
     def _permanent(self) -> DiskKey:
         if self._key is None:
@@ -202,14 +204,13 @@ class StateDisk:
         self._device.erase()
 
     def _discard(self) -> None:
-        self._judged = None
         remove(self._paths.counted)
         self._device.discard()
 
     def _format(self) -> None:
-        self._judged = None
+        self._volume = self._wanted.volume
         remove(self._paths.counted)
-        write_atomic(self._paths.first_key, self._random.token(KEY_BYTES))
+        write_atomic(self._paths.first_key, SystemRandom().token(KEY_BYTES))
         self._device.format(uuid=self._wanted.uuid, key=self._first(), progress=self._show)
         remove(self._paths.progress)
 
@@ -218,13 +219,13 @@ class StateDisk:
 
     def _note(self) -> None:
         self._device.write_token(initialised=False)
-        self._judged = self._judge(slots=frozenset({0}))
+        self._judge(slots=frozenset({0}))
 
     def _forget(self) -> None:
         remove(self._paths.journal)
 
     def _add_beside(self) -> None:
-        self._device.add_key(slot=1, known=self._opening.get(0) or self._first(), new=self._permanent())
+        self._device.add_key(slot=1, known=self._by_former.get(0) or self._first(), new=self._permanent())
 
     def _drop_first(self) -> None:
         self._device.drop_key(slot=0, known=self._permanent())
@@ -237,9 +238,9 @@ class StateDisk:
 
     def _open(self) -> None:
         remove(self._paths.counted)
-        self._judged = self._judge(slots=self._current)
-        slot = self._slot_to_open()
-        self._device.open(self._opening.get(slot) or self._permanent(), slot=slot)
+        self._judge(slots=self._current)
+        slot = next(iter(self._current))  # any of them: the plan has seen that each one opens
+        self._device.open(self._by_former.get(slot) or self._permanent(), slot=slot)
         remove(self._paths.first_key)
 
     def _make_filesystem(self) -> None:
@@ -255,13 +256,14 @@ class StateDisk:
 
     def _initialise(self) -> None:
         self._device.write_token(initialised=True)
-        self._judged = self._judge(slots=frozenset({0}))
+        self._judge(slots=frozenset({0}))
 
     def _check(self) -> None:
         """Look at the volume before anything on it is used; what was put back is taken away again."""
         try:
             self._device.mount(checked=False)
-            verify_record(self._record_now(), counter=self._counter.read(), header=self._header_digest())
+            record = verify_record(self._record_now(), counter=self._counter.read(), header=self._digest)
+            self._name_before = record.key
         except AttestedError:
             with suppress(AttestedError):
                 self._device.close()
@@ -269,55 +271,43 @@ class StateDisk:
 
     def _advance(self) -> None:
         """Count this unlock: the record first, then the counter, so that a cut leaves it one ahead and never behind."""
-        header = self._header_digest()
-        self._count(header, key=self._name_of(header))
+        self._count(key=self._name_now())
 
-    def _count(self, header: str, *, key: str) -> None:
+    def _count(self, *, key: str) -> None:
         generation = self._counter.define() + 1
-        _write_synced(self._paths.record, render_record(Record(generation=generation, header=header, key=key)))
+        _write_synced(self._paths.record, render_record(Record(generation=generation, header=self._digest, key=key)))
         self._counter.increment()
         write_atomic(self._paths.counted, self._wanted.uuid.encode())
 
-    def _name_of(self, header: str) -> str:
-        """Return what the disk is under, where the key that opened its only slot has a name or the record says it."""
-        if self._current == {0} and self._wanted.key_name and self._opening.get(0, self._key) is self._key:
+    def _name_now(self) -> str:
+        """Return what the disk is under, where its only slot opens by the key that has a name or the record says it."""
+        if self._current == {0} and self._wanted.key_name and 0 not in self._by_former:
             return self._wanted.key_name
-        before = self._record_now()
-        return before.key if before is not None and before.header == header else ""
-
-    def _slot_to_open(self) -> int:
-        """Return the slot to open by: one of the permanent key where there is one."""
-        ours = [slot for slot, key in self._opening.items() if key is self._key and slot in self._current]
-        return min(ours or self._current)
+        return self._name_before
 
     def _loosen(self) -> None:
         """Let the record go without a header until the exchange is over, if it is the record of the header now.
 
         The generation stays: what was put back to this state later is behind the counter all the same.
         """
-        record = verify_record(self._record_now(), counter=self._counter.read(), header=self._header_digest())
+        record = verify_record(self._record_now(), counter=self._counter.read(), header=self._digest)
         _write_synced(self._paths.record, render_record(Record(generation=record.generation, header="")))
 
     def _prove(self) -> None:
-        self._judged = self._judge(slots=frozenset({0, 1}))
+        self._judge(slots=frozenset({0, 1}))
         if not self._device.opens(1, self._permanent()):
             raise DiskError("expected the new key to open the slot that it was put into", reason=Reason.DISK_KEY_WRONG)
 
     def _record_header(self) -> None:
         """Record the header of one slot, which the permanent key opens, as a change that is counted."""
         self._current = frozenset({0})
-        self._judged = self._judge(slots=self._current)
-        self._count(self._judged.sha256.hex(), key=self._wanted.key_name)
+        self._judge(slots=self._current)
+        self._count(key=self._wanted.key_name)
 
     def _bind(self) -> None:
         for target in self._paths.directories:
             if not self._device.bound(target):
                 self._device.bind(target)
-
-    def _header_digest(self) -> str:
-        if self._judged is None:
-            self._judged = self._judge(slots=frozenset({0}))
-        return self._judged.sha256.hex()
 
     _ACTIONS: ClassVar[Mapping[Step, Callable[[StateDisk], None]]] = {
         Step.ADD_BESIDE: _add_beside,
@@ -345,8 +335,8 @@ class StateDisk:
     }
 
 
-def _content(path: Path, *, limit: int = 4096) -> bytes | None:
-    return read_bytes(path, limit=limit) if path.exists() else None
+def _content(path: Path) -> bytes | None:
+    return read_bytes(path) if path.exists() else None
 
 
 def _holds_something(folder: Path) -> bool:
@@ -356,7 +346,7 @@ def _holds_something(folder: Path) -> bool:
 def _write_synced(path: Path, data: bytes) -> None:
     """Write a file, and let its name outlive a power cut too."""
     write_atomic(path, data)
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
