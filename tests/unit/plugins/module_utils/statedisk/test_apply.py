@@ -5,17 +5,26 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.secret import DiskKey
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Step, Target, Wanted, parse_record
+from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import (
+    Signature,
+    Step,
+    Target,
+    Wanted,
+    parse_record,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import Hooks, StateDisk
 from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.paths import StatePaths
+from ansible_collections.attested.kubernetes.tests.support.luks import with_json
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, UUID, FakeCounter, FakeDevice
 
@@ -27,23 +36,35 @@ class Cut(BaseException):
     """The power is gone."""
 
 
+class Disk(FakeDevice):
+    """Each format makes another volume, and ``swaps`` makes one as well: the id, the slots and the token stay."""
+
+    swaps = 0
+
+    def begin(self):
+        if self.slots is None:
+            return super().begin()
+        salt = base64.b64encode(bytes([self.wipes + self.swaps]) * 32).decode()
+        return with_json(super().begin(), lambda members: members["digests"]["0"].update(salt=salt))
+
+
 class Bed:
     """One machine with one disk."""
 
     def __init__(self, folder):
         mounts = folder / "mounts"
-        mounts.write_text(f"none {folder}/memory tmpfs rw 0 0\n")
+        mounts.write_text(f"none {folder}/run tmpfs rw 0 0\n")
         self.paths = StatePaths(
-            memory=folder / "memory",
-            journal=folder / "journal.json",
+            memory=folder / "run" / "attested" / "memory",
+            journal=folder / "lib" / "attested" / "journal.json",
             mount_point=folder / "point",
             directories=(folder / "kubelet", folder / "etcd"),
             mounts=mounts,
         )
-        self.device, self.counter = FakeDevice(self.paths, folder), FakeCounter()
+        self.device, self.counter = Disk(self.paths, folder), FakeCounter()
 
-    def disk(self, target=Target.OPENED, *, key=PERMANENT, former=(), name="", hooks=None):
-        wanted = Wanted(device=DEVICE, uuid=UUID, target=target, minimum_bytes=1, key_name=name)
+    def disk(self, target=Target.OPENED, *, key=PERMANENT, former=(), name="", erase="", hooks=None):
+        wanted = Wanted(device=DEVICE, uuid=UUID, target=target, minimum_bytes=1, key_name=name, erase=erase)
         parts = {"paths": self.paths, "counter": self.counter, "hooks": hooks}
         return StateDisk(self.device, wanted, key=key, former=former, **parts)
 
@@ -93,6 +114,12 @@ def test_a_look_and_a_refusal_leave_no_copy_of_the_header(bed):
 
 def test_a_blank_disk_is_taken_into_use(bed):
     assert len(bed.run()) == STEPS
+    require_in_use(bed)
+
+
+def test_a_plan_is_carried_out_where_no_step_is_watched(bed):
+    disk = bed.disk()
+    disk.apply(disk.plan())
     require_in_use(bed)
 
 
@@ -158,8 +185,13 @@ def test_the_progress_of_a_wipe_is_told_while_it_goes_on(bed, monkeypatch):
 
 
 def test_nobody_else_looks_into_the_memory(bed):
-    bed.run()
-    assert bed.paths.memory.stat().st_mode & 0o777 == 0o700
+    before = os.umask(0o022)
+    try:
+        bed.run()
+    finally:
+        os.umask(before)
+    folders = (bed.paths.memory, bed.paths.journal.parent)
+    assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700, 0o755]
 
 
 def test_a_volume_is_looked_at_before_it_is_believed(bed, monkeypatch):
@@ -189,12 +221,81 @@ def test_journal_and_record_outlive_a_power_cut(bed, monkeypatch):
     assert len(folders) == 3
 
 
+def test_no_file_stays_open(bed, tmp_path):
+    bed.run()
+    opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+    assert [name for name in opened if name.startswith(str(tmp_path))] == []
+
+
 def test_the_first_key_is_another_one_each_time(bed):
     bed.run(Target.FORMATTED, key=None)
     first = bed.device.slots[0]
     bed.device.reboot()
     assert bed.run(Target.FORMATTED, key=None)
     assert bed.device.slots[0] != first
+
+
+def test_a_disk_that_is_formatted_again_may_be_another_volume(bed):
+    """The first key is lost with the memory, so no key opens the volume that the plan has found."""
+    bed.run(Target.FORMATTED, key=None)
+    bed.device.reboot()
+    bed.run()
+    require_in_use(bed)
+    assert bed.device.wipes == 2
+
+
+def test_without_its_key_a_blank_disk_is_formatted_and_not_taken_into_use(bed):
+    assert code_of(lambda: bed.run(key=None)) == "STATE_DISK_KEY"
+    assert (bed.device.token, bed.device.mapped) == (False, False)
+    bed.run()
+    require_in_use(bed)
+    assert bed.device.wipes == 1
+
+
+def test_what_is_on_a_disk_goes_before_the_format_where_the_admin_names_it(bed, monkeypatch):
+    left = [Signature(type="ext4", offset=0)]
+    facts = bed.device.facts
+
+    def found(uuid):
+        return replace(facts(uuid), signatures=tuple(left), blank=False) if left else facts(uuid)
+
+    monkeypatch.setattr(bed.device, "facts", found)
+    monkeypatch.setattr(bed.device, "erase", left.clear)
+    assert code_of(bed.run) == "STATE_DISK_OCCUPIED"
+    assert bed.run(erase=Path(DEVICE).name)[:3] == [Step.REMEMBER, Step.ERASE, Step.FORMAT]
+    assert left == []
+    require_in_use(bed)
+
+
+@pytest.mark.parametrize("target", Target)
+def test_a_disk_that_is_not_there_is_missing(bed, monkeypatch, target):
+    monkeypatch.setattr(bed.device, "facts", lambda _uuid: None)
+    assert code_of(lambda: bed.run(target)) == "STATE_DISK_MISSING"
+
+
+def swapped_at(bed, step):
+    """Return what does the plan while the volume becomes another one before ``step``."""
+
+    def swap(at):
+        if at is step:
+            bed.device.swaps += 1
+
+    disk = bed.disk(hooks=Hooks(before=swap))
+    todo = disk.plan()
+    assert step in todo.steps
+    return lambda: disk.apply(todo)
+
+
+def test_another_volume_than_the_planned_one_is_not_opened(bed):
+    bed.run()
+    bed.device.reboot()
+    assert code_of(swapped_at(bed, Step.OPEN)) == "LUKS_VOLUME_FOREIGN"
+    assert not bed.device.mapped
+
+
+def test_another_volume_than_the_formatted_one_is_not_opened(bed):
+    assert code_of(swapped_at(bed, Step.ADD_BESIDE)) == "LUKS_VOLUME_FOREIGN"
+    assert not bed.device.mapped
 
 
 @pytest.fixture
@@ -259,7 +360,11 @@ def test_a_header_that_was_put_back_is_refused(used):
 
 @pytest.mark.parametrize(
     ("content", "code"),
-    [pytest.param(None, "STATE_DISK_RECORD", id="gone"), pytest.param(b"{}", "STATE_DISK_RECORD", id="empty")],
+    [
+        pytest.param(None, "STATE_DISK_RECORD", id="gone"),
+        pytest.param(b"{}", "STATE_DISK_RECORD", id="empty"),
+        pytest.param(b" " * 5000, "STATE_DISK_RECORD", id="too long"),
+    ],
 )
 def test_a_volume_without_its_record_is_refused(used, content, code):
     path = used.device.filesystem / "record.json"
@@ -335,9 +440,44 @@ def test_a_directory_that_holds_something_is_not_covered(bed, tmp_path, name):
     assert bed.device.slots is None
 
 
+def test_an_empty_directory_is_covered(bed, tmp_path):
+    (tmp_path / "etcd").mkdir()
+    bed.run()
+    require_in_use(bed)
+
+
+def test_a_mount_point_that_holds_something_is_not_covered_by_an_open_disk_either(used, tmp_path):
+    with pytest.raises(Cut):
+        used.run(cut_at=1)
+    (tmp_path / "point").mkdir()
+    (tmp_path / "point" / "member").touch()
+    assert code_of(used.run) == "STATE_DISK_HIDES_DATA"
+
+
+def test_the_volume_of_another_disk_in_its_place_is_neither_closed_nor_covered(used):
+    used.run()
+    used.device.mapped = False
+    assert used.run(Target.CLOSED, key=None) == []
+    assert used.device.mounted()
+    assert code_of(used.run) == "STATE_DISK_HIDES_DATA"
+
+
+def test_only_directories_that_are_not_in_place_are_bound(used, monkeypatch):
+    used.run()
+    missing = used.paths.directories[1]
+    used.device.targets.remove(missing)
+    bound = []
+    bind = used.device.bind
+    monkeypatch.setattr(used.device, "bind", lambda target: bound.append(target) or bind(target))
+    assert used.run() == [Step.BIND]
+    assert bound == [missing]
+    require_in_use(used)
+
+
 def test_nothing_is_done_where_the_memory_is_a_disk(bed):
     bed.paths.mounts.write_text("none / ext4 rw 0 0\n")
     assert code_of(bed.run) == "NOT_TMPFS"
+    assert (list(bed.paths.memory.iterdir()), bed.paths.journal.exists(), bed.device.slots) == ([], False, None)
 
 
 def test_a_plan_alone_changes_nothing(bed):
@@ -363,4 +503,53 @@ def test_a_closed_disk_is_opened_and_counted_again(used):
     assert used.run(Target.CLOSED, key=None) == [Step.CLOSE]
     assert (used.device.mapped, used.device.targets) == (False, set())
     used.run()
+    require_in_use(used)
+
+
+@pytest.mark.parametrize(
+    ("target", "steps"),
+    [
+        pytest.param(Target.CLOSED, [Step.CLOSE], id="closed"),
+        pytest.param(Target.DESTROYED, [Step.CLOSE, Step.REMEMBER, Step.DISCARD], id="destroyed"),
+    ],
+)
+def test_a_disk_with_a_broken_record_can_still_be_put_away(used, target, steps):
+    used.run()
+    used.paths.record.write_bytes(b"{}")
+    assert used.run(target, key=None) == steps
+    assert not used.device.mapped
+
+
+def test_a_closed_disk_does_not_count_as_unlocked(used):
+    used.run()
+    assert used.paths.counted.exists()
+    used.run(Target.CLOSED, key=None)
+    assert not used.paths.counted.exists()
+
+
+@pytest.mark.parametrize(
+    ("blank", "target"),
+    [
+        pytest.param(False, Target.DESTROYED, id="destroyed"),
+        pytest.param(True, Target.FORMATTED, id="formatted"),
+    ],
+)
+def test_a_disk_that_its_admin_closed_does_not_count_as_unlocked_afterwards(used, blank, target):
+    used.run()
+    used.device.close()
+    if blank:
+        used.device.discard()
+    used.run(target, key=None)
+    assert not used.paths.counted.exists()
+
+
+@pytest.mark.parametrize("cut_at", [1, 2, 3])
+def test_an_unlock_after_its_admin_closed_a_disk_is_counted_even_if_it_is_cut(used, cut_at):
+    used.run()
+    used.device.close()
+    before = used.counter.value
+    with pytest.raises(Cut):
+        used.run(cut_at=cut_at)
+    used.run()
+    assert used.counter.value == before + 1
     require_in_use(used)

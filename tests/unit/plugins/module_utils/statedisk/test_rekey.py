@@ -120,6 +120,14 @@ def test_an_unlock_in_the_middle_of_an_exchange_names_nothing(used):
     assert used.run(**ROTATED) == []
 
 
+def test_an_unlock_by_the_former_key_keeps_its_name(used):
+    used.device.reboot()
+    used.run(**ROTATED)
+    assert used.record().key == FIRST_NAME
+    assert rekey(used) == REKEY
+    require_rekeyed(used)
+
+
 def test_the_old_slot_stays_where_the_new_key_does_not_open(used):
     added = used.device.add_key
     used.device.add_key = lambda *, slot, known, new: added(slot=slot, known=known, new=OTHER if slot else new)
@@ -163,6 +171,26 @@ def test_a_closed_disk_and_one_of_nobody_are_not_rekeyed(used, tmp_path):
     assert code_of(lambda: rekey(used)) == "STATE_DISK_CLOSED"
     (tmp_path / "other").mkdir()
     assert code_of(lambda: rekey(Bed(tmp_path / "other"))) == "STATE_DISK_CLOSED"
+
+
+def test_what_lies_where_a_closed_disk_belongs_is_not_read_as_its_record(used):
+    used.device.reboot()
+    used.paths.mount_point.mkdir()
+    used.paths.record.write_bytes(b"{}")
+    assert code_of(lambda: rekey(used)) == "STATE_DISK_CLOSED"
+
+
+def test_an_open_disk_whose_header_is_gone_is_not_rekeyed(used):
+    used.device.erase()
+    assert code_of(lambda: rekey(used)) == "STATE_DISK_CLOSED"
+    assert used.device.slots is None
+
+
+def test_a_record_that_was_lost_in_use_is_written_again(used):
+    used.paths.record.unlink()
+    assert rekey(used, key=OLD, former=(), name=FIRST_NAME) == [Step.RECORD]
+    assert used.record().key == FIRST_NAME
+    assert rekey(used, key=OLD, former=(), name=FIRST_NAME) == []
 
 
 def test_keys_that_open_nothing_change_nothing(used):
