@@ -76,6 +76,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "policy/signature.py": (f"{_UNIT}/policy/test_cluster.py", f"{_UNIT}/policy/test_record.py"),
     "policy/standing.py": (f"{_UNIT}/policy/test_standing.py",),
     "sealing/box.py": (f"{_UNIT}/sealing",),
+    "statedisk/apply.py": tuple(f"{_UNIT}/statedisk/test_{name}.py" for name in ("apply", "rekey")),
 }
 """A file below plugins/module_utils, and its tests: unit, component, and an attack where that tries the same."""
 
