@@ -208,7 +208,7 @@ class StateDisk:
         self._device.discard()
 
     def _format(self) -> None:
-        self._volume = self._wanted.volume
+        self._volume, self._by_former = self._wanted.volume, {}  # of the volume that was there
         remove(self._paths.counted)
         write_atomic(self._paths.first_key, SystemRandom().token(KEY_BYTES))
         self._device.format(uuid=self._wanted.uuid, key=self._first(), progress=self._show)

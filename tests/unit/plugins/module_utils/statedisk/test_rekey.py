@@ -207,3 +207,15 @@ def test_a_disk_that_was_never_named_is_named(tmp_path):
     bed.device.reboot()
     bed.run()
     assert bed.record().key == FIRST_NAME
+
+
+@pytest.mark.parametrize("cut_at", range(12))
+def test_a_first_use_that_was_cut_goes_on_under_the_next_key(tmp_path, cut_at):
+    """The first key was on tmpfs: after a reboot a disk that was never in use is formatted again, for the new key."""
+    bed = Bed(tmp_path)
+    with pytest.raises(Cut):
+        bed.run(cut_at=cut_at)
+    bed.device.reboot()
+    bed.run(**ROTATED)
+    assert NEW.reveal() in bed.device.slots.values()
+    assert bed.record().generation == bed.counter.value
