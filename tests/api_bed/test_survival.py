@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import gc
 import os
 import socket
 import threading
@@ -19,7 +18,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.join import pa
 from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import fetch_ticket
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import KeyClient
-from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
+from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed, another_user
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -171,15 +171,7 @@ def test_another_user_is_not_heard_by_the_key_service(own: ServiceBed) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
     own.socket.chmod(0o666)
-    child = os.fork()
-    if child == 0:
-        gc.disable()  # it would wait for threads of gRPC, which a fork does not have
-        os.setgid(1)
-        os.setuid(1)
-        try:
-            KeyClient(own.socket).health()
-        except AttestedError as error:
-            os._exit(7 if error.code == "KEY_SERVICE_CALLER_UNKNOWN" else 8)
-        os._exit(9)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with another_user():
+        code = code_of(lambda: KeyClient(own.socket).health())
+    assert code == "KEY_SERVICE_CALLER_UNKNOWN"
     assert [line for line in own.lines("key") if line["event"] == "caller_refused"][-1]["user"] == 1

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
 import os
 import socket
 import time
@@ -32,6 +31,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.proto import m
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.descriptors import DESCRIPTOR_SET_BASE64
 from ansible_collections.attested.kubernetes.tests.support.atls import HashIssuer, service_credentials
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.support.service_bed import another_user
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -176,14 +176,10 @@ def test_every_call_of_the_key_service_by_another_user(bed: ServiceBed, kind: st
     getattr(message, kind).SetInParent()
     mode = bed.socket.stat().st_mode & 0o777
     bed.socket.chmod(0o666)
-    child = os.fork()
-    if child == 0:
-        gc.disable()  # it would end gRPC's threads of earlier tests, which a fork does not have, and wait for ever
-        os.setgid(1)
-        os.setuid(1)
-        os._exit(7 if code_of(lambda: spoken(bed, message.SerializeToString())) == "KEY_SERVICE_CALLER_UNKNOWN" else 8)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with another_user():
+        code = code_of(lambda: spoken(bed, message.SerializeToString()))
     bed.socket.chmod(mode)
+    assert code == "KEY_SERVICE_CALLER_UNKNOWN"
     assert mode == 0o660
 
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,7 +72,7 @@ from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftT
 from ansible_collections.attested.kubernetes.tests.support.swtpm import SwtpmFactory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
@@ -319,6 +320,21 @@ class ServiceBed:
                 if self.processes[name].poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"{name} service: {log}") from error
             time.sleep(0.05)
+
+
+@contextmanager
+def another_user(uid: int = 1) -> Iterator[None]:
+    """Let this process, which is root, be another user to whoever asks the kernel.
+
+    Not a fork: threads of gRPC are not in it, and Python may wait for them for ever.
+    """
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
 
 
 def _same(value: Any) -> Any:
