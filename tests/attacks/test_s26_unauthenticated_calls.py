@@ -176,10 +176,11 @@ def test_every_call_of_the_key_service_by_another_user(bed: ServiceBed, kind: st
     getattr(message, kind).SetInParent()
     mode = bed.socket.stat().st_mode & 0o777
     bed.socket.chmod(0o666)
-    with another_user():
-        code = code_of(lambda: spoken(bed, message.SerializeToString()))
-    bed.socket.chmod(mode)
-    assert code == "KEY_SERVICE_CALLER_UNKNOWN"
+    try:
+        with another_user():
+            assert code_of(lambda: spoken(bed, message.SerializeToString())) == "KEY_SERVICE_CALLER_UNKNOWN"
+    finally:
+        bed.socket.chmod(mode)
     assert mode == 0o660
 
 

@@ -324,9 +324,9 @@ class ServiceBed:
 
 @contextmanager
 def another_user(uid: int = 1) -> Iterator[None]:
-    """Let this process, which is root, be another user to whoever asks the kernel.
+    """Give this process, which is root, another effective user: the one that SO_PEERCRED (unix(7)) shows.
 
-    Not a fork: threads of gRPC are not in it, and Python may wait for them for ever.
+    A fork has no threads of gRPC, and Python may wait for them for ever.
     """
     os.setegid(uid)
     os.seteuid(uid)

@@ -208,7 +208,8 @@ class Seat:
     """The place of one attested connection, and what it has done with it; `serving.Caller` for the server behind.
 
     ``key`` names the key that it has shown (empty where none was asked for). ``is_known``: that key had proven itself
-    before, or this connection has. ``shut`` lets nothing more be read from it, ``proven`` hears of its proof.
+    before, or this connection has. ``shut`` lets nothing more be read from it;
+    ``proven`` is called with the seat once a call was granted.
     """
 
     source: str
