@@ -64,7 +64,7 @@ def test_where_a_run_goes_by_phases_the_hosts_are_compared() -> None:
 def test_what_a_run_makes_first_is_left_out_of_that_run_alone() -> None:
     """By a task's own name, whichever role has it; a name that no task has any more is noticed."""
     record = ("cp-1", "attested.kubernetes.attestation_policy : Update the policy record of each control plane")
-    changes = frozenset({record, ("cp-1", "Send the init request")})
+    changes = frozenset({record, ("cp-1", "Request the admin's client certificate")})
     assert compared("init", changes) == changes - {record}
     assert compared("policy", changes) == changes
     texts = [path.read_text() for path in (*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/*.yml"))]

@@ -33,10 +33,10 @@ SKIPPED = {
     "Run the phases in order": "named by the task before it",
     "Start the bootstrapper": "never counts as a change",
     "Apply the reinstated identities": "follows from the policy, whose diff names the keys",
-    "Read the control plane's first evidence": "reads, and never counts as a change",
+    "Record the control plane's first evidence": "reads, and never counts as a change",
     "Wait until the machine is a node": "reads",
     "Report why it is not a node": "fails or does nothing",
-    "Rotate what the machine held": "needs what the revocation wrote; the playbook of that name has its own check mode",
+    "Rotate the CAs whose keys the machine held": "follows from the revocation; has its own check mode",
 }
 
 
