@@ -35,7 +35,7 @@ SKIPPED = {
     "Apply the reinstated identities": "follows from the policy, whose diff names the keys",
     "Record the control plane's first evidence": "reads, and never counts as a change",
     "Wait until the machine is a node": "reads",
-    "Report why it is not a node": "fails or does nothing",
+    "Report why the machine is not a node": "fails or does nothing",
     "Rotate the CAs whose keys the machine held": "follows from the revocation; has its own check mode",
 }
 
