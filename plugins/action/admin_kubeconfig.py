@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result, site_spec
-from ..module_utils.site import Site, admin
-from ..module_utils.site.admin import Access
-from ..module_utils.system import SystemClock
-from ..plugin_utils.action import AttestedAction
-from ..plugin_utils.vault import AnsibleVault
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import admin_access
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import Access
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, site_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,14 +50,16 @@ class ActionModule(AttestedAction):
             cluster_ca=params["cluster_ca"].encode("ascii"),
             certificate=params["certificate"].encode("ascii"),
         )
-        admin.write_kubeconfig(site, vault, access)
+        admin_access.write_kubeconfig(site, vault, access)
         return Result(changed=True, values={"path": str(site.admin_kubeconfig)})
 
 
 def _request(site: Site, vault: AnsibleVault, *, authorities: str, check_mode: bool) -> Result:
-    if not admin.needs_certificate(site, vault, now=SystemClock().now(), authorities=authorities.encode("ascii")):
+    if not admin_access.needs_certificate(
+        site, vault, now=SystemClock().now(), authorities=authorities.encode("ascii")
+    ):
         return Result()
     made = not site.admin_key.exists()
     if check_mode:
         return Result(changed=made)
-    return Result(changed=made, values={"request": admin.request_certificate(site, vault).decode("ascii")})
+    return Result(changed=made, values={"request": admin_access.request_certificate(site, vault).decode("ascii")})

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_spec
-from ..module_utils.site import Site
-from ..module_utils.site.assigned_disks import plan_disks, with_disk
-from ..module_utils.site.identities import read_nodes
-from ..module_utils.system import read_bytes
-from ..plugin_utils.action import AttestedAction
-from ..plugin_utils.site_files import write_site_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import plan_disks, with_disk
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import read_nodes
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, site_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_files import write_site_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

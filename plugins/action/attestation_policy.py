@@ -9,24 +9,42 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_policy_spec, site_spec, site_verifier_spec
-from ..module_utils.errors import AttestedError, PolicyError
-from ..module_utils.policy import Admission, Role, SitePolicy, least, render_document, verify_policy, weaknesses
-from ..module_utils.site.policy_files import render_objects
-from ..module_utils.site.policy_outlook import LastSeen
-from ..module_utils.site.policy_plan import Observed, require_accepted, require_short
-from ..module_utils.verification import Question
-from ..module_utils.verification.fleet import Patience, hear_machines
-from ..plugin_utils.policy_signing import SigningAction
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import render_objects
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_outlook import LastSeen
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import (
+    Observed,
+    require_accepted,
+    require_short,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    site_policy_spec,
+    site_spec,
+    site_verifier_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, PolicyError
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import least, weaknesses
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import verify_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import (
+    Patience,
+    hear_machines,
+)
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.policy_signing import SigningAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..module_utils.attestation import VerifiedMachine
-    from ..module_utils.policy import ClusterPolicy, MeasurementProfile
-    from ..module_utils.site import ClusterFile
-    from ..module_utils.site.policy_plan import PolicyPlan
-    from ..plugin_utils.policy_signing import Draft
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import ClusterFile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import PolicyPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedMachine
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import ClusterPolicy
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
+    from ansible_collections.attested.kubernetes.plugins.plugin_utils.policy_signing import Draft
 
 
 class ActionModule(SigningAction):

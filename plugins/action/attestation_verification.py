@@ -7,37 +7,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import read_delivered
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import chip_keys, known_first, vouch
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import site_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
-    Result,
     node_config_spec,
     site_policy_spec,
     site_spec,
     site_verifier_spec,
     tpm_timeout_spec,
 )
-from ..module_utils.attestation import Purpose
-from ..module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import (
     DEFAULT_REGISTERS,
     Preset,
     learn_preset,
     preset_registers,
-    render_document,
-    render_profile,
 )
-from ..module_utils.site.enrolment import chip_keys, known_first, vouch
-from ..module_utils.site.policy_files import site_policy
-from ..module_utils.site.sources import read_delivered
-from ..module_utils.verification.finding import found
-from ..plugin_utils.site_action import SiteAction
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import found
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_action import SiteAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..module_utils.attestation import VerifiedMachine
-    from ..module_utils.attestation.eventlog import BootLine
-    from ..module_utils.site.enrolment import ChipKeys
-    from ..module_utils.site.identities import InventoryNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import ChipKeys
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import InventoryNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.reading import BootLine
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedMachine
 
 
 class ActionModule(SiteAction):

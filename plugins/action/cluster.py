@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import (
-    Result,
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     node_config_spec,
     site_policy_spec,
     site_spec,
     site_verifier_spec,
     tpm_timeout_spec,
 )
-from ..module_utils.attestation import LockState, Purpose
-from ..module_utils.site import Site, secrets
-from ..plugin_utils.site_action import SiteAction
-from ..plugin_utils.vault import AnsibleVault
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_action import SiteAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

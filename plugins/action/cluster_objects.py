@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ..modules.cluster_objects import FORM
-from ..plugin_utils.node_action import NodeAction
+from ansible_collections.attested.kubernetes.plugins.modules.cluster_objects import FORM
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
 class ActionModule(NodeAction):

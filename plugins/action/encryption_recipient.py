@@ -8,19 +8,19 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
-    Result,
     node_config_spec,
     site_policy_spec,
     site_spec,
     site_verifier_spec,
     tpm_timeout_spec,
 )
-from ..module_utils.attestation import Purpose
-from ..module_utils.node.base64_option import decode
-from ..module_utils.rotation.key_share import ShareOrder
-from ..plugin_utils.site_action import SiteAction
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.answers import decode
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import ShareOrder
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_action import SiteAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,23 +10,38 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result, site_policy_spec, site_spec, site_verifier_spec
-from ..module_utils.errors import SiteError
-from ..module_utils.policy import weaknesses
-from ..module_utils.reasons import Reason
-from ..module_utils.site.policy_files import site_policy
-from ..module_utils.system import SystemClock, SystemRandom, release, write_atomic
-from ..module_utils.verification import Question
-from ..module_utils.verification.finding import Outcome, found_in_result
-from ..module_utils.verification.fleet import Patience, examine_fleet
-from ..module_utils.verification.report import FleetReport, render_html, render_json, render_table
-from ..plugin_utils.site_action import SiteAction
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import site_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import write_atomic
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom, release
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    site_policy_spec,
+    site_spec,
+    site_verifier_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import weaknesses
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import Outcome, found_in_result
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.report import (
+    FleetReport,
+    render_html,
+    render_json,
+    render_table,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import (
+    Patience,
+    examine_fleet,
+)
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_action import SiteAction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..module_utils.site.attest import Verifier
-    from ..module_utils.verification.finding import Finding
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import Finding
 
 _TELL_SECONDS = 2.0
 _RENDERERS = {".html": render_html, ".json": render_json}

@@ -12,30 +12,48 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result, failure_of, site_policy_spec, site_spec, site_verifier_spec
-from ..module_utils.errors import KeyServiceError, Refusal
-from ..module_utils.init import MAX_POLICY_BYTES, InitOrder, make_admin_key, pack_policy
-from ..module_utils.init.client import PORT, InitFailed, Wish, initiate
-from ..module_utils.init.pursuit import Patience, Pursuit
-from ..module_utils.keys.ca import JoinCa
-from ..module_utils.reasons import Reason
-from ..module_utils.site import Site, admin, secrets
-from ..module_utils.site.admin import Access
-from ..module_utils.site.given_access import accept_access
-from ..module_utils.site.policy_files import site_policy
-from ..module_utils.site.policy_plan import Observed, require_short
-from ..module_utils.verification import Question
-from ..plugin_utils.init_screen import InitScreen
-from ..plugin_utils.policy_signing import SigningAction
-from ..plugin_utils.vault import AnsibleVault
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import admin_access, secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import Access
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.given_access import accept_access
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import site_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import Observed, require_short
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    failure_of,
+    site_policy_spec,
+    site_spec,
+    site_verifier_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KeyServiceError, Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import (
+    PORT,
+    InitFailed,
+    Wish,
+    initiate,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import Patience, Pursuit
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import (
+    MAX_POLICY_BYTES,
+    InitOrder,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_policy import pack_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.init_screen import InitScreen
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.policy_signing import SigningAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..module_utils.errors import AttestedError
-    from ..module_utils.init.pursuit import Ended
-    from ..module_utils.keys import KeyBundle
-    from ..plugin_utils.policy_signing import Draft
+    from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import Ended
+    from ansible_collections.attested.kubernetes.plugins.plugin_utils.policy_signing import Draft
 
 _NOBODY_YET = Observed(policy=None, generations=(), revoked=frozenset(), nodes=())
 _OVER_SSH = "ansible-playbook attested.kubernetes.init -e over_ssh=true"
@@ -78,13 +96,13 @@ class ActionModule(SigningAction):
         site, vault, question = Site.at(params["site"]), AnsibleVault(), self._question(params)
         bundle = secrets.load(site, vault)
         values = {"cluster_id": bundle.cluster_id.hex(), "path": str(site.admin_kubeconfig)}
-        if admin.has_access(site, vault, cluster_name=params["cluster_name"], now=question.clock.now()):
+        if admin_access.has_access(site, vault, cluster_name=params["cluster_name"], now=question.clock.now()):
             return Result(values=values)
         draft = self._drafted(params) if params["send_policy"] else None
         if check_mode:
             return Result(changed=True, values=values)
         sent = _signed(draft) if draft else Sent()
-        request = admin.request_certificate(site, vault)
+        request = admin_access.request_certificate(site, vault)
         wish = _wish(params, bundle, request=request, node=self.node_name, question=question)
         wish = replace(wish, order=replace(wish.order, policy=sent.policy, policy_objects=sent.objects))
         screen = InitScreen(self.node_name, say=self._display.display)
@@ -98,7 +116,7 @@ class ActionModule(SigningAction):
             cluster_ca=given.cluster_ca,
             certificate=given.certificate,
         )
-        admin.write_kubeconfig(site, vault, access)
+        admin_access.write_kubeconfig(site, vault, access)
         return Result(changed=True, values={**values, **screen.judgement, **_times(ended), **_in_force(ended, sent)})
 
     def failure(self, error: AttestedError) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..plugin_utils.node_action import ProcessAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_action import ProcessAction
 
 
 class ActionModule(ProcessAction):

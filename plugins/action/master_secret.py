@@ -8,28 +8,39 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils._deps.crypto import serialization, x509
-from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_spec
-from ..module_utils.keys import SecretBytes, import_master_secret
-from ..module_utils.offline import (
-    ShareOrder,
-    combine_shares,
+from ansible_collections.attested.kubernetes.plugins.module_utils._deps.crypto import serialization, x509
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import require_passphrase
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import parse_salt
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.places import (
     holds_split,
     read_shares,
     require_outside,
-    require_passphrase,
-    split_master,
     write_shares,
 )
-from ..module_utils.site import Origin, Site, parse_salt, secrets
-from ..module_utils.system import SystemClock, SystemRandom, read_bytes
-from ..plugin_utils.action import AttestedAction
-from ..plugin_utils.vault import AnsibleVault
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.secrets import Origin
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.shares import (
+    ShareOrder,
+    combine_shares,
+    split_master,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, site_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import (
+    SecretBytes,
+    import_master_secret,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..module_utils.site import ClusterFile, SecretsPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import ClusterFile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.secrets import SecretsPlan
 
 _MAX_SECRET_BYTES = 4096
 _MAX_PASSPHRASE_BYTES = 512

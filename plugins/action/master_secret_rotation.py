@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_spec
-from ..module_utils.site import Site
-from ..module_utils.site.master_rotation import OWN_PHASES, apply_in_site, plan_in_site
-from ..module_utils.system import SystemRandom
-from ..plugin_utils.action import AttestedAction
-from ..plugin_utils.vault import AnsibleVault
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.master_rotation import (
+    OWN_PHASES,
+    apply_in_site,
+    plan_in_site,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, site_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

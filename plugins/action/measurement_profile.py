@@ -8,15 +8,20 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_policy_spec, site_spec
-from ..module_utils.errors import PolicyError
-from ..module_utils.policy import render_document, render_profile
-from ..module_utils.reasons import Reason
-from ..module_utils.site import Site
-from ..module_utils.site.profile_orders import ordered_profile
-from ..module_utils.system import read_bytes, remove
-from ..plugin_utils.action import AttestedAction
-from ..plugin_utils.site_files import write_site_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.profile_orders import ordered_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes, remove
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    site_policy_spec,
+    site_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_files import write_site_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,20 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result, site_policy_spec, site_spec
-from ..module_utils.attestation.image import NextBoot, judge_next_boot
-from ..module_utils.errors import PolicyError
-from ..module_utils.policy import differences, least, render_profile, weaknesses
-from ..module_utils.site import Site
-from ..module_utils.site.policy_files import load_profiles, render_objects
-from ..module_utils.system import SystemClock
-from ..plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import load_profiles, render_objects
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    site_policy_spec,
+    site_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import (
+    NextBoot,
+    judge_next_boot,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.merge import differences
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import least, weaknesses
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from ..module_utils.policy import MeasurementProfile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
 
 
 class ActionModule(AttestedAction):

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result, site_spec
-from ..module_utils.policy import Admission, identity_name
-from ..module_utils.site import Site
-from ..module_utils.site.assigned_disks import disk_in
-from ..module_utils.site.identities import render_identity_file
-from ..module_utils.system import read_bytes
-from ..plugin_utils.action import AttestedAction
-from ..plugin_utils.site_files import write_site_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import disk_in
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import render_identity_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, site_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, identity_name
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_files import write_site_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
 
 
 class ActionModule(AttestedAction):

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result
-from ..module_utils.site.identities import enrolled_identities, read_nodes
-from ..module_utils.site.policy_files import render_objects
-from ..plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
+    enrolled_identities,
+    read_nodes,
+    render_objects,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..module_utils.policy import NodeIdentity
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import NodeIdentity
 
 
 class ActionModule(AttestedAction):

@@ -12,27 +12,45 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result, failure_of, site_policy_spec, site_spec, site_verifier_spec
-from ..module_utils.errors import AttestedError, SiteError
-from ..module_utils.init import make_admin_key
-from ..module_utils.keys.ca import JoinCa
-from ..module_utils.reasons import Reason
-from ..module_utils.recovery import ClusterKeys, Outcome, State, needs_a_person, table
-from ..module_utils.recovery.client import PORT, LockedNode, Patience, Rescuer, recover_cluster
-from ..module_utils.site import Site, secrets
-from ..module_utils.site.policy_files import site_policy
-from ..module_utils.site.roster import make_roster
-from ..module_utils.verification import Question
-from ..plugin_utils.kit_keys import kit_keys_spec, opened_kit
-from ..plugin_utils.site_action import SiteAction
-from ..plugin_utils.stage_lines import said_lines, spent
-from ..plugin_utils.vault import AnsibleVault
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import make_roster
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import site_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    failure_of,
+    site_policy_spec,
+    site_spec,
+    site_verifier_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SiteError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_client import (
+    PORT,
+    ClusterKeys,
+    LockedNode,
+    Outcome,
+    Patience,
+    Rescuer,
+    State,
+    needs_a_person,
+    recover_cluster,
+    table,
+)
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.kit_keys import kit_keys_spec, opened_kit
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_action import SiteAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import said_lines, spent
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..module_utils.site.attest import Verifier
-    from ..module_utils.site.roster import Candidate, Roster
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import Candidate, Roster
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ..modules.node_status_info import FORM
-from ..plugin_utils.node_action import NodeAction
+from ansible_collections.attested.kubernetes.plugins.modules.node_status_info import FORM
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
 class ActionModule(NodeAction):

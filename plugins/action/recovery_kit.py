@@ -8,15 +8,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Diff, Result, site_spec
-from ..module_utils.errors import SiteError
-from ..module_utils.offline import Lock
-from ..module_utils.reasons import Reason
-from ..module_utils.site import Site, kit, secrets
-from ..module_utils.system import SystemClock, SystemRandom, read_bytes
-from ..plugin_utils.action import AttestedAction
-from ..plugin_utils.kit_keys import kit_keys_spec, opened_kit, passphrase_of
-from ..plugin_utils.vault import AnsibleVault
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import recovery_kit, secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import Lock
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, site_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.kit_keys import (
+    kit_keys_spec,
+    opened_kit,
+    passphrase_of,
+)
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,12 +58,12 @@ class ActionModule(AttestedAction):
 
 def _write(site: Site, params: Mapping[str, Any], *, check_mode: bool) -> Result:
     path = Path(params["path"]).resolve()
-    order = kit.KitOrder(path=path, lock=_lock_of(params), policy_directory=params["policy_directory"])
+    order = recovery_kit.KitOrder(path=path, lock=_lock_of(params), policy_directory=params["policy_directory"])
     if check_mode and secrets.plan(site).missing:
         return _written(path, changed=True)
-    plan = kit.plan_kit(site, AnsibleVault(), order, now=SystemClock().now())
+    plan = recovery_kit.plan_kit(site, AnsibleVault(), order, now=SystemClock().now())
     if not check_mode:
-        kit.apply_kit(site, plan, random=SystemRandom())
+        recovery_kit.apply_kit(site, plan, random=SystemRandom())
     values = {"cluster_id": plan.kit.cluster_id.hex(), "policy_generation": plan.kit.policy_generation}
     return _written(path, changed=not plan.current, **values)
 
@@ -69,9 +76,9 @@ def _written(path: Path, *, changed: bool, **values: Any) -> Result:
 def _restore(site: Site, params: Mapping[str, Any], *, check_mode: bool) -> Result:
     opened = opened_kit(params["path"], params)
     vault = AnsibleVault()
-    plan = kit.plan_restoration(site, opened, vault, policy_directory=params["policy_directory"])
+    plan = recovery_kit.plan_restoration(site, opened, vault, policy_directory=params["policy_directory"])
     if not check_mode:
-        kit.restore(site, plan, vault, policy_directory=params["policy_directory"])
+        recovery_kit.restore(site, plan, vault, policy_directory=params["policy_directory"])
     values = {
         "path": str(params["path"]),
         "restored": list(plan.written),

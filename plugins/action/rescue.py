@@ -13,22 +13,36 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Diff, Result
-from ..module_utils.cli.rescue_disks import WRONG, examine_disks, is_written, mounted_disk, secret_files
-from ..module_utils.cli.rescue_output import values_of, written
-from ..module_utils.errors import DiskError, SystemFault
-from ..module_utils.keys import import_ring
-from ..module_utils.offline import require_outside
-from ..module_utils.reasons import Reason
-from ..module_utils.rescue import ETCD, MANIFEST, PKI, SUMS, derive_cluster, extract_data
-from ..module_utils.system import read_bytes
-from ..plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.places import require_outside
+from ansible_collections.attested.kubernetes.plugins.module_utils.cli.rescue_disks import (
+    WRONG,
+    examine_disks,
+    is_written,
+    mounted_disk,
+    secret_files,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.cli.rescue_output import values_of, written
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import DiskError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ring import import_ring
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.extract import (
+    ETCD,
+    MANIFEST,
+    PKI,
+    SUMS,
+    extract_data,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.values import derive_cluster
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from ..module_utils.keys import MasterRing
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ring import MasterRing
 
 _MAX_SECRET_BYTES = 4096
 

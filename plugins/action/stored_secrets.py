@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result
-from ..plugin_utils.action import AttestedAction
-from ..plugin_utils.node_port import run_module_there
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_port import run_module_there
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,14 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible.release import __version__ as ansible_version
-
-from ..module_utils.adapter import ArgumentSpec, Result, site_policy_spec, site_spec
-from ..module_utils.errors import AttestedError, SystemFault
-from ..module_utils.reasons import Reason
-from ..module_utils.site import Site
-from ..module_utils.support import Collector, Hider, Material, Part, parse_material, render_bundle, site_sources
-from ..module_utils.system import SystemClock, SystemRunner, release, write_atomic
-from ..plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import write_atomic
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, release
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    site_policy_spec,
+    site_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_bundle import Part, render_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_catalogue import site_sources
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_collect import Collector, Hider
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_material import Material, parse_material
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,11 +8,16 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec, Result, tpm_spec, tpm_timeout_spec
-from ..module_utils.node.authorization import parse_auth, seal_auths
-from ..module_utils.tpm import RH_ENDORSEMENT, RH_OWNER
-from ..plugin_utils.action import AttestedAction
-from ..plugin_utils.node_port import run_module_there
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    tpm_spec,
+    tpm_timeout_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import parse_auth, seal_auths
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import RH_ENDORSEMENT, RH_OWNER
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_port import run_module_there
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the TPM is reached; each part in sync with a spec of module_utils/adapter/argspec.py."""
+"""How the TPM is reached; each part in sync with a spec of module_utils/core/module.py."""
 
 from __future__ import annotations
 

@@ -1541,12 +1541,6 @@ class Reason(Enum):
         "Move /var/lib/attested/node.json away if this machine is fresh; else reset the node.",
         "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
     )
-    NODE_NAME_INVALID = _row(
-        Coarse.LOCAL,
-        "The host's name cannot be the name of a node.",
-        "Give the host a name of lower-case letters, digits, hyphens and dots, each part beginning and ending with a letter or digit.",
-        "hostnamectl hostname NAME",
-    )
     NODE_NAME_MISMATCH = _row(
         Coarse.REFUSED,
         "The machine behind this name has the TPM of another node.",

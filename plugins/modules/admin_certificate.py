@@ -66,8 +66,8 @@ cluster_ca:
   sample: "-----BEGIN CERTIFICATE-----..."
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_admin_certificate
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.ca_rotation import run_admin_certificate
 
 SPEC = ArgumentSpec(options={"request": {"type": "str", "required": True}, "hours": {"type": "int", "default": 24}})
 

@@ -67,15 +67,13 @@ RETURN = r"""
 {}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import BASELINE, LEVELS
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.admission_plugins import (
-    run_admission_plugins,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import BASELINE, LEVELS
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.admission_plugins import run_admission_plugins
 
 SPEC = ArgumentSpec(
     options={

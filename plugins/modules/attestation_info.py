@@ -113,13 +113,13 @@ handle:
   sample: 0123456789abcdef0123456789abcdef
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.forms import run_attestation_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.witness import run_attestation_info
 
 SPEC = ArgumentSpec(
     options={

@@ -68,8 +68,12 @@ ek_certified:
   sample: true
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import run_module, tpm_spec, tpm_timeout_spec
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.form import run
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    run_module,
+    tpm_spec,
+    tpm_timeout_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import run
 
 SPEC = tpm_spec().merged(tpm_timeout_spec())
 

@@ -67,12 +67,12 @@ cluster_ca:
   sample: "-----BEGIN CERTIFICATE-----..."
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_authority_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.ca_rotation import run_authority_info
 
 SPEC = ArgumentSpec(options={}).merged(node_config_spec())
 

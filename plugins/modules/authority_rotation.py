@@ -80,12 +80,12 @@ RETURN = r"""
 {}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_rotation
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.ca_rotation import run_rotation
 
 SPEC = ArgumentSpec(
     options={

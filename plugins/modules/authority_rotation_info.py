@@ -99,8 +99,8 @@ known:
   sample: {"9f2c1d5e9f2c1d5e": "-----BEGIN CERTIFICATE-----..."}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_rotation_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.ca_rotation import run_rotation_info
 
 SPEC = ArgumentSpec(
     options={

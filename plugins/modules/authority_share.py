@@ -76,8 +76,8 @@ boxes:
   sample: {"cp-2": "CAESDA=="}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_share
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.ca_rotation import run_share
 
 SPEC = ArgumentSpec(
     options={

@@ -141,8 +141,8 @@ values:
   sample: {kubeProxyReplacement: true, k8sServiceHost: api.prod.example, k8sServicePort: 6443}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.cilium import run_values
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.cilium_values import run_values
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
 
 SPEC = ArgumentSpec(
     options={

@@ -137,8 +137,8 @@ anonymous_bindings:
   sample: []
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, Form, run_form
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, Form, run_form
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_info
 
 SPEC = ArgumentSpec(options={"kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"}})
 FORM = Form(spec=SPEC, run=run_info)

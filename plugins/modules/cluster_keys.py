@@ -72,13 +72,13 @@ steps:
   sample: [{"name": "lock", "title": "Lock the machine to its cluster", "seconds": 0.012}]
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.cluster_keys_form import run_cluster_keys
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.cluster_keys import run_cluster_keys
 
 SPEC = ArgumentSpec(
     options={

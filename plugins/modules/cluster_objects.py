@@ -65,8 +65,8 @@ RETURN = r"""
 {}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, Form, run_form
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_objects
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, Form, run_form
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_objects
 
 SPEC = ArgumentSpec(
     options={

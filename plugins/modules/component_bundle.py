@@ -231,9 +231,9 @@ size:
   sample: 82624674
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.bundle import PARTS, make_bundle
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.versions import SOURCES
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import PARTS, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.versions import SOURCES
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
 
 SPEC = ArgumentSpec(
     options={

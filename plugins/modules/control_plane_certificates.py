@@ -119,14 +119,12 @@ steps:
       changed: true
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_renewal import (
-    run_control_plane,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_renewal import run_control_plane
 
 SPEC = ArgumentSpec(options={"at_once": {"type": "bool", "default": False}}).merged(node_config_spec())
 

@@ -69,12 +69,12 @@ clear_first:
   sample: false
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption import run_encryption_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.encryption_rotation import run_encryption_info
 
 SPEC = ArgumentSpec(options={"kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"}}).merged(
     node_config_spec()

@@ -72,8 +72,8 @@ made:
   sample: key-2-9f2c1d5e9f2c1d5e
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption import run_encryption_keys
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.encryption_rotation import run_encryption_keys
 
 SPEC = ArgumentSpec(
     options={

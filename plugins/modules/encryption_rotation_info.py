@@ -88,8 +88,8 @@ stored:
   sample: {"key-1": 12}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption import run_rotation_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.encryption_rotation import run_rotation_info
 
 SPEC = ArgumentSpec(
     options={

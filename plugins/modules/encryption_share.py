@@ -78,8 +78,8 @@ boxes:
   sample: {"cp-2": "CAESDA=="}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption import run_encryption_share
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.encryption_rotation import run_encryption_share
 
 SPEC = ArgumentSpec(
     options={

@@ -91,8 +91,8 @@ majority:
   sample: 2
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.etcd import run_member_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_member import run_member_info
 
 SPEC = ArgumentSpec(
     options={

@@ -73,8 +73,8 @@ attempts:
       last_seen: "2026-11-21T12:00:00Z"
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_attempts
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.inventory import run_attempts
 
 SPEC = ArgumentSpec(
     options={

@@ -88,7 +88,7 @@ expires:
   sample: "2026-11-21T12:15:00+00:00"
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,

@@ -62,8 +62,8 @@ RETURN = r"""
 {}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.turn import run_join_turn
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_turn import run_join_turn
 
 SPEC = ArgumentSpec(
     options={

@@ -207,13 +207,14 @@ admin_certificate:
   sample: "-----BEGIN CERTIFICATE-----..."
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, kubeadm_spec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    BASELINE,
-    INIT_PHASES,
-    LEVELS,
-    run_cluster,
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    kubeadm_spec,
+    run_module,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_cluster
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import BASELINE, LEVELS
 
 SPEC = ArgumentSpec(
     options={

@@ -168,7 +168,7 @@ reboot_required:
   sample: true
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     kubeadm_spec,
     node_config_spec,

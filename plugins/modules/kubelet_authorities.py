@@ -59,12 +59,12 @@ expires:
   sample: "2026-11-25T12:00:00+00:00"
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import run_kubelet
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.renew import run_kubelet
 
 SPEC = ArgumentSpec(options={}).merged(node_config_spec())
 

@@ -84,8 +84,8 @@ imported:
   sample: ["localhost/attested-tour:1"]
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.install import install_components
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.install import install_components
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
 
 SPEC = ArgumentSpec(
     options={

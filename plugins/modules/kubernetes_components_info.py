@@ -91,8 +91,8 @@ components_current:
   sample: false
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.install import inspect_components
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.install import inspect_components
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
 
 SPEC = ArgumentSpec(
     options={

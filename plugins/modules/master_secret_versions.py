@@ -68,13 +68,13 @@ names:
   sample: [2-9f2c1d5e9f2c1d5e, 1-0a4f5e2a7c11d58f]
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.master_versions import run_take
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.master_versions import run_take
 
 SPEC = ArgumentSpec(
     options={

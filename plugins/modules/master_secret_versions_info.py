@@ -75,12 +75,12 @@ disk:
   sample: 2-9f2c1d5e9f2c1d5e
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.master_versions import run_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.master_versions import run_info
 
 SPEC = ArgumentSpec(
     options={

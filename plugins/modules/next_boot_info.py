@@ -54,8 +54,8 @@ next_boots:
       problem: ""
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.image.form import run
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import run
 
 SPEC = ArgumentSpec(options={"root": {"type": "path", "default": "/"}})
 

@@ -160,8 +160,8 @@ held:
   sample: []
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admission import run_admission
 
 SPEC = ArgumentSpec(
     options={

@@ -116,8 +116,8 @@ units:
   sample: [a.service]
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, Form, run_form
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.files import write_files
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.node_files import write_files
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, Form, run_form
 
 SPEC = ArgumentSpec(
     options={

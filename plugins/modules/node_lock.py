@@ -89,13 +89,13 @@ cluster_id:
   sample: 128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     run_module,
     tpm_spec,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import run
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import run
 
 SPEC = ArgumentSpec(
     options={

@@ -81,10 +81,8 @@ ready:
   sample: false
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.prerequisites import (
-    inspect_prerequisites,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.prerequisites import inspect_prerequisites
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
 
 SPEC = ArgumentSpec(
     options={

@@ -85,8 +85,8 @@ digest:
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.runtime import install_runtime
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.runtime import install_runtime
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
 
 SPEC = ArgumentSpec(
     options={

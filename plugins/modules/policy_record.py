@@ -68,8 +68,8 @@ revoked:
   sample: []
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, Form, run_form
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_record
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, Form, run_form
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.policy_record import run_record
 
 SPEC = ArgumentSpec(
     options={

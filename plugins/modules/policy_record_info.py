@@ -88,8 +88,8 @@ identities:
       registers: {"7": "65ca"}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import run_record_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.policy_record import run_record_info
 
 SPEC = ArgumentSpec(
     options={

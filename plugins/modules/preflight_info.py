@@ -180,8 +180,8 @@ machine:
     prepared: false
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module, tpm_spec
-from ansible_collections.attested.kubernetes.plugins.module_utils.preflight import run_preflight
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight import run_preflight
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module, tpm_spec
 
 SPEC = ArgumentSpec(
     options={

@@ -185,13 +185,13 @@ initialised:
   sample: true
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     run_module,
     tpm_spec,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import run
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.state_disk import run
 
 SPEC = ArgumentSpec(
     options={

@@ -108,8 +108,8 @@ wipe:
   sample: {done_bytes: 268435456, size_bytes: 1000204886016}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import inspect
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.state_disk import inspect
 
 SPEC = ArgumentSpec(
     options={

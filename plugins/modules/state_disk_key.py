@@ -76,13 +76,13 @@ steps:
   sample: [loosen, add_beside, prove, drop_first, add_permanent, drop_beside, record]
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.master_versions import run_rekey
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.master_versions import run_rekey
 
 SPEC = ArgumentSpec(
     options={

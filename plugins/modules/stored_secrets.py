@@ -79,8 +79,8 @@ total:
   sample: 12
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption import run_stored_secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.encryption_rotation import run_stored_secrets
 
 SPEC = ArgumentSpec(
     options={

@@ -10,8 +10,9 @@ module: support_material_info
 short_description: Gather what may leave this machine when somebody has to help
 version_added: 0.2.0
 description:
-  - Reads a fixed list of files, directories, commands and kinds of objects (C(module_utils/support/catalogue.py)). What
-    is not on it is not read, and of configurations and objects only the listed fields are kept.
+  - Reads a fixed list of files, directories, commands and kinds of objects
+    (C(module_utils/node/support_catalogue.py)). What is not on it is not read, and of configurations and objects only
+    the listed fields are kept.
   - What remains is redacted. The private keys and opened secrets of this machine are looked for in every usual
     spelling, and so is what looks like a password, a token or a key.
   - Of a journal at most 2000 lines and half a megabyte are kept, of everything at most 8 MiB.
@@ -72,8 +73,8 @@ left_out:
   sample: ["objects/nodes: this machine holds no kubeconfig of an admin"]
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, run_module, tpm_spec
-from ansible_collections.attested.kubernetes.plugins.module_utils.support import run_material
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module, tpm_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_collect import run_material
 
 SPEC = ArgumentSpec(
     options={

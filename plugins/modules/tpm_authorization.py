@@ -84,15 +84,13 @@ demanded:
   sample: [endorsement]
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     run_module,
     tpm_spec,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import (
-    run_tpm_authorization,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import run_tpm_authorization
 
 SPEC = ArgumentSpec(
     options={

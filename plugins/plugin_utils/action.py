@@ -9,14 +9,14 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ansible.plugins.action import ActionBase
-
-from ..module_utils.adapter import ArgumentSpec, Result, failure_of, result_of
-from ..module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import failure_of, result_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..module_utils.adapter import Run
+    from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, Run
+    from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
 
 
 class Answering(ActionBase):

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .stage_lines import begun_line, said_lines, spent
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import begun_line, said_lines, spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..module_utils.attestation import VerifiedNode
-    from ..module_utils.errors import TransportError
-    from ..module_utils.init import Progress
-    from ..module_utils.reasons import Reason
+    from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import Progress
 
 
 class InitScreen:

@@ -8,23 +8,21 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.adapter import ArgumentSpec
-from ..module_utils.keys import SecretBytes
-from ..module_utils.offline import (
-    KitKeys,
-    describe_kit,
-    open_kit,
-    open_token,
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import (
     parse_identities,
-    read_kit_file,
     require_passphrase,
 )
-from ..module_utils.system import read_bytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import KitKeys, describe_kit, open_kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.kit_places import read_kit_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.token import open_token
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..module_utils.offline import Kit
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.kit import Kit
 
 _MAX_KEY_BYTES = 65536
 _MAX_PASSPHRASE_BYTES = 512

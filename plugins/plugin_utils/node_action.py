@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ansible.plugins.action.normal import ActionModule as ByModule
-
-from ..module_utils.system import SystemRunner
-from .action import Answering
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import Answering
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..module_utils.adapter import Form
-    from ..module_utils.system import CommandResult
+    from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
+    from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import Form
 
 _HERE = frozenset({"local", "ansible.builtin.local"})
 _ROOT = Path(__file__).parents[5]

@@ -8,14 +8,15 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.errors import SystemFault
-from ..module_utils.reasons import Reason
-from ..module_utils.site.attest import Testimony
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Testimony
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..module_utils.attestation import Challenge, Purpose
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import Challenge
+    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 
     Execute = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 

@@ -8,23 +8,36 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.policy import sign_policy
-from ..module_utils.site import Site, cluster_file
-from ..module_utils.site.cluster_file import PolicyMark
-from ..module_utils.site.identities import enrolled_identities
-from ..module_utils.site.policy_files import load_profiles
-from ..module_utils.site.policy_plan import plan_next, read_exceptions, reinstated_keys
-from ..module_utils.system import SystemClock, read_bytes, write_atomic
-from .site_action import SiteAction
-from .vault import AnsibleVault
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import PolicyMark
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
+    enrolled_identities,
+    load_profiles,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import (
+    plan_next,
+    read_exceptions,
+    reinstated_keys,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes, write_atomic
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import sign_policy
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_action import SiteAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.vault import AnsibleVault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from ..module_utils.policy import ClusterPolicy, MeasurementProfile, NodeIdentity, PolicyException
-    from ..module_utils.site import ClusterFile
-    from ..module_utils.site.policy_plan import Observed, PolicyPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import ClusterFile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.policy_plan import Observed, PolicyPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import (
+        ClusterPolicy,
+        PolicyException,
+    )
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import NodeIdentity
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

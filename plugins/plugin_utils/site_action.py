@@ -8,23 +8,30 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from ..module_utils.attestation import Demands, load_ek_store
-from ..module_utils.errors import SiteError
-from ..module_utils.reasons import Reason
-from ..module_utils.site import Site, cluster_file
-from ..module_utils.site.attest import Verifier
-from ..module_utils.site.identities import read_nodes
-from ..module_utils.site.policy_files import load_profiles, site_policy
-from ..module_utils.system import SystemClock, SystemRandom, read_bytes
-from .action import AttestedAction
-from .node_port import AnsibleNodePort, run_module_there
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
+    load_profiles,
+    read_nodes,
+    site_policy,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_profile import load_ek_store
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_port import AnsibleNodePort, run_module_there
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..module_utils.attestation import Purpose, VerifiedNode
-    from ..module_utils.policy import MeasurementProfile
-    from ..module_utils.site.identities import InventoryNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import InventoryNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 
 
 class SiteAction(AttestedAction):

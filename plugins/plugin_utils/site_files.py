@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..module_utils.adapter import Diff, Result
-from ..module_utils.system import read_bytes, write_atomic
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes, write_atomic
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,15 +1,14 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible Vault as the seam that `site.secrets` wants: in memory, with the passwords this run was given."""
+"""Ansible Vault as the seam that `admin.secrets` wants: in memory, with the passwords this run was given."""
 
 from __future__ import annotations
 
 from ansible.errors import AnsibleError
 from ansible.parsing.vault import VaultLib, VaultSecretsContext
-
-from ..module_utils.errors import SiteError
-from ..module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 
 class AnsibleVault:

@@ -14,20 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint import parse_list
-from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint.learn import learn
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    JoinMaterial,
-    KubeconfigNodeReader,
-    KubeletCredential,
-    KubernetesPaths,
-    Machine,
-    NodeSpec,
-    Worker,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import KubeconfigNodeReader
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_addresses import parse_list
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_list import learn
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import JoinMaterial, Worker
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths, NodeSpec
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRunner
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, binaries, why_not
 from ansible_collections.attested.kubernetes.tests.support.endpoint_bed import NAME, Program
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port

@@ -12,10 +12,10 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import make_encryption
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import api_server_arguments
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, binaries, why_not
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import make_encryption
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
     api_server_arguments,
     api_server_files,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, why_not
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
 

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import first_window
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import ask
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import ask
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import first_window
 from ansible_collections.attested.kubernetes.tests.support.bad_network import slow_relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.join.ticket import TicketMaterial
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.received_ticket import TicketMaterial
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
     from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine
 

@@ -23,31 +23,30 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.certificates import (
-    CERTIFICATES,
-    RESTARTED_AT,
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KubeadmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import LEASE, JoinTurns
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_http import CredentialFiles
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_renewal import (
     ControlPlaneRenewal,
-    EtcdMembers,
-    RenewalPlan,
+    read_leaves,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_table import CERTIFICATES
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_health import EtcdMembers
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static_pods import (
+    RESTARTED_AT,
     StaticPods,
     probe_of,
-    read_leaves,
     stamped,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
-    LEASE,
-    ApiGateway,
-    CredentialFiles,
-    JoinTurns,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths, Machine
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_turns import (
     AdminCredential,
     ControlPlaneTurns,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries
 from ansible_collections.attested.kubernetes.tests.support.kubeadm import (
     NODE,
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_renewal import RenewalPlan
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
 _READY_SECONDS = 30

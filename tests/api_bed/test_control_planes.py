@@ -15,27 +15,26 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import (
+    CONTROL_PLANE_LABEL,
+    LEASE,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import ENCRYPTION_FILE
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry import ask_again
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.received_ticket import (
     Expected,
     TicketMaterial,
     open_ticket,
-    pause_before_retry,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import ENCRYPTION_FILE
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import CONTROL_PLANE_LABEL, LEASE
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry import ask_again
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import pause_before_retry
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings, spellings_of_pem
 from ansible_collections.attested.kubernetes.tests.support.control_plane import ENCRYPTION, shared_files, write_files
-from ansible_collections.attested.kubernetes.tests.support.policy_site import (
-    MemoryCounter,
-    authority_of,
-    record_in,
-)
+from ansible_collections.attested.kubernetes.tests.support.policy_site import MemoryCounter, authority_of, record_in
 from ansible_collections.attested.kubernetes.tests.support.refusal import refused
 from ansible_collections.attested.kubernetes.tests.support.service_bed import MASTER_CANARY, Attack
 from cryptography.x509.oid import NameOID

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubeconfigNodeTeller
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.kernel_log import Damage
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import KubeconfigNodeTeller
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_health import CONDITION, DiskHealth
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_record import DiskRecord
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Damage
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from cryptography.x509.oid import NameOID
 

@@ -13,16 +13,14 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.etcd import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_client import (
     EtcdCredentials,
     EtcdGateway,
-    RemovalPlan,
-    remove_member,
-    run_member,
-    run_member_info,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_member import run_member, run_member_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_members import remove_member
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries, why_not
 from ansible_collections.attested.kubernetes.tests.support.etcd_bed import EtcdBed, etcd_bed
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
@@ -30,6 +28,8 @@ from ansible_collections.attested.kubernetes.tests.support.waiting import wait_f
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_members import RemovalPlan
 
 MEMBERS = ("cp-1", "cp-2", "cp-3")
 

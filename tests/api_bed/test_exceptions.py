@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    AllowedValue,
-    MeasurementProfile,
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import (
     NamedDigest,
     PolicyException,
     profile_sha256,
-    render_profile,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue, MeasurementProfile
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import learned
 from ansible_collections.attested.kubernetes.tests.support.service_bed import CHANGED_BOOT

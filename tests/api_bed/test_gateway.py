@@ -10,16 +10,16 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
-    ApiGateway,
-    CredentialFiles,
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_http import CredentialFiles
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import (
     LivePolicy,
-    NodeWatcher,
     StatusChange,
     StatusWriter,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import NodeWatcher
 from ansible_collections.attested.kubernetes.tests.support.policy_site import GivenPolicy
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 from cryptography.x509.oid import NameOID

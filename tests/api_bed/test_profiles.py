@@ -11,19 +11,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    Assertions,
-    Lockdown,
-    Posture,
-    parse_objects,
-    render_profile,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions, Lockdown
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import parse_objects, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import Posture
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import learned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasurementProfile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
 NAME = "everything"

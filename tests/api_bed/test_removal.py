@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import HELD
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admission import HELD
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries, why_not
 from ansible_collections.attested.kubernetes.tests.support.etcd_bed import EtcdBed, etcd_bed
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for

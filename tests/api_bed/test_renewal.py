@@ -14,28 +14,29 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import kubelet_request
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import (
     ClusterCa,
     check_kubelet_request,
     load_cluster_ca,
     sign_kubelet_certificate,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    KubeconfigNodeReader,
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import KubeconfigNodeReader
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import (
     KubeletCredential,
-    KubernetesPaths,
     Validity,
     place,
+    render_kubeconfig,
     validity,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Machine as KubeadmMachine
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import render_kubeconfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodeJournal, NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine as KubeadmMachine
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeTicket
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.renewal import Renewal
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import kubelet_request
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa as OtherCa
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Wish, plan_admission
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admission import Wish, plan_admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:

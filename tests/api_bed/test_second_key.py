@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.policy_client import PolicyClient
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import REVOKED_LABEL
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.policy_client import PolicyClient
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import REVOKED_LABEL
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import LoadedKey
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import LoadedKey
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
     from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import TAINT
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import CONDITION
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.node_conditions import TAINT
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.standing import CONDITION
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.service_bed import (
     CHANGED_BOOT,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import pause_before_retry
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import fetch_ticket
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import KeyClient
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import KeyClient
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId, disk_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import fetch_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import pause_before_retry
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed, another_user
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
     Machines = Callable[..., Machine]

@@ -16,10 +16,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId, disk_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.refusal import refused
 from ansible_collections.attested.kubernetes.tests.support.service_bed import (

@@ -21,7 +21,7 @@ import sys
 import time
 from pathlib import Path
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import parse_endpoint
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import parse_endpoint
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, report
 from ansible_collections.attested.kubernetes.tests.support.strangers import SOURCES, Kind, Siege, p95
 

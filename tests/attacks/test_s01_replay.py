@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeStore
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeStore
 from ansible_collections.attested.kubernetes.tests.support.exchange import NOW, Exchange
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
@@ -27,9 +27,9 @@ THREAT = Threat(
     case="RA-TLS variants without freshness",
     bed="api",
     stops=(
-        ("attestation/verify.py step 1", "CHALLENGE_UNKNOWN"),
-        ("attestation/verify.py step 1", "CHALLENGE_EXPIRED"),
-        ("attestation/verify.py step 2", "ACTIVATION_NOT_PROVEN"),
+        ("evidence/verify.py step 1", "CHALLENGE_UNKNOWN"),
+        ("evidence/verify.py step 1", "CHALLENGE_EXPIRED"),
+        ("evidence/verify.py step 2", "ACTIVATION_NOT_PROVEN"),
     ),
 )
 

@@ -15,23 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.claims import ClaimsInterceptor, Registry
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.relay import Listener
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import (
+    DoorkeeperIssuer,
+    DoorkeeperValidator,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
     BINDING_METADATA,
     CHALLENGE,
     ISSUE_JOIN_TICKET,
     ask,
     call,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import (
-    DoorkeeperIssuer,
-    DoorkeeperValidator,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Call, UnixServer, open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.claims import ClaimsInterceptor, Registry
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Call, UnixServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.relay import Listener
 from ansible_collections.attested.kubernetes.tests.support.atls import service_credentials
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -39,7 +40,7 @@ from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import AttestedConnection
+    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import AttestedConnection
     from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
     from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
 
@@ -48,7 +49,7 @@ THREAT = Threat(
     title="Relay over the attacker's TLS session",
     case="CVE-2026-33697, CVE-2026-108265, CVE-2026-112377",
     bed="api",
-    stops=(("attestation/verify.py step 4", "BINDING_MISMATCH"),),
+    stops=(("evidence/verify.py step 4", "BINDING_MISMATCH"),),
 )
 
 

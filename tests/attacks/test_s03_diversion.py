@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Demands
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.tests.support.atls import CLUSTER_ID, HashIssuer, running_bed
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.service_bed import bundle_of
@@ -19,7 +19,7 @@ from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from cryptography import x509
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
     from ansible_collections.attested.kubernetes.tests.support.swtpm import SwtpmFactory
     from ansible_collections.attested.kubernetes.tests.support.tpm_machine import Boots, TpmMachine
 
@@ -29,8 +29,8 @@ THREAT = Threat(
     case="CVE-2026-108362",
     bed="swtpm",
     stops=(
-        ("attestation/verify.py step 7", "IDENTITY_UNKNOWN"),
-        ("atls/pins.py step 1", "JOIN_CA_MISMATCH"),
+        ("evidence/verify.py step 7", "IDENTITY_UNKNOWN"),
+        ("transport/pins.py step 1", "JOIN_CA_MISMATCH"),
     ),
 )
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Attest
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
     from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
     from ansible_collections.attested.kubernetes.tests.support.tpm_machine import Boots, TpmMachine
 
@@ -26,10 +26,10 @@ THREAT = Threat(
     case="CVE-2021-3406, CVE-2022-1053",
     bed="swtpm",
     stops=(
-        ("attestation/verify.py step 3", "AK_MISMATCH"),
-        ("attestation/tpm2/verifier.py step 1", "AK_ATTRIBUTES"),
-        ("attestation/tpm2/verifier.py step 4", "AK_HIERARCHY"),
-        ("keys/release.py step 3", "AK_NOT_PINNED"),
+        ("evidence/verify.py step 3", "AK_MISMATCH"),
+        ("evidence/tpm2.py step 1", "AK_ATTRIBUTES"),
+        ("evidence/tpm2.py step 4", "AK_HIERARCHY"),
+        ("keyservice/release.py step 3", "AK_NOT_PINNED"),
         ("tpm/client.py", "TPM_CREDENTIAL_REFUSED"),
     ),
 )

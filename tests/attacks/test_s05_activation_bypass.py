@@ -9,7 +9,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import BoundEvidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
@@ -24,8 +24,8 @@ THREAT = Threat(
     case="CVE-2023-38201",
     bed="api",
     stops=(
-        ("attestation/verify.py step 2", "ACTIVATION_NOT_PROVEN"),
-        ("attestation/verify.py step 1", "CHALLENGE_UNKNOWN"),
+        ("evidence/verify.py step 2", "ACTIVATION_NOT_PROVEN"),
+        ("evidence/verify.py step 1", "CHALLENGE_UNKNOWN"),
     ),
 )
 

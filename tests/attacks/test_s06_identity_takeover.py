@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange, identity_of, learned
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
@@ -27,8 +28,8 @@ THREAT = Threat(
     stops=(
         ("policy/identity.py", "IDENTITY_AMBIGUOUS"),
         ("policy/identity.py", "EK_ALIAS_TAKEN"),
-        ("keys/releaser.py", "IDENTITY_NODE_TAKEN"),
-        ("keys/kubelet.py step 3", "CSR_NAME_MISMATCH"),
+        ("keyservice/releaser.py", "IDENTITY_NODE_TAKEN"),
+        ("keyservice/kubelet.py step 3", "CSR_NAME_MISMATCH"),
     ),
 )
 

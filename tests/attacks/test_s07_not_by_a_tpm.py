@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Attest
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Answer
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import Answer
 
 THREAT = Threat(
     id="S7",
@@ -25,9 +25,9 @@ THREAT = Threat(
     case="CVE-2024-29038, CVE-2024-29040",
     bed="bytes",
     stops=(
-        ("attestation/tpm2/verifier.py step 2", "QUOTE_MALFORMED"),
-        ("attestation/tpm2/verifier.py step 3", "QUOTE_SIGNATURE"),
-        ("attestation/tpm2/verifier.py step 1", "AK_ATTRIBUTES"),
+        ("evidence/tpm2.py step 2", "QUOTE_MALFORMED"),
+        ("evidence/tpm2.py step 3", "QUOTE_SIGNATURE"),
+        ("evidence/tpm2.py step 1", "AK_ATTRIBUTES"),
     ),
 )
 

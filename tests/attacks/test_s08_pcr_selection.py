@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA1, Attest, PcrSelection
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA1
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import PcrSelection
 from ansible_collections.attested.kubernetes.tests.support.exchange import SELECTION, Exchange
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -18,7 +20,7 @@ from hypothesis import settings
 from hypothesis import strategies as some
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
     from ansible_collections.attested.kubernetes.tests.support.tpm_machine import TpmMachine
 
 THREAT = Threat(
@@ -27,10 +29,10 @@ THREAT = Threat(
     case="CVE-2024-29039, CVE-2022-0317",
     bed="swtpm",
     stops=(
-        ("attestation/verify.py step 5", "QUOTE_SELECTION"),
-        ("attestation/tpm2/verifier.py step 6", "QUOTE_SELECTION"),
-        ("attestation/tpm2/verifier.py step 7", "QUOTE_DIGEST"),
-        ("attestation/tpm2/verifier.py step 2", "QUOTE_MALFORMED"),
+        ("evidence/verify.py step 5", "QUOTE_SELECTION"),
+        ("evidence/tpm2.py step 6", "QUOTE_SELECTION"),
+        ("evidence/tpm2.py step 7", "QUOTE_DIGEST"),
+        ("evidence/tpm2.py step 2", "QUOTE_MALFORMED"),
     ),
 )
 

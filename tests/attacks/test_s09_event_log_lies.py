@@ -9,13 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
-    EventLogs,
-    VerifiedNode,
-    parse_firmware_log,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog.kinds import EV_SEPARATOR
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Assertions, SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.kinds import EV_SEPARATOR
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import parse_firmware_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import SELECTION, Exchange, identity_of, learned
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
@@ -24,16 +22,18 @@ from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+
 THREAT = Threat(
     id="S9",
     title="Event log that lies",
     case="go-attestation's disclosure of event-log handling",
     bed="bytes",
     stops=(
-        ("attestation/verify.py step 8", "EVENT_LOG_MISMATCH"),
-        ("attestation/verify.py step 8", "EVENT_LOG_CHANGED"),
-        ("attestation/verify.py step 8", "EVENT_LOG_MALFORMED"),
-        ("attestation/verify.py step 10", "FIRMWARE_TOO_OLD"),
+        ("evidence/verify.py step 8", "EVENT_LOG_MISMATCH"),
+        ("evidence/verify.py step 8", "EVENT_LOG_CHANGED"),
+        ("evidence/verify.py step 8", "EVENT_LOG_MALFORMED"),
+        ("evidence/verify.py step 10", "FIRMWARE_TOO_OLD"),
     ),
 )
 

@@ -9,9 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import issue_doorkeeper, verify_doorkeeper
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import seal, unseal
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
+    issue_doorkeeper,
+    verify_doorkeeper,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import seal, unseal
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -20,7 +23,7 @@ from ansible_collections.attested.kubernetes.tests.support.tpm_machine import SP
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 
 THREAT = Threat(
     id="S10",
@@ -28,10 +31,10 @@ THREAT = Threat(
     case="systemd's phases of PCR 11; time of check and of use",
     bed="swtpm",
     stops=(
-        ("attestation/verify.py step 8", "EVENT_LOG_MISMATCH"),
-        ("attestation/verify.py step 5", "QUOTE_DIGEST"),
-        ("attestation/verify.py step 9", "NODELOCK_FOREIGN"),
-        ("nodelock/lock.py", "NODELOCK_FOREIGN"),
+        ("evidence/verify.py step 8", "EVENT_LOG_MISMATCH"),
+        ("evidence/verify.py step 5", "QUOTE_DIGEST"),
+        ("evidence/verify.py step 9", "NODELOCK_FOREIGN"),
+        ("evidence/node_lock.py", "NODELOCK_FOREIGN"),
         ("tpm/sealed.py", "TPM_POLICY_MISMATCH"),
     ),
     owner=6,

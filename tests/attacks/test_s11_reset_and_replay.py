@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
-    LockState,
-    Purpose,
-    VerifiedNode,
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
     issue_doorkeeper,
     verify_doorkeeper,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from ansible_collections.attested.kubernetes.tests.support.tpm_machine import SPKI, TpmMachine, booted_machine
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 THREAT = Threat(
@@ -29,9 +29,9 @@ THREAT = Threat(
     case="reset line glitch, TPMs Hate Him (2024)",
     bed="swtpm",
     stops=(
-        ("attestation/verify.py step 6", "TPM_RESET_BETWEEN"),
-        ("attestation/verify.py step 9", "NODELOCK_OPEN"),
-        ("attestation/verify.py step 9", "NODELOCK_FOREIGN"),
+        ("evidence/verify.py step 6", "TPM_RESET_BETWEEN"),
+        ("evidence/verify.py step 9", "NODELOCK_OPEN"),
+        ("evidence/verify.py step 9", "NODELOCK_FOREIGN"),
     ),
 )
 

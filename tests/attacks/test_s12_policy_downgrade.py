@@ -12,15 +12,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    AllowedValue,
-    MeasurementProfile,
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import (
     NamedDigest,
     PolicyException,
     profile_sha256,
-    render_identity,
-    render_profile,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue, MeasurementProfile
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.record import adopt, follow
 from ansible_collections.attested.kubernetes.tests.support.exchange import learned
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of

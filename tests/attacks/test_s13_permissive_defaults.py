@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 from ansible_collections.attested.kubernetes.tests.support import house
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
@@ -27,7 +27,7 @@ THREAT = Threat(
     case="Keylime's accept-all, Trustee's sample TEE, Cluster API's null attestor",
     bed="tree",
     stops=(
-        ("attestation/registry.py", "VARIANT_UNKNOWN"),
+        ("evidence/registry.py", "VARIANT_UNKNOWN"),
         ("policy/decision.py", "POLICY_EMPTY"),
         ("policy/identity.py", "IDENTITY_UNKNOWN"),
     ),

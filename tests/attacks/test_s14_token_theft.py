@@ -14,10 +14,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Expected, open_ticket
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.received_ticket import Expected, open_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Exchanged, Machine
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -25,7 +25,7 @@ from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketMaterial
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.received_ticket import TicketMaterial
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
     Machines = Callable[..., Machine]
@@ -36,10 +36,10 @@ THREAT = Threat(
     case="kubeadm's, k3s's and Talos' tokens serve many times",
     bed="api",
     stops=(
-        ("join/ticket.py step 1", "TICKET_SIGNATURE"),
-        ("join/ticket.py step 3", "TICKET_NOT_OURS"),
-        ("join/ticket.py step 3", "TICKET_EXPIRED"),
-        ("join/ticket.py step 5", "SEAL_UNOPENABLE"),
+        ("services/received_ticket.py step 1", "TICKET_SIGNATURE"),
+        ("services/received_ticket.py step 3", "TICKET_NOT_OURS"),
+        ("services/received_ticket.py step 3", "TICKET_EXPIRED"),
+        ("services/received_ticket.py step 5", "SEAL_UNOPENABLE"),
     ),
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import check_kubelet_request
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import check_kubelet_request
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
@@ -27,10 +27,10 @@ THREAT = Threat(
     case="hijack in the archived Cluster API proposal",
     bed="api",
     stops=(
-        ("keys/kubelet.py step 3", "CSR_NAME_MISMATCH"),
-        ("keys/kubelet.py step 2", "CSR_KEY_UNSUPPORTED"),
-        ("keys/kubelet.py step 1", "CSR_MALFORMED"),
-        ("keys/release.py step 1", "ROLE_NOT_REGISTERED"),
+        ("keyservice/kubelet.py step 3", "CSR_NAME_MISMATCH"),
+        ("keyservice/kubelet.py step 2", "CSR_KEY_UNSUPPORTED"),
+        ("keyservice/kubelet.py step 1", "CSR_MALFORMED"),
+        ("keyservice/release.py step 1", "ROLE_NOT_REGISTERED"),
     ),
 )
 

@@ -31,7 +31,7 @@ THREAT = Threat(
     title="Node object deleted and made anew",
     case="CVE-2025-5187",
     bed="api",
-    stops=(("roles/key_service/files/admission.yml", ""), ("kube/marks.py", "")),
+    stops=(("roles/key_service/files/admission.yml", ""), ("keyservice/node_conditions.py", "")),
     owner=5,
 )
 

@@ -10,21 +10,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.components import (
-    NodeWorld,
-    install_components,
-    open_bundle,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.install import NodeWorld, install_components
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import open_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.components.conftest import (
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.bundle.conftest import (
     FakeContainerd,
     bundle_dir,
     containerd,
     node_root,
 )
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.join import test_ticket as tickets
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services import (
+    test_received_ticket as tickets,
+)
 from cryptography.hazmat.primitives import serialization
 
 if TYPE_CHECKING:
@@ -38,9 +37,9 @@ THREAT = Threat(
     case="joins without a pinned CA (kubeadm, k3s)",
     bed="bytes",
     stops=(
-        ("join/ticket.py step 1", "TICKET_SIGNATURE"),
-        ("join/ticket.py step 6", "TICKET_NOT_OURS"),
-        ("components/install.py", "BUNDLE_HASH_MISMATCH"),
+        ("services/received_ticket.py step 1", "TICKET_SIGNATURE"),
+        ("services/received_ticket.py step 6", "TICKET_NOT_OURS"),
+        ("bundle/install.py", "BUNDLE_HASH_MISMATCH"),
     ),
 )
 

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.certificate import make_certificate, new_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.context import ServerCredentials
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import EVIDENCE_OID
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import ask
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa, make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa, make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import ask
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import EVIDENCE_OID
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import make_certificate, new_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import ServerCredentials
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     expired_credentials,
     running_bed,
@@ -35,9 +35,9 @@ THREAT = Threat(
     case="public certificates without attestation; Clevis pins thumbprints",
     bed="sockets",
     stops=(
-        ("atls/pins.py step 1", "JOIN_CA_MISMATCH"),
-        ("atls/pins.py step 4", "JOIN_CERTIFICATE_EXPIRED"),
-        ("atls/pins.py step 3", "JOIN_CLUSTER_MISMATCH"),
+        ("transport/pins.py step 1", "JOIN_CA_MISMATCH"),
+        ("transport/pins.py step 4", "JOIN_CERTIFICATE_EXPIRED"),
+        ("transport/pins.py step 3", "JOIN_CLUSTER_MISMATCH"),
     ),
 )
 

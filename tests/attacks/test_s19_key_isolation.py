@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId, disk_key
 from ansible_collections.attested.kubernetes.tests.support.refusal import refused
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -21,7 +21,7 @@ THREAT = Threat(
     title="Another node's key",
     case="a shipped rule that releases to any affirming token",
     bed="api",
-    stops=(("keys/release.py step 6", "DISK_ID_NOT_ASSIGNED"),),
+    stops=(("keyservice/release.py step 6", "DISK_ID_NOT_ASSIGNED"),),
 )
 
 STRANGE = ["..", "../../x", "%2e%2e", "*", "measurementSecret", "clusterID", "\x00", "x" * 300]

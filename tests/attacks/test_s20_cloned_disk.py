@@ -10,22 +10,25 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, DiskKey, MeasurementSecret
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release import JoinRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import Observed, plan
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import DiskKey, MeasurementSecret
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.release import JoinRequest
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import TpmRecord
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import RecoverySecrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.helper import perform
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey, seal
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Observed, plan
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_helper import perform
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_messages import RecoverySecrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey, seal
 from ansible_collections.attested.kubernetes.tests.support.luks import with_bytes
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import UUID
 from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import KEY, DiskBed, sealed_key
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.join import test_ticket as tickets
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys import test_release as releases
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.statedisk import test_plan as plans
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.disk import test_plan as plans
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keyservice import test_release as releases
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services import (
+    test_received_ticket as tickets,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,13 +39,13 @@ THREAT = Threat(
     case="oddlama.org on TPM2 unlock, systemd#42748",
     bed="bytes",
     stops=(
-        ("statedisk/plan.py step 5", "DISK_KEY_WRONG"),
-        ("statedisk/plan.py step 4", "STATE_DISK_FOREIGN"),
-        ("luks/judge.py step 6", "LUKS_VOLUME_FOREIGN"),
-        ("keys/release.py step 6", "DISK_ID_NOT_ASSIGNED"),
-        ("join/ticket.py step 3", "TICKET_NOT_OURS"),
-        ("keys/derive.py", "DISK_ID_MALFORMED"),
-        ("recovery/helper.py", "RECOVERY_DISK_DIFFERS"),
+        ("disk/plan.py step 5", "DISK_KEY_WRONG"),
+        ("disk/plan.py step 4", "STATE_DISK_FOREIGN"),
+        ("disk/luks_check.py step 6", "LUKS_VOLUME_FOREIGN"),
+        ("keyservice/release.py step 6", "DISK_ID_NOT_ASSIGNED"),
+        ("services/received_ticket.py step 3", "TICKET_NOT_OURS"),
+        ("keyservice/derive.py", "DISK_ID_MALFORMED"),
+        ("services/recovery_helper.py", "RECOVERY_DISK_DIFFERS"),
     ),
     owner=6,
 )

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import StatePaths, Target, Wanted
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import StateDisk
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.apply import StateDisk
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.paths import StatePaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import Target, Wanted
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import DiskKey
 from ansible_collections.attested.kubernetes.tests.support.luks import (
     metadata,
     with_bytes,
@@ -32,17 +33,17 @@ THREAT = Threat(
     case="CVE-2025-59054, CVE-2025-58356: the null cipher in eight systems",
     bed="bytes",
     stops=(
-        ("luks/judge.py step 3", "LUKS_CIPHER"),
-        ("luks/judge.py step 3", "LUKS_INTEGRITY"),
-        ("luks/judge.py step 2", "LUKS_REENCRYPTION"),
-        ("luks/judge.py step 4", "LUKS_KEYSLOTS"),
-        ("luks/judge.py step 4", "LUKS_KDF"),
-        ("luks/judge.py step 5", "LUKS_DIGEST"),
-        ("luks/judge.py step 6", "LUKS_VOLUME_FOREIGN"),
-        ("luks/judge.py step 7", "LUKS_TOKENS"),
-        ("luks/header.py", "LUKS_COPIES_DIFFER"),
-        ("luks/binary.py", "LUKS_TOO_LARGE"),
-        ("luks/strict_json.py", "LUKS_JSON_MALFORMED"),
+        ("disk/luks_check.py step 3", "LUKS_CIPHER"),
+        ("disk/luks_check.py step 3", "LUKS_INTEGRITY"),
+        ("disk/luks_check.py step 2", "LUKS_REENCRYPTION"),
+        ("disk/luks_check.py step 4", "LUKS_KEYSLOTS"),
+        ("disk/luks_check.py step 4", "LUKS_KDF"),
+        ("disk/luks_check.py step 5", "LUKS_DIGEST"),
+        ("disk/luks_check.py step 6", "LUKS_VOLUME_FOREIGN"),
+        ("disk/luks_check.py step 7", "LUKS_TOKENS"),
+        ("disk/luks_header.py", "LUKS_COPIES_DIFFER"),
+        ("disk/luks_header.py", "LUKS_TOO_LARGE"),
+        ("disk/luks_header.py", "LUKS_JSON_MALFORMED"),
     ),
     owner=6,
 )

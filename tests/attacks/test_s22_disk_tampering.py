@@ -9,7 +9,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.luks import read_header
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import read_header
 from ansible_collections.attested.kubernetes.tests.support.disk_bed import BLOCKS, FLIPPED
 from ansible_collections.attested.kubernetes.tests.support.disk_kernel import run_disk_bed
 from ansible_collections.attested.kubernetes.tests.support.luks import vector
@@ -26,9 +26,9 @@ THREAT = Threat(
     case="systemd#39295: LUKS2 without integrity",
     bed="kernel",
     stops=(
-        ("statedisk/commands.py", ""),
-        ("system/files.py", "FILE_UNUSABLE"),
-        ("luks/binary.py", "LUKS_CHECKSUM"),
+        ("disk/gateway.py", ""),
+        ("core/files.py", "FILE_UNUSABLE"),
+        ("disk/luks_header.py", "LUKS_CHECKSUM"),
     ),
     owner=6,
 )

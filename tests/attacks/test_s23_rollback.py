@@ -9,7 +9,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import NV_DISK_COUNTER, NvCounter
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import NV_DISK_COUNTER
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import NvCounter
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import UUID
@@ -27,10 +28,10 @@ THREAT = Threat(
     case="no peer detects it",
     bed="swtpm",
     stops=(
-        ("statedisk/generation.py step 3", "STATE_DISK_ROLLED_BACK"),
-        ("statedisk/generation.py step 5", "STATE_DISK_HEADER_CHANGED"),
-        ("statedisk/generation.py step 1", "STATE_DISK_COUNTER_LOST"),
-        ("statedisk/generation.py step 2", "STATE_DISK_RECORD"),
+        ("disk/generation.py step 3", "STATE_DISK_ROLLED_BACK"),
+        ("disk/generation.py step 5", "STATE_DISK_HEADER_CHANGED"),
+        ("disk/generation.py step 1", "STATE_DISK_COUNTER_LOST"),
+        ("disk/generation.py step 2", "STATE_DISK_RECORD"),
         ("tpm/nv.py", "TPM_NV_FOREIGN"),
     ),
     owner=6,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed

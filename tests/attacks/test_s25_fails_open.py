@@ -11,25 +11,24 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Demands
-from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditLog, AuditPlace, verify_audit
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli.audit import lines_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import kubelet
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.credential import MintedCredential
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import ENCRYPTION_FILE
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
-    LEASE,
-    ApiGateway,
-    LivePolicy,
-    StatusWriter,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, render_identity, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice import kubelet
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.app import MintedCredential
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditLog, AuditPlace
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_verify import verify_audit
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import LEASE
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import ClusterCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy, StatusWriter
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import ENCRYPTION_FILE
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.control_plane import ENCRYPTION
 from ansible_collections.attested.kubernetes.tests.support.ek import chain_of
@@ -47,15 +46,15 @@ from ansible_collections.attested.kubernetes.tests.support.refusal import code_o
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.service_bed import POLICY
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.join.test_ticket import Node
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_received_ticket import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedNode
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.reattest import Reattested
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import Channel
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.reattest import Reattested
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
     from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
 
@@ -65,14 +64,14 @@ THREAT = Threat(
     case="CVE-2022-3500, CVE-2023-3674",
     bed="api",
     stops=(
-        ("keys/releaser.py", ""),
-        ("keys/calls.py", "INTERNAL"),
-        ("kube/live.py", "API_UNAVAILABLE"),
+        ("keyservice/releaser.py", ""),
+        ("keyservice/rpc.py", "INTERNAL"),
+        ("keyservice/live_policy.py", "API_UNAVAILABLE"),
     ),
 )
 
-_VARIANTS = "ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.attestation"
-_AROUND = ("audit/", "keys/ca.py", "keys/calls.py", "keys/teller.py")
+_VARIANTS = "ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.evidence"
+_AROUND = ("keyservice/audit_", "keyservice/ca.py", "keyservice/rpc.py", "keyservice/refusals.py")
 """What surrounds a decision that was taken: these answer, record and tell."""
 
 
@@ -89,7 +88,7 @@ def test_every_step_of_the_verification(exchange: Exchange, counted: Callable[[s
 
     steps = steps_of(work)
     counted(f"verification: {len(steps)} steps with a fault each")
-    assert files_of(steps) > {"attestation/doorkeeper.py", "attestation/ek_certificate.py", "attestation/ek_profile.py"}
+    assert files_of(steps) > {"evidence/registry.py", "evidence/ek_certificate.py", "evidence/ek_profile.py"}
     assert [text for step in steps if (text := raised(step, work))] == []
     assert [text for step in steps for text in passed(step, work)] == []
     assert work().identity.node_name == "w-1"
@@ -183,11 +182,11 @@ def test_every_step_of_a_release_from_its_write_on(make: Callable[[], Bed], coun
 def test_a_control_plane_s_steps_are_its_own() -> None:
     """The cases above go through what a worker's release has nothing of."""
     assert files_of(steps_of(released(from_memory()))) > {
-        "keys/authority.py",
-        "keys/control_plane.py",
-        "keys/record.py",
-        "kube/near.py",
-        "kube/turns.py",
+        "keyservice/authority.py",
+        "keyservice/control_plane.py",
+        "keyservice/record.py",
+        "keyservice/cached_policy.py",
+        "keyservice/join_lease.py",
         "policy/signature.py",
     }
 
@@ -298,7 +297,7 @@ def test_every_fault_while_a_refusal_is_recorded() -> None:
     used = MESSAGES["ticket"](bed)
     assert answer_of(service.answer(used))
     steps = [step for step in steps_of(lambda: service.answer(used)) if step.file.startswith(_AROUND)]
-    assert {"audit/trail.py", "keys/teller.py"} < files_of(steps)
+    assert {"keyservice/audit_trail.py", "keyservice/refusals.py"} < files_of(steps)
     codes = []
     for step in steps:
         try:
@@ -429,9 +428,10 @@ def test_every_step_of_the_api_client(api: ApiBed, tmp_path: Path, counted: Call
     bed.live = LivePolicy(gateway, bed.authority, clock=bed.clock)
     bed.releaser._policy, bed.releaser._writer = bed.live, StatusWriter(gateway)
     with policy_in(api, bed.policy):
-        steps = steps_of(released(bed), packages=("kube", "keys/authority.py", "keys/record.py", "policy/signature.py"))
+        own = ("kube_", "live_policy.py", "authority.py", "record.py")
+        steps = steps_of(released(bed), packages=(*(f"keyservice/{name}" for name in own), "policy/signature.py"))
         counted(f"API client and policy: {len(steps)} steps with a fault each")
-        assert {"keys/authority.py", "keys/record.py", "policy/signature.py"} < files_of(steps)
+        assert {"keyservice/authority.py", "keyservice/record.py", "policy/signature.py"} < files_of(steps)
         wrong = []
         for step in steps:
             bed.releaser._held.clear()

@@ -15,20 +15,24 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.certificate import make_certificate, new_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import EVIDENCE_OID
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import CHALLENGE, ISSUE_JOIN_TICKET, call
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import (
     REQUEST,
     answer_of,
     frame,
     frame_length,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.descriptors import DESCRIPTOR_SET_BASE64
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
+    CHALLENGE,
+    ISSUE_JOIN_TICKET,
+    call,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import EVIDENCE_OID
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import make_certificate, new_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
 from ansible_collections.attested.kubernetes.tests.support.atls import HashIssuer, service_credentials
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.service_bed import another_user
@@ -50,11 +54,11 @@ THREAT = Threat(
     case="CVE-2026-1709",
     bed="api",
     stops=(
-        ("atls/relay.py", "TLS_HANDSHAKE_FAILED"),
-        ("atls/certificate.py", "PEER_CERTIFICATE_EXPIRED"),
-        ("attestation/evidence.py", "MESSAGE_MALFORMED"),
-        ("atls/certificate.py", "PEER_CERTIFICATE_MALFORMED"),
-        ("keys/listener.py", "KEY_SERVICE_CALLER_UNKNOWN"),
+        ("transport/relay.py", "TLS_HANDSHAKE_FAILED"),
+        ("transport/certificate.py", "PEER_CERTIFICATE_EXPIRED"),
+        ("evidence/evidence.py", "MESSAGE_MALFORMED"),
+        ("transport/certificate.py", "PEER_CERTIFICATE_MALFORMED"),
+        ("keyservice/listener.py", "KEY_SERVICE_CALLER_UNKNOWN"),
     ),
 )
 

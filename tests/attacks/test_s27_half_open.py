@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.limits import Limits
 from ansible_collections.attested.kubernetes.tests.component.atls.test_abuse import client_hello, closed, opened
 from ansible_collections.attested.kubernetes.tests.support.atls import QUICK, pieces, running_bed, settled
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -20,8 +20,8 @@ THREAT = Threat(
     case="CVE-2023-38200",
     bed="sockets",
     stops=(
-        ("atls/relay.py", "CONNECTION_TIMEOUT"),
-        ("atls/limits.py", "CONNECTION_LIMIT"),
+        ("transport/relay.py", "CONNECTION_TIMEOUT"),
+        ("transport/limits.py", "CONNECTION_LIMIT"),
     ),
 )
 

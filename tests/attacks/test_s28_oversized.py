@@ -10,19 +10,21 @@ import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
-    BoundEvidence,
-    ChallengeRequest,
-    EventLogs,
-    Evidence,
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import parse_manifest
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     parse_firmware_log,
     parse_records,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.parse import parse_manifest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import frame_length
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import check_kubelet_request
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release import JoinRequest
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import parse_node_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import (
+    BoundEvidence,
+    EventLogs,
+    Evidence,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import frame_length
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import check_kubelet_request
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.release import JoinRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import parse_node_config
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -37,11 +39,11 @@ THREAT = Threat(
     bed="bytes",
     stops=(
         ("proto/messages.py", "MESSAGE_TOO_LARGE"),
-        ("attestation/eventlog/tcg.py", "EVENT_LOG_TOO_LARGE"),
-        ("attestation/eventlog/tcg.py", "EVENT_LOG_MALFORMED"),
-        ("keys/kubelet.py step 1", "CSR_MALFORMED"),
-        ("system/documents.py", "NODE_CONFIG_MALFORMED"),
-        ("components/parse.py", "BUNDLE_MALFORMED"),
+        ("evidence/eventlog/tcg.py", "EVENT_LOG_TOO_LARGE"),
+        ("evidence/eventlog/tcg.py", "EVENT_LOG_MALFORMED"),
+        ("keyservice/kubelet.py step 1", "CSR_MALFORMED"),
+        ("core/documents.py", "NODE_CONFIG_MALFORMED"),
+        ("bundle/manifest.py", "BUNDLE_MALFORMED"),
     ),
 )
 

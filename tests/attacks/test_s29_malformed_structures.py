@@ -14,8 +14,8 @@ import zlib
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import Evidence
 from ansible_collections.attested.kubernetes.tests.support.house import COLLECTION, ROOT
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -26,7 +26,7 @@ THREAT = Threat(
     case="go-attestation's and OSS-Fuzz' findings",
     bed="bytes",
     stops=(
-        ("attestation/evidence.py", "MESSAGE_MALFORMED"),
+        ("evidence/evidence.py", "MESSAGE_MALFORMED"),
         ("tests/fuzz/run_target.py", ""),
     ),
 )

@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving.logs import Log
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
 from ansible_collections.attested.kubernetes.tests.support.refusal import refused
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -25,9 +25,9 @@ THREAT = Threat(
     case="GHSA-87gh-qc28-j9mm",
     bed="api",
     stops=(
-        ("serving/logs.py", ""),
-        ("keys/release.py step 6", "DISK_ID_NOT_ASSIGNED"),
-        ("keys/kubelet.py step 3", "CSR_NAME_MISMATCH"),
+        ("core/logs.py", ""),
+        ("keyservice/release.py step 6", "DISK_ID_NOT_ASSIGNED"),
+        ("keyservice/kubelet.py step 3", "CSR_NAME_MISMATCH"),
     ),
 )
 

@@ -10,20 +10,20 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.sev_snp import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp import (
     SnpCollateral,
     SnpEvidence,
     SnpPolicy,
     TcbVersion,
     verify_snp_report,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tdx import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tdx import (
     TdxEvidence,
     TdxPolicy,
     load_tdx_collateral,
     verify_tdx_quote,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tee import TeeBinding, key_name
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tee import TeeBinding, key_name
 from ansible_collections.attested.kubernetes.tests.support import snp, tdx
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
@@ -35,14 +35,14 @@ THREAT = Threat(
     case="CVE-2026-22696; verification only, not proven on hardware",
     bed="bytes",
     stops=(
-        ("attestation/sev_snp/verifier.py step 2", "TEE_CHAIN_UNTRUSTED"),
-        ("attestation/sev_snp/verifier.py step 6", "TEE_DEBUG"),
-        ("attestation/sev_snp/verifier.py step 6", "TEE_VMPL"),
-        ("attestation/sev_snp/verifier.py step 7", "TEE_TCB_TOO_OLD"),
-        ("attestation/sev_snp/verifier.py step 5", "TEE_CERTIFICATE_MISMATCH"),
-        ("attestation/sev_snp/verifier.py step 9", "BINDING_MISMATCH"),
-        ("attestation/tdx/verifier.py step 3", "TEE_QE_IDENTITY"),
-        ("attestation/tdx/verifier.py step 3", "TEE_SIGNATURE"),
+        ("evidence/sev_snp.py step 2", "TEE_CHAIN_UNTRUSTED"),
+        ("evidence/sev_snp.py step 6", "TEE_DEBUG"),
+        ("evidence/sev_snp.py step 6", "TEE_VMPL"),
+        ("evidence/sev_snp.py step 7", "TEE_TCB_TOO_OLD"),
+        ("evidence/sev_snp.py step 5", "TEE_CERTIFICATE_MISMATCH"),
+        ("evidence/sev_snp.py step 9", "BINDING_MISMATCH"),
+        ("evidence/tdx.py step 3", "TEE_QE_IDENTITY"),
+        ("evidence/tdx.py step 3", "TEE_SIGNATURE"),
     ),
 )
 

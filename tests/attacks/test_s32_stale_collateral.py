@@ -8,18 +8,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.sev_snp import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp import (
     SnpPolicy,
     TcbVersion,
     verify_snp_report,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tdx import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tdx import (
     TdxEvidence,
     TdxPolicy,
     load_tdx_collateral,
     verify_tdx_quote,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tee import TeeBinding, key_name
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tee import TeeBinding, key_name
 from ansible_collections.attested.kubernetes.tests.support import snp, tdx
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
@@ -31,10 +31,10 @@ THREAT = Threat(
     case="revocation lists and TCB information held back; verification only, not proven on hardware",
     bed="bytes",
     stops=(
-        ("attestation/sev_snp/verifier.py step 2", "TEE_COLLATERAL_EXPIRED"),
-        ("attestation/sev_snp/verifier.py step 2", "TEE_KEY_REVOKED"),
-        ("attestation/tdx/verifier.py step 2", "TEE_COLLATERAL_EXPIRED"),
-        ("attestation/tdx/verifier.py step 2", "TEE_KEY_REVOKED"),
+        ("evidence/sev_snp.py step 2", "TEE_COLLATERAL_EXPIRED"),
+        ("evidence/sev_snp.py step 2", "TEE_KEY_REVOKED"),
+        ("evidence/tdx.py step 2", "TEE_COLLATERAL_EXPIRED"),
+        ("evidence/tdx.py step 2", "TEE_KEY_REVOKED"),
     ),
 )
 

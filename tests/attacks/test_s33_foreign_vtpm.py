@@ -5,24 +5,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
-    VerifiedQuote,
-    issue,
-    verify_evidence,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.sev_snp import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import verify_evidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp import (
     SnpPolicy,
     TcbVersion,
     verify_snp_report,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tdx import TdxPolicy, verify_tdx_quote
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tee import TeeBinding, key_name
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tdx import TdxPolicy, verify_tdx_quote
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tee import TeeBinding, key_name
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
 from ansible_collections.attested.kubernetes.tests.support import snp, tdx
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
+
+if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import VerifiedQuote
 
 THREAT = Threat(
     id="S33",
@@ -30,8 +30,8 @@ THREAT = Threat(
     case="quotes swapped between clones; verification only, not proven on hardware",
     bed="bytes",
     stops=(
-        ("attestation/sev_snp/verifier.py step 9", "BINDING_MISMATCH"),
-        ("attestation/tdx/verifier.py step 5", "BINDING_MISMATCH"),
+        ("evidence/sev_snp.py step 9", "BINDING_MISMATCH"),
+        ("evidence/tdx.py step 5", "BINDING_MISMATCH"),
     ),
 )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId, disk_key
 from ansible_collections.attested.kubernetes.tests.component.playbooks.test_site import (
     PASSWORD,
     VaultLibrary,
@@ -38,7 +38,7 @@ THREAT = Threat(
     title="Secrets in Ansible output, facts, logs, argv",
     case="ansible#41576, ansible#6581; async files in clear (measured)",
     bed="api",
-    stops=(("keys/secret.py", ""), ("serving/logs.py", ""), ("tests/e2e/test_secrets.py", "")),
+    stops=(("keyservice/master.py", ""), ("core/logs.py", ""), ("tests/e2e/test_secrets.py", "")),
 )
 
 

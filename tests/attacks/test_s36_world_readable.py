@@ -11,8 +11,8 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import write_atomic
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import write_atomic
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
 from ansible_collections.attested.kubernetes.tests.support import house
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 
@@ -27,7 +27,7 @@ THREAT = Threat(
     title="World-readable files",
     case="GHSA-fchm-5w2v-qfm8, Cure53 SPI-01-002",
     bed="api",
-    stops=(("system/files.py", ""), ("join/store.py", ""), ("keys/listener.py", "")),
+    stops=(("core/files.py", ""), ("services/ticket_store.py", ""), ("keyservice/listener.py", "")),
 )
 
 OTHERS = stat.S_IRWXO
@@ -100,7 +100,7 @@ def test_what_the_services_keep_open(bed: ServiceBed) -> None:
 
 WRITERS = {"write_bytes", "write_text", "mkstemp", "NamedTemporaryFile"}
 KNOWN = {
-    "plugins/module_utils/system/files.py",
+    "plugins/module_utils/core/files.py",
 }
 
 
@@ -108,7 +108,7 @@ def test_files_are_written_in_few_places() -> None:
     """Anything that writes by itself says its mode beside, or is listed here with its reason."""
     found = set()
     for path in house.plugin_files():
-        if "/components/" in str(path) or "/callback/" in str(path):
+        if "/bundle/" in str(path) or "/callback/" in str(path):
             continue  # programs and images of a bundle, which everybody may read
         for node in ast.walk(house.tree_of(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITERS:

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import disk_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import read_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.guard import harden
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.process import harden, read_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import disk_key
 from ansible_collections.attested.kubernetes.tests.support import ticket_node
 from ansible_collections.attested.kubernetes.tests.support.memory import memory_holds
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.join import test_ticket as tickets
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services import (
+    test_received_ticket as tickets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,17 +33,17 @@ THREAT = Threat(
     case="swap, core dumps, copies of strings in Python",
     bed="bytes",
     stops=(
-        ("keys/sealed.py", ""),
-        ("statedisk/guard.py step 1", "SWAP_ACTIVE"),
-        ("statedisk/guard.py step 2", "STATE_DISK_UNGUARDED"),
-        ("statedisk/guard.py", "NOT_TMPFS"),
+        ("keyservice/ticket.py", ""),
+        ("disk/process.py step 1", "SWAP_ACTIVE"),
+        ("disk/process.py step 2", "STATE_DISK_UNGUARDED"),
+        ("disk/process.py", "NOT_TMPFS"),
     ),
     owner=6,
 )
 
 GUARDED = """
 import ctypes, resource
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.guard import harden
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.process import harden
 harden()
 status = open("/proc/self/status").read()
 locked = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmLck"))

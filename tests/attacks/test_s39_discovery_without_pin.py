@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import render_kubeconfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_init, render_join
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import parse_node_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import parse_node_config
 from ansible_collections.attested.kubernetes.tests.support import house
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of

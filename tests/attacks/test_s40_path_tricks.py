@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.parse import parse_manifest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import check_kubelet_request
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import NodeSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import parse_manifest
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import check_kubelet_request
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_join
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import parse_node_config
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import NodeSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import parse_node_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
     parse_documents,
     render_document,
     render_identity,
@@ -26,7 +26,7 @@ from ansible_collections.attested.kubernetes.tests.attacks.test_s39_discovery_wi
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange, identity_of
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.components.conftest import document
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.bundle.conftest import document
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.kubeadm.test_render import PATHS
 from cryptography.x509.oid import NameOID
 
@@ -39,11 +39,11 @@ THREAT = Threat(
     case="Cure53 SPI-01-003, SPI-01-007",
     bed="bytes",
     stops=(
-        ("keys/derive.py", "DISK_ID_MALFORMED"),
-        ("keys/kubelet.py step 3", "CSR_NAME_MISMATCH"),
+        ("keyservice/derive.py", "DISK_ID_MALFORMED"),
+        ("keyservice/kubelet.py step 3", "CSR_NAME_MISMATCH"),
         ("node/config.py", "NODE_CONFIG_MALFORMED"),
         ("policy/manifest.py", "MANIFEST_INVALID"),
-        ("components/parse.py", "BUNDLE_MALFORMED"),
+        ("bundle/manifest.py", "BUNDLE_MALFORMED"),
         ("kubeadm/spec.py", "KUBEADM_OPTION_INVALID"),
     ),
 )

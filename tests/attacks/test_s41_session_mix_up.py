@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import issue_doorkeeper
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import issue_doorkeeper
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of, refused
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Attack, Machine, ServiceBed
@@ -19,7 +19,7 @@ from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
     from ansible_collections.attested.kubernetes.tests.support.tpm_machine import Boots, TpmMachine
 
 THREAT = Threat(
@@ -28,10 +28,10 @@ THREAT = Threat(
     case="Keylime's cross-agent attestation tests",
     bed="api",
     stops=(
-        ("attestation/verify.py step 1", "CHALLENGE_UNKNOWN"),
-        ("attestation/verify.py step 2", "ACTIVATION_NOT_PROVEN"),
-        ("attestation/verify.py step 3", "AK_MISMATCH"),
-        ("attestation/verify.py step 4", "BINDING_MISMATCH"),
+        ("evidence/verify.py step 1", "CHALLENGE_UNKNOWN"),
+        ("evidence/verify.py step 2", "ACTIVATION_NOT_PROVEN"),
+        ("evidence/verify.py step 3", "AK_MISMATCH"),
+        ("evidence/verify.py step 4", "BINDING_MISMATCH"),
         ("tpm/client.py", "TPM_CREDENTIAL_REFUSED"),
     ),
 )

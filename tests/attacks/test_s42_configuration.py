@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import with_source
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Assertions, SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import Measured
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import with_source
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.version import Measured
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
@@ -31,7 +32,7 @@ THREAT = Threat(
     stops=(
         ("policy/assertions.py", "SOURCE_NOT_ACCEPTED"),
         ("policy/assertions.py", "SOURCE_TOO_OLD"),
-        ("attestation/eventlog/nodelock.py", "NODELOCK_FOREIGN"),
+        ("evidence/eventlog/nodelock.py", "NODELOCK_FOREIGN"),
     ),
     owner=5,
 )

@@ -9,13 +9,13 @@ import dataclasses
 import hashlib
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
-    boot_facts,
-    parse_firmware_log,
-    replay,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Posture, Preset, decide
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.replay import replay
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import parse_firmware_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import decide
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import Posture
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots, preset_table
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import accepted, learned, refused
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of

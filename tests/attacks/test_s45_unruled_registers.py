@@ -12,24 +12,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog import kinds
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.replay import replay
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     FirmwareEvent,
     FirmwareLog,
-    boot_facts,
-    kinds,
     parse_firmware_log,
-    replay,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    AllowedValue,
-    Assertions,
-    Loader,
-    Lockdown,
-    Preset,
-    Verdict,
-    decide,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions, Loader, Lockdown
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import Verdict, decide
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import judged, learned
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
@@ -38,7 +33,7 @@ from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasurementProfile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
 
 THREAT = Threat(
     id="S45",

@@ -9,16 +9,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths, PodSecurity
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import StatePaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.paths import StatePaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, why_not
-from ansible_collections.attested.kubernetes.tests.support.guards import (
-    create,
-    guarded,
-    make_tenant,
-    pod,
-    secret_paths,
-)
+from ansible_collections.attested.kubernetes.tests.support.guards import create, guarded, make_tenant, pod, secret_paths
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 
 if TYPE_CHECKING:

@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import service as init_service
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import service as recovery_service
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import ServerLimits
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification import service as verification_service
+from ansible_collections.attested.kubernetes.plugins.module_utils.services import (
+    init_service,
+    recovery_service,
+    verification_service,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import ServerLimits
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.limits import Limits
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     CLUSTER_ID,
     ECHO,
@@ -45,9 +47,9 @@ THREAT = Threat(
     case="CVE-2023-44487",
     bed="sockets",
     stops=(
-        ("serving/grpc_server.py", "REQUEST_INCOMPLETE"),
-        ("atls/relay.py", "CONNECTION_UNPROVEN"),
-        ("atls/limits.py", "CALL_LIMIT"),
+        ("transport/grpc_server.py", "REQUEST_INCOMPLETE"),
+        ("transport/relay.py", "CONNECTION_UNPROVEN"),
+        ("transport/limits.py", "CALL_LIMIT"),
     ),
 )
 

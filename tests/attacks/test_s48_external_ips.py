@@ -12,14 +12,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_init
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import (
     ClusterSpec,
     KubernetesPaths,
     NodeSpec,
-    PodSecurity,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_init
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import load_documents
 from ansible_collections.attested.kubernetes.tests.support.api_bed import Authority, why_not
 from ansible_collections.attested.kubernetes.tests.support.guards import create, guarded, make_tenant
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat

@@ -10,8 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, disk_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import REVOKED_LABEL, Role, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId, disk_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import REVOKED_LABEL, render_profile
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import learned
 from ansible_collections.attested.kubernetes.tests.support.refusal import refused

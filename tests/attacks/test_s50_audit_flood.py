@@ -9,12 +9,13 @@ import base64
 import time
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils import audit
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import issue
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli.command import main
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditLog, AuditPlace
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
@@ -32,8 +33,8 @@ THREAT = Threat(
     case="refusals of strangers, each recorded, rotated the history out; a log without its beginning held",
     bed="bytes",
     stops=(
-        ("audit/trail.py", ""),
-        ("audit/verify.py", "AUDIT_TRUNCATED"),
+        ("keyservice/audit_trail.py", ""),
+        ("keyservice/audit_verify.py", "AUDIT_TRUNCATED"),
     ),
 )
 
@@ -151,8 +152,8 @@ def written(log: Any) -> None:
 
 def test_a_beginning_that_somebody_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The chain, the numbers and the heads of what is left hold; what is missing is the first record."""
-    place = audit.AuditPlace(directory=tmp_path, file_bytes=16_000)
-    written(audit.AuditLog(place, node="cp-1", clock=SystemClock(), random=SystemRandom()))
+    place = AuditPlace(directory=tmp_path, file_bytes=16_000)
+    written(AuditLog(place, node="cp-1", clock=SystemClock(), random=SystemRandom()))
     assert verified(tmp_path) == 0
     place.existing()[0].unlink()
     assert verified(tmp_path) == 1
@@ -161,8 +162,8 @@ def test_a_beginning_that_somebody_cut_off(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_rotation_is_no_cover_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where the oldest files went as they should, a signed record says with which one the log begins, and no later."""
-    place = audit.AuditPlace(directory=tmp_path, file_bytes=16_000, files=4)
-    written(audit.AuditTrail(place, node="cp-1", clock=SystemClock(), random=SystemRandom()))
+    place = AuditPlace(directory=tmp_path, file_bytes=16_000, files=4)
+    written(AuditTrail(place, node="cp-1", clock=SystemClock(), random=SystemRandom()))
     files = place.existing()
     assert files[0] != place.file_from(1)
     assert verified(tmp_path) == 0
@@ -173,8 +174,8 @@ def test_a_rotation_is_no_cover_for_it(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_the_log_of_refusals_without_its_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = audit.AuditPlace(directory=tmp_path)
-    log = audit.AuditTrail(place, node="cp-1", clock=SystemClock(), random=SystemRandom())
+    place = AuditPlace(directory=tmp_path)
+    log = AuditTrail(place, node="cp-1", clock=SystemClock(), random=SystemRandom())
     for _unused in range(5):
         log.decided("release", {}, refusal={"reason": "PCR_MISMATCH", "detail": ""}, source="w-1")
     written(log)

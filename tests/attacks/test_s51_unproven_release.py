@@ -10,14 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls import claims as claims_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import BoundEvidence, ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Line
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.rate import TokenBuckets
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.service import Relay
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Call, Line
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, TokenBuckets
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import Relay
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport import claims as claims_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Call
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
@@ -32,10 +35,10 @@ THREAT = Threat(
     case="CWE-400",
     bed="bytes",
     stops=(
-        ("keys/releaser.py", "ACTIVATION_NOT_PROVEN"),
-        ("keys/strangers.py", "IDENTITY_UNKNOWN_RATE"),
-        ("attestation/challenge.py", "CHALLENGES_EXHAUSTED"),
-        ("join/service.py", "CHALLENGE_RATE"),
+        ("keyservice/releaser.py", "ACTIVATION_NOT_PROVEN"),
+        ("keyservice/releaser.py", "IDENTITY_UNKNOWN_RATE"),
+        ("evidence/challenge.py", "CHALLENGES_EXHAUSTED"),
+        ("services/join_service.py", "CHALLENGE_RATE"),
     ),
 )
 

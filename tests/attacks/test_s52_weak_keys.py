@@ -9,23 +9,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ek_certificate import (
-    verify_ek_certificate,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tpm2 import verify_quote
-from ansible_collections.attested.kubernetes.plugins.module_utils.authorities.halves import Successor, require_pair
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import check_kubelet_request
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import read_delivered
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_certificate import verify_ek_certificate
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import verify_quote
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import check_kubelet_request
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin import _parsed as parse_admin_request
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.sources import read_delivered
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_keypairs import Successor, require_pair
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_RSA,
     ALG_RSASSA,
     ALG_SHA256,
     RH_ENDORSEMENT,
-    RsaParameters,
-    Scheme,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Symmetric
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import RsaParameters, Scheme, Symmetric
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK
 from ansible_collections.attested.kubernetes.tests.support.ek import (
     NOW,
@@ -45,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
     from ansible_collections.attested.kubernetes.tests.support.tpm_machine import TpmMachine
 
 THREAT = Threat(
@@ -54,13 +50,13 @@ THREAT = Threat(
     case="found here: an attestation key of RSA-1024, made by a real TPM; CA of RSA-1024; X.509 v1",
     bed="swtpm",
     stops=(
-        ("attestation/tpm2/verifier.py step 1", "AK_KEY_UNSUPPORTED"),
-        ("attestation/ek_certificate.py step 7", "EK_CERTIFICATE_UNTRUSTED"),
-        ("attestation/ek_profile.py", "EK_CERTIFICATE_MALFORMED"),
-        ("site/sources.py", "EK_SOURCE_UNUSABLE"),
-        ("keys/kubelet.py step 2", "CSR_KEY_UNSUPPORTED"),
+        ("evidence/tpm2.py step 1", "AK_KEY_UNSUPPORTED"),
+        ("evidence/ek_certificate.py step 7", "EK_CERTIFICATE_UNTRUSTED"),
+        ("evidence/ek_profile.py", "EK_CERTIFICATE_MALFORMED"),
+        ("admin/ek_sources.py", "EK_SOURCE_UNUSABLE"),
+        ("keyservice/kubelet.py step 2", "CSR_KEY_UNSUPPORTED"),
         ("kubeadm/admin.py", "ADMIN_REQUEST_INVALID"),
-        ("authorities/halves.py", "AUTHORITY_UNUSABLE"),
+        ("kubeadm/ca_keypairs.py", "AUTHORITY_UNUSABLE"),
     ),
 )
 

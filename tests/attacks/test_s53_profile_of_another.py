@@ -13,23 +13,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import with_source
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    AllowedValue,
-    NodeIdentity,
-    Role,
-    SitePolicy,
-    parse_objects,
-    profile_sha256,
-    render_profile,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import Measured
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import with_source
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import profile_sha256
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import NodeIdentity, Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import parse_objects, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.version import Measured
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasurementProfile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
     from ansible_collections.attested.kubernetes.tests.support.tpm_machine import TpmMachine
 
 THREAT = Threat(

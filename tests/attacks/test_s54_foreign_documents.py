@@ -9,17 +9,17 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.parse import parse_manifest
-from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint import parse_list
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import read_delivered
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import parse_manifest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import load_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.service import JoinServiceConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.master import import_master_secret
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import import_master_secret
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import authorities_of
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import parse_node_config
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import parse_documents, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import cluster_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.sources import read_delivered
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_addresses import parse_list
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import parse_node_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import parse_documents, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import JoinServiceConfig
 from ansible_collections.attested.kubernetes.tests.support.exchange import learned
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
@@ -35,12 +35,12 @@ THREAT = Threat(
     case="found here: a delivery list of 341 bytes, a date out of range in one profile",
     bed="bytes",
     stops=(
-        ("system/documents.py", "EK_SOURCE_UNUSABLE"),
-        ("system/documents.py", "SITE_CLUSTER_FILE"),
-        ("system/documents.py", "CONFIG_INVALID"),
-        ("system/documents.py", "KUBECONFIG_MALFORMED"),
+        ("core/documents.py", "EK_SOURCE_UNUSABLE"),
+        ("core/documents.py", "SITE_CLUSTER_FILE"),
+        ("core/documents.py", "CONFIG_INVALID"),
+        ("core/documents.py", "KUBECONFIG_MALFORMED"),
         ("policy/fields.py", "MANIFEST_INVALID"),
-        ("kube/live.py", ""),
+        ("keyservice/live_policy.py", ""),
     ),
 )
 

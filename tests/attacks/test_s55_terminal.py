@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ek_certificate import (
-    verify_ek_certificate,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command, prompts
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_certificate import verify_ek_certificate
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.report import _plain
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.report import _plain
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import Stage, failure_lines, make_visible
 from ansible_collections.attested.kubernetes.tests.support.ek import NOW, Authority, der, ek_extensions
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
@@ -38,7 +36,7 @@ THREAT = Threat(
         ("errors.py", "EK_CERTIFICATE_UNTRUSTED"),
         ("plugins/callback/stages.py", ""),
         ("cli/command.py", ""),
-        ("verification/report.py", ""),
+        ("services/report.py", ""),
     ),
 )
 

@@ -10,9 +10,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import ClusterSpec, KubernetesPaths, NodeSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_init
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import load_documents
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import (
+    ClusterSpec,
+    KubernetesPaths,
+    NodeSpec,
+)
 from ansible_collections.attested.kubernetes.tests.api_bed.test_standing import join, patch
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 from cryptography.x509.oid import NameOID

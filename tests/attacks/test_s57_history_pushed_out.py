@@ -10,18 +10,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import BoundEvidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST, answer_of
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller import Teller
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
-    ATTEMPTS,
-    IDENTITIES,
-    Arrival,
-    AttemptWriter,
-    WaitingRoom,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import AttemptWriter
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ATTEMPTS, IDENTITIES
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.pending import Arrival, WaitingRoom
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import Teller
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
@@ -34,8 +30,8 @@ THREAT = Threat(
     case="CWE-779",
     bed="bytes",
     stops=(
-        ("kube/attempts.py", "BINDING_MISMATCH"),
-        ("kube/waiting.py", ""),
+        ("keyservice/join_attempts.py", "BINDING_MISMATCH"),
+        ("keyservice/pending.py", ""),
     ),
 )
 

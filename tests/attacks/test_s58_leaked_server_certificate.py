@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     CLUSTER_ID,
     HashIssuer,
@@ -23,7 +23,7 @@ THREAT = Threat(
     title="A join service's certificate whose key leaked",
     case="CVE-2008-0166",
     bed="sockets",
-    stops=(("atls/pins.py step 4", "JOIN_CERTIFICATE_EXPIRED"),),
+    stops=(("transport/pins.py step 4", "JOIN_CERTIFICATE_EXPIRED"),),
 )
 
 

@@ -23,9 +23,9 @@ THREAT = Threat(
     case="",
     bed="bytes",
     stops=(
-        ("keys/reattest.py", "AK_NOT_PINNED"),
-        ("keys/reattest.py", "TPM_ROLLED_BACK"),
-        ("keys/reattest.py", "NODELOCK_NO_TICKET"),
+        ("keyservice/reattest.py", "AK_NOT_PINNED"),
+        ("keyservice/reattest.py", "TPM_ROLLED_BACK"),
+        ("keyservice/reattest.py", "NODELOCK_NO_TICKET"),
     ),
 )
 

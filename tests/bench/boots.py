@@ -15,16 +15,19 @@ import statistics
 import time
 from typing import TYPE_CHECKING, cast
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
-    boot_facts,
-    describe,
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.replay import replay
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     parse_firmware_log,
     parse_records,
-    replay,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.image import predict, read_image
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Preset, SitePolicy, learn_preset
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256, Signature
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import read_image
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.prediction import predict
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset, learn_preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Signature
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots, pe
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, interleaved, report
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange, identity_of
@@ -34,8 +37,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import FirmwareEvent
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasurementProfile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import FirmwareEvent
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
 
 EVENTS = 100
 IMAGE_BYTES = 64 << 20

@@ -17,20 +17,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tpm2 import issue
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    PCR_COUNT,
-    load_attestation_key,
-    open_tpm,
-    persist_keys,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import open_tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import PCR_COUNT
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_attestation_key, persist_keys
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, interleaved, report
 from ansible_collections.attested.kubernetes.tests.support.swtpm import Swtpm, SwtpmFactory, missing_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import LoadedKey, Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import LoadedKey
 
 QUALIFYING_DATA = b"q" * 32
 ALL = range(PCR_COUNT)

@@ -25,19 +25,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.crypto import hashes, hkdf
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
-    DiskId,
-    MasterSecret,
-    SecretBytes,
-    disk_key,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.apply import Hooks
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId, disk_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.state_disk import (
     DiskSettings,
     MachineDisk,
     VolumeFile,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import Hooks
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner
 from ansible_collections.attested.kubernetes.tests.support import disk_bed
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, interleaved, report
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT, SOURCES
@@ -48,8 +44,8 @@ from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.sealed import SealedSecrets
-    from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Step
+    from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import Step
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import SealedSecrets
 
 KEYS = 200
 FORMAT, OPEN, BOOT = "format and wipe", "the step that opens", "boot step, to mounted"

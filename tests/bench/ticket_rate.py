@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed, why_not
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, report

@@ -23,20 +23,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import first_window
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry import Backoff
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import DoorkeeperIssuer
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
     CHALLENGE,
     ISSUE_JOIN_TICKET,
     ask,
     call,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import DoorkeeperIssuer
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry import Backoff
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_identity, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import first_window
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
 from ansible_collections.attested.kubernetes.tests.attacks.besiege import figure
 from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import enrolled, install, measure
 from ansible_collections.attested.kubernetes.tests.support import boots

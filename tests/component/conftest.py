@@ -11,7 +11,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import open_tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import open_tpm
 from ansible_collections.attested.kubernetes.tests.support.swtpm import Swtpm, SwtpmFactory, missing_tools
 from ansible_collections.attested.kubernetes.tests.support.tpm_machine import Boots
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened
     from ansible_collections.attested.kubernetes.tests.support.tpm_machine import TpmMachine
 

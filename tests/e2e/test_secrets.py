@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import (
     DiskId,
     disk_key,
-    import_master_secret,
     measurement_secret,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import import_master_secret
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings, spellings_of_pem
 
 if TYPE_CHECKING:

@@ -27,31 +27,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import disk_in
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import read_delivered
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import load_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.generation import parse_record
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.service import JoinServiceConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.config import KeyServiceConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.master import import_master_secret
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ring import import_ring
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import LivePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.config import KeyServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import import_master_secret
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ring import import_ring
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster import parse_pins
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import (
     authorities_of,
     embedded_credential,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption_file import EncryptionFile
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pins import parse_pins
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import parse_keys
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
     parse_documents,
     render_identity,
     render_profile,
-    verify_policy,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import cluster_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.assigned_disks import disk_in
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.sources import read_delivered
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.generation import parse_record
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, load_documents
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import verify_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import JoinServiceConfig
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import Stage, failure_lines
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange, identity_of, learned

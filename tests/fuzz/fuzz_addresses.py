@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint import parse_address, parse_list, render_list
-from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint.addresses import joined
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_addresses import (
+    joined,
+    parse_address,
+    parse_list,
+    render_list,
+)
 
 LIST = b"{"
 

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import make_admin_key, prove_admin, verify_admin
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import (
+    make_admin_key,
+    prove_admin,
+    verify_admin,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CA = make_join_ca("prod", now=NOW)

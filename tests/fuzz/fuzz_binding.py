@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import BoundEvidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
 
 EXCHANGE = Exchange()

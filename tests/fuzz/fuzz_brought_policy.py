@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import BroughtPolicy, pack_policy
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
     parse_documents,
     render_document,
     render_identity,
     render_profile,
-    verify_policy,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import load_documents
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import verify_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_policy import BroughtPolicy, pack_policy
 from ansible_collections.attested.kubernetes.tests.support.brought import packed
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.parse import parse_manifest
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.components.conftest import document
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import parse_manifest
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.bundle.conftest import document
 
 
 def seeds() -> list[bytes]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Challenge
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import Challenge
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
 
 

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest, new_challenge
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import (
+    ChallengeRequest,
+    new_challenge,
+)
 from ansible_collections.attested.kubernetes.tests.support.exchange import NOW, SELECTION, Exchange
 
 

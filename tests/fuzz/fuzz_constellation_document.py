@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.constellation.types import (
-    ConstellationDocument,
-)
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.attestation.constellation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.constellation import ConstellationDocument
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.evidence.constellation import (
     test_documents,
 )
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import parse_state
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.values import parse_state
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.rescue.test_values import STATE
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.der import elements, integer
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.der import elements, integer
 
 
 def seeds() -> list[bytes]:

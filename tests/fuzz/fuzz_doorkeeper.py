@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import issue_doorkeeper, verify_doorkeeper
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
+    issue_doorkeeper,
+    verify_doorkeeper,
+)
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 
 SPKI, NONCE = b"k" * 32, b"n" * 32

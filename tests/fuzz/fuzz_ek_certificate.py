@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ek_certificate import (
-    verify_ek_certificate,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ek_profile import parse_ek_certificate
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.attestation.test_ek_certificate import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_certificate import verify_ek_certificate
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_profile import parse_ek_certificate
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.evidence.test_ek_certificate import (
     EK,
     ISSUER_DER,
     LEAF,

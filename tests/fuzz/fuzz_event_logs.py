@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import EventLogs
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
 
 
 def seeds() -> list[bytes]:

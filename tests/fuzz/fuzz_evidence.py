@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Evidence, verify_evidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import Evidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import verify_evidence
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange
 
 EXCHANGE = Exchange()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import InitOrder, digest_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder, digest_of
 from ansible_collections.attested.kubernetes.tests.support.brought import packed
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.init.test_parts import CLUSTER, ORDER
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_parts import CLUSTER, ORDER
 
 
 def seeds() -> list[bytes]:

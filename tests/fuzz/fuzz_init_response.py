@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import Progress, Success
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.messages import Failure, parse_response
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import (
+    Failure,
+    Progress,
+    Success,
+    parse_response,
+)
 
 
 def seeds() -> list[bytes]:

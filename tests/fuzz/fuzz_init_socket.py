@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import io
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.socket import DeskService
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, parse
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class, parse
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_socket import DeskService
 from ansible_collections.attested.kubernetes.tests.support.init_bed import EXPORTER, SPKI, InitBed
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.init.test_parts import ORDER
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_parts import ORDER
 
 BED = InitBed()
 SERVICE = DeskService(BED.desk, log=Log(io.StringIO(), as_json=True, clock=SystemClock()))

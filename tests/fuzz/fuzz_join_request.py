@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import EventLogs
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release import JoinRequest
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.release import JoinRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 
 
 def seeds() -> list[bytes]:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.image import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import (
     NextBoot,
     judge_next_boot,
-    read_image,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import read_image
 from ansible_collections.attested.kubernetes.tests.support import pe
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.attestation.image import (
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.evidence.image import (
     test_next_boot as made,
 )
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.damage import damage_in
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.kernel_log import damage_in
 
 NEVER_REFUSES = True  # the log is full of what is not for us: it is passed over
 DEVICES = frozenset({"dm-0", "dm-1"})

@@ -9,21 +9,21 @@ import contextlib
 import io
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import (
     REQUEST,
     RESPONSE,
     answer_of,
     frame_length,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, parse
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class, parse
 from ansible_collections.attested.kubernetes.tests.fuzz.fuzz_server_request import server_request
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import Channel
 
 BED = Bed()
 SERVICE = BED.service(log=open_log(stream=io.StringIO()))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import check_kubelet_request
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import check_kubelet_request
 from ansible_collections.attested.kubernetes.tests.support.release_bed import kubelet_request
 
 

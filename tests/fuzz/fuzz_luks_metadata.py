@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.luks import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import (
     CONSTELLATION_DISK,
     STATE_DISK,
     judge_header,
-    read_header,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import read_header
 from ansible_collections.attested.kubernetes.tests.support.luks import COPY, vector, with_text
 
 GOOD = vector()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
     parse_documents,
     render_document,
     render_identity,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.offline import shares_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.shares import shares_of
 
 # a share of a master secret of zeros, made once by `attested secret split`
 SHARE = b"""\

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.image import NextBoot, judge_next_boot
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.attestation.image import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import (
+    NextBoot,
+    judge_next_boot,
+)
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.evidence.image import (
     test_next_boot as made,
 )
 

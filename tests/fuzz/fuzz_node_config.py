@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import parse_node_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import parse_node_config
 from ansible_collections.attested.kubernetes.tests.attacks.test_s39_discovery_without_pin import NODE_CONFIG
 
 

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import parse_firmware_log, parse_records
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import read_lock
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import read_lock
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
+    parse_firmware_log,
+    parse_records,
+)
 from ansible_collections.attested.kubernetes.tests.support import boots
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.attestation.test_verify import lock_log
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.evidence.test_verify import lock_log
 
 BOOT = boots.load("deb13-base")
 FIRMWARE, USERSPACE = parse_firmware_log(BOOT.firmware), parse_records(BOOT.userspace, "log")

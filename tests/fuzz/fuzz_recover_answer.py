@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import RecoverAnswer
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_messages import RecoverAnswer
 
 
 def seeds() -> list[bytes]:

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import RecoverOrder
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.recovery.test_messages import ORDER
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_messages import RecoverOrder
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_recovery_messages import (
+    ORDER,
+)
 
 
 def seeds() -> list[bytes]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.offline import Kit, KitKeys, describe_kit, open_kit
-from ansible_collections.attested.kubernetes.plugins.module_utils.offline.envelope import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import KitKeys, describe_kit, open_kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import (
     FILE_KEY_BYTES,
     PassphraseFacts,
     TokenFacts,
@@ -19,6 +17,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.offline.envelo
     read_envelope,
     seal_envelope,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.kit import Kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
 from ansible_collections.attested.kubernetes.tests.support.kits import sample_kit
 
 KEY = SecretBytes(bytes(FILE_KEY_BYTES))

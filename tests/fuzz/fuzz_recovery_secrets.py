@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import RecoverySecrets
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.recovery.test_messages import SECRETS
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_messages import RecoverySecrets
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_recovery_messages import (
+    SECRETS,
+)
 
 
 def seeds() -> list[bytes]:

@@ -9,14 +9,16 @@ import io
 import tempfile
 from pathlib import Path
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, parse
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class, parse
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import RecoveryDeskService
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_socket import RecoveryDeskService
 from ansible_collections.attested.kubernetes.tests.support.recovery_bed import EXPORTER, SPKI, RecoveryBed
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.recovery.test_messages import ORDER
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_recovery_messages import (
+    ORDER,
+)
 
 BED = RecoveryBed(Path(tempfile.gettempdir()))
 SERVICE = RecoveryDeskService(BED.desk, log=Log(io.StringIO(), as_json=True, clock=SystemClock()))

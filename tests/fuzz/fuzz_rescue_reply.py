@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import parse_rejoin_reply, parse_verify_reply
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.node import (
+    parse_rejoin_reply,
+    parse_verify_reply,
+)
 from ansible_collections.attested.kubernetes.tests.support.constellation_node import ticket
 
 

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey, open_sealed, seal
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import (
+    OneTimeKey,
+    open_sealed,
+    seal,
+)
 
 KEY = OneTimeKey.generate()
 BOX = seal(b"secret", secret=b"s" * 32, binding=b"b" * 32, recipient=KEY.public)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca, sign_server_certificate
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keys.test_ca import request_for
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import (
+    make_join_ca,
+    sign_server_certificate,
+)
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.keyservice.test_ca import request_for
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 

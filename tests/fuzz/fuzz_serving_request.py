@@ -8,7 +8,9 @@ from __future__ import annotations
 import base64
 import textwrap
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.serving_request import check_serving_request
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.serving_approver import (
+    check_serving_request,
+)
 from ansible_collections.attested.kubernetes.tests.support.serving_requests import Wanted, encoded, spec_of
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE REQUEST-----", "-----END CERTIFICATE REQUEST-----"

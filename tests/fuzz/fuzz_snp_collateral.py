@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import base64
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.sev_snp import load_snp_collateral
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.attestation.sev_snp import test_reports
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp import load_snp_collateral
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.evidence.sev_snp import test_reports
 from cryptography.hazmat.primitives.serialization import Encoding
 
 CUT = b"\n--\n"

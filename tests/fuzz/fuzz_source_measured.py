@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import parse_measured
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.version import parse_measured
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.source.test_version import MEASURED
 
 

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import parse_signer, verify_commit
-from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import object_id
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import (
+    object_id,
+    parse_signer,
+    verify_commit,
+)
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.source import test_signature as made
 
 SIGNERS = [parse_signer(made.line(key)) for key in (made.KEY, made.P256)]

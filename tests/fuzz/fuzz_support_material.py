@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.support import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_material import (
     LeftOut,
     Material,
     Piece,

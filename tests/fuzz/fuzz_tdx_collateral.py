@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tdx import load_tdx_collateral
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.attestation.tdx import test_quotes
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tdx import load_tdx_collateral
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.evidence.tdx import test_quotes
 
 MAX_BYTES = 1 << 14
 

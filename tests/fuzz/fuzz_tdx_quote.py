@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.attestation.tdx import test_quotes
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.evidence.tdx import test_quotes
 
 
 def seeds() -> list[bytes]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification import Testimony, judge
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import judge
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import Testimony
 from ansible_collections.attested.kubernetes.tests.support.verification import SoftNode, question
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.verification.test_judge import heard
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_judge import heard
 
 NODE = SoftNode()
 ASKED = question(NODE.policy())

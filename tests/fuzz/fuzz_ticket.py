@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import parse_ticket
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.join.test_ticket import Node
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import parse_ticket
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_received_ticket import Node
 
 NODE = Node()
 GOOD = NODE.issued()

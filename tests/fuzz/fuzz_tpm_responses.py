@@ -8,21 +8,22 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    NvCounter,
-    Tpm,
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import constants as c
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import LoadedKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    constants as c,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import LoadedKey
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.marshal import sized, u8, u16, u32
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import NvCounter
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
     PcrSelection,
     Public,
     marshal_selections,
+    sized,
+    u8,
+    u16,
+    u32,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.transport import _read_response
 from ansible_collections.attested.kubernetes.tests.support.tpm import (

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Public, make_credential
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Public
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import make_credential
 from ansible_collections.attested.kubernetes.tests.support.tpm import CountingRandom, public_area
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextvars
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.service import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_service import (
     Desk,
     Gate,
     PlainDesk,
@@ -18,7 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.verification.s
 )
 from ansible_collections.attested.kubernetes.tests.support.tpm import SteppingClock
 from ansible_collections.attested.kubernetes.tests.support.verification import SoftNode, question
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.verification.test_service import (
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_verification_service import (
     call,
     come_from,
 )

@@ -15,59 +15,62 @@ _UNIT = "tests/unit/plugins/module_utils"
 _WEAK_KEYS = "tests/attacks/test_s52_weak_keys.py"
 
 TARGETS: dict[str, tuple[str, ...]] = {
-    "atls/binding.py": (f"{_UNIT}/atls/test_binding.py", f"{_UNIT}/attestation/test_challenge.py"),
-    "atls/pins.py": (f"{_UNIT}/atls/test_pins.py",),
-    "attestation/challenge.py": (f"{_UNIT}/attestation/test_challenge.py",),
-    "attestation/ek_certificate.py": (f"{_UNIT}/attestation/test_ek_certificate.py", _WEAK_KEYS),
-    "attestation/eventlog/facts.py": (f"{_UNIT}/attestation/eventlog/test_facts.py",),
-    "attestation/eventlog/nodelock.py": (f"{_UNIT}/attestation/eventlog/test_nodelock.py",),
-    "attestation/eventlog/replay.py": (f"{_UNIT}/attestation/eventlog/test_replay.py",),
-    "attestation/sev_snp/verifier.py": (f"{_UNIT}/attestation/sev_snp",),
-    "attestation/tpm2/verifier.py": (
-        f"{_UNIT}/attestation/tpm2",
-        f"{_UNIT}/attestation/test_verify.py",
+    "transport/binding.py": (f"{_UNIT}/transport/test_binding.py", f"{_UNIT}/evidence/test_challenge.py"),
+    "transport/pins.py": (f"{_UNIT}/transport/test_pins.py",),
+    "evidence/challenge.py": (f"{_UNIT}/evidence/test_challenge.py",),
+    "evidence/ek_certificate.py": (f"{_UNIT}/evidence/test_ek_certificate.py", _WEAK_KEYS),
+    "evidence/eventlog/facts.py": (f"{_UNIT}/evidence/eventlog/test_facts.py",),
+    "evidence/eventlog/nodelock.py": (f"{_UNIT}/evidence/eventlog/test_nodelock.py",),
+    "evidence/eventlog/replay.py": (f"{_UNIT}/evidence/eventlog/test_replay.py",),
+    "evidence/sev_snp.py": (f"{_UNIT}/evidence/sev_snp",),
+    "evidence/tpm2.py": (
+        f"{_UNIT}/evidence/tpm2",
+        f"{_UNIT}/evidence/test_verify.py",
         _WEAK_KEYS,
     ),
-    "attestation/verified.py": (f"{_UNIT}/attestation/test_verify.py",),
-    "attestation/verify.py": (f"{_UNIT}/attestation/test_verify.py", "tests/component/attestation"),
-    "certificates/leaf.py": (f"{_UNIT}/certificates/test_leaf.py", f"{_UNIT}/certificates/test_renewal.py"),
-    "endpoint/splice.py": (f"{_UNIT}/endpoint/test_splice.py",),
-    "etcd/gateway.py": (f"{_UNIT}/etcd/test_gateway.py",),
-    "join/ticket.py": (f"{_UNIT}/join/test_ticket.py",),
-    "keys/continuity.py": (f"{_UNIT}/keys/test_continuity.py",),
-    "keys/control_plane.py": (f"{_UNIT}/keys/test_control_plane.py",),
-    "keys/derive.py": (f"{_UNIT}/keys/test_derive.py",),
-    "keys/issue.py": (f"{_UNIT}/join/test_ticket.py",),
-    "keys/kubelet.py": (f"{_UNIT}/keys/test_kubelet.py",),
-    "keys/reattest.py": (
-        f"{_UNIT}/keys/test_reattest.py",
-        f"{_UNIT}/keys/test_strangers.py",
+    "evidence/verify.py": (f"{_UNIT}/evidence/test_verify.py", "tests/component/attestation"),
+    "kubeadm/leaf_certificate.py": (
+        f"{_UNIT}/kubeadm/certificates/test_leaf.py",
+        f"{_UNIT}/kubeadm/certificates/test_renewal.py",
+    ),
+    "kubeadm/endpoint_splice.py": (f"{_UNIT}/kubeadm/test_endpoint_splice.py",),
+    "kubeadm/etcd_client.py": (f"{_UNIT}/kubeadm/test_etcd_client.py",),
+    "services/received_ticket.py": (f"{_UNIT}/services/test_received_ticket.py",),
+    "keyservice/control_plane.py": (f"{_UNIT}/keyservice/test_control_plane.py",),
+    "keyservice/derive.py": (f"{_UNIT}/keyservice/test_derive.py",),
+    "keyservice/issue.py": (f"{_UNIT}/services/test_received_ticket.py",),
+    "keyservice/kubelet.py": (f"{_UNIT}/keyservice/test_kubelet.py",),
+    "keyservice/reattest.py": (
+        f"{_UNIT}/keyservice/test_reattest.py",
+        f"{_UNIT}/keyservice/test_strangers.py",
         "tests/attacks/test_s59_reattestation.py",
     ),
-    "keys/release.py": (f"{_UNIT}/keys/test_release.py", f"{_UNIT}/keys/test_releaser.py"),
-    "keys/releaser.py": (
-        *(f"{_UNIT}/keys/test_releaser{part}.py" for part in ("", "_control_plane", "_objects", "_order")),
-        f"{_UNIT}/keys/test_strangers.py",
+    "keyservice/release.py": tuple(
+        f"{_UNIT}/keyservice/test_{name}.py" for name in ("continuity", "release", "releaser")
+    ),
+    "keyservice/releaser.py": (
+        *(f"{_UNIT}/keyservice/test_releaser{part}.py" for part in ("", "_control_plane", "_objects", "_order")),
+        f"{_UNIT}/keyservice/test_strangers.py",
         "tests/attacks/test_s51_unproven_release.py",
     ),
-    "keys/ring.py": (f"{_UNIT}/keys/test_ring.py",),
-    "keys/rotation.py": (f"{_UNIT}/keys/test_rotation.py",),
-    "keys/serving_approver.py": (f"{_UNIT}/keys/test_serving_approver.py",),
-    "keys/serving_request.py": (f"{_UNIT}/keys/test_serving_request.py",),
-    "keys/standing.py": (f"{_UNIT}/keys/test_standing.py",),
-    "kubeadm/rotation.py": (f"{_UNIT}/kubeadm/test_rotation.py",),
+    "keyservice/ring.py": (f"{_UNIT}/keyservice/test_ring.py",),
+    "keyservice/master_rotation.py": (f"{_UNIT}/keyservice/test_master_rotation.py",),
+    "keyservice/serving_approver.py": tuple(
+        f"{_UNIT}/keyservice/test_serving_{name}.py" for name in ("approver", "request")
+    ),
+    "keyservice/attestation_state.py": (f"{_UNIT}/keyservice/test_attestation_state.py",),
+    "kubeadm/encryption_rotation.py": (f"{_UNIT}/kubeadm/test_encryption_rotation.py",),
     "node/join_claim.py": (f"{_UNIT}/node/test_join_claim.py",),
     "node/renewal.py": (f"{_UNIT}/node/test_renewal.py",),
-    "nodelock/form.py": ("tests/component/nodelock/test_form.py",),
-    "nodelock/lock.py": (f"{_UNIT}/nodelock",),
-    "nodelock/log.py": (f"{_UNIT}/nodelock",),
-    "nodelock/paths.py": (f"{_UNIT}/nodelock",),
-    "policy/assertions.py": (f"{_UNIT}/policy/test_assertions.py",),
+    "evidence/node_lock.py": (
+        *(f"{_UNIT}/evidence/test_{name}.py" for name in ("lock_log", "node_lock")),
+        "tests/component/nodelock/test_form.py",
+    ),
+    "policy/assertions.py": tuple(f"{_UNIT}/policy/test_{name}.py" for name in ("assertions", "facts")),
     "policy/cluster.py": (f"{_UNIT}/policy/test_cluster.py",),
     "policy/decision.py": tuple(
         f"{_UNIT}/policy/test_{name}.py" for name in ("algebra", "assertions", "decision", "refusal")
     ),
-    "policy/facts.py": (f"{_UNIT}/policy/test_facts.py",),
     "policy/identity.py": (f"{_UNIT}/policy/test_identity.py",),
     "policy/in_force.py": tuple(
         f"{_UNIT}/policy/test_{name}.py" for name in ("assertions", "cluster", "identity", "in_force")
@@ -75,15 +78,15 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "policy/profile.py": (f"{_UNIT}/policy/test_profile.py",),
     "policy/signature.py": (f"{_UNIT}/policy/test_cluster.py", f"{_UNIT}/policy/test_record.py"),
     "policy/standing.py": (f"{_UNIT}/policy/test_standing.py",),
-    "sealing/box.py": (f"{_UNIT}/sealing",),
-    "statedisk/apply.py": tuple(f"{_UNIT}/statedisk/test_{name}.py" for name in ("apply", "rekey")),
+    "transport/sealed_box.py": tuple(f"{_UNIT}/transport/test_{name}.py" for name in ("sealed_box", "to_key")),
+    "disk/apply.py": tuple(f"{_UNIT}/disk/test_{name}.py" for name in ("apply", "rekey")),
 }
 """A file below plugins/module_utils, and its tests: unit, component, and an attack where that tries the same."""
 
 API_BED: dict[str, tuple[str, ...]] = {
-    "keys/reattest.py": ("tests/api_bed/test_reattest.py",),
-    "keys/release.py": ("tests/api_bed/test_tickets.py",),
-    "keys/releaser.py": ("tests/api_bed/test_tickets.py", "tests/api_bed/test_policy.py"),
+    "keyservice/reattest.py": ("tests/api_bed/test_reattest.py",),
+    "keyservice/release.py": ("tests/api_bed/test_tickets.py",),
+    "keyservice/releaser.py": ("tests/api_bed/test_tickets.py", "tests/api_bed/test_policy.py"),
     "policy/in_force.py": ("tests/api_bed/test_policy.py",),
 }
 """What else a survivor of a file is held against: real services beside a real API server, started with the mutant."""
@@ -92,20 +95,19 @@ MUTANT = "ATTESTED_MUTANT"
 """Names the mutant (``file#number``) that an interpreter imports."""
 
 NUMBERED = {
-    "atls/pins.py",
-    "attestation/ek_certificate.py",
-    "attestation/sev_snp/verifier.py",
-    "attestation/tpm2/verifier.py",
-    "attestation/verify.py",
-    "certificates/leaf.py",
-    "join/ticket.py",
-    "keys/control_plane.py",
-    "keys/kubelet.py",
-    "keys/reattest.py",
-    "keys/release.py",
-    "keys/releaser.py",
-    "keys/serving_approver.py",
-    "keys/serving_request.py",
+    "transport/pins.py",
+    "evidence/ek_certificate.py",
+    "evidence/sev_snp.py",
+    "evidence/tpm2.py",
+    "evidence/verify.py",
+    "kubeadm/leaf_certificate.py",
+    "services/received_ticket.py",
+    "keyservice/control_plane.py",
+    "keyservice/kubelet.py",
+    "keyservice/reattest.py",
+    "keyservice/release.py",
+    "keyservice/releaser.py",
+    "keyservice/serving_approver.py",
     "node/renewal.py",
     "policy/identity.py",
     "policy/in_force.py",

@@ -20,36 +20,36 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.certificate import make_certificate, new_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.claims import (
-    Claims,
-    ClaimsInterceptor,
-    Registry,
-    claims,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.context import (
-    ServerCredentials,
-    client_context,
-    server_context,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.relay import Listener
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import EVIDENCE_OID
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.session import TlsSession
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import (
     JoinCa,
     make_join_ca,
     sign_server_certificate,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import EVIDENCE_OID
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import make_certificate, new_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.claims import (
+    Claims,
+    ClaimsInterceptor,
+    Registry,
+    claims,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import (
     Call,
     ServerLimits,
     UnixServer,
-    open_log,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.limits import Limits
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.relay import Listener
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import (
+    ServerCredentials,
+    TlsSession,
+    client_context,
+    server_context,
 )
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization

@@ -21,30 +21,33 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.authorities import (
-    AuthorityFiles,
-    AuthorityPhase,
-    FoundAuthorities,
-    PlaneRotation,
-    observe_kubelet,
-    plan_authorities,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.certificates import ControlPlaneRenewal, EtcdMembers
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import (
     KubeletRequest,
     load_cluster_ca,
     sign_kubelet_certificate,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_files import (
+    AuthorityFiles,
+    PlaneRotation,
+    observe_kubelet,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_rotation import (
+    AuthorityPhase,
+    FoundAuthorities,
+    plan_authorities,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_renewal import ControlPlaneRenewal
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import (
     KubeletCredential,
-    KubernetesPaths,
-    Machine,
     authorities_of,
     place,
+    render_kubeconfig,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import render_kubeconfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_health import EtcdMembers
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries, last_words
 from ansible_collections.attested.kubernetes.tests.support.kubeadm import RootedKubeadm, make_control_plane
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.authorities import AuthorityPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_rotation import AuthorityPlan
 
 ETCD, API_SERVER, CONTROLLER_MANAGER = "etcd", "kube-apiserver", "kube-controller-manager"
 _STOP_SECONDS = 30

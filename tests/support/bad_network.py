@@ -18,10 +18,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import first_window
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import fetch_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry import Backoff, ask_again
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import fetch_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import first_window
 from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import install
 from ansible_collections.attested.kubernetes.tests.support.api_bed import api_bed
 from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-    from ansible_collections.attested.kubernetes.plugins.module_utils.join.ticket import TicketMaterial
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.received_ticket import TicketMaterial
 
 PATIENCE_SECONDS = 900.0
 PERCENT = 30

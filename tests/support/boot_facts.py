@@ -9,26 +9,22 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
-    boot_facts,
-    describe,
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     parse_firmware_log,
     parse_records,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    MeasurementMismatch,
-    Preset,
-    decide,
-    learn_preset,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import MeasurementMismatch, decide
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset, learn_preset
 from ansible_collections.attested.kubernetes.tests.support import boots
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-        BootFacts,
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import BootFacts
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import Verdict
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
         MeasuredEvent,
         MeasurementProfile,
-        Verdict,
     )
 
 

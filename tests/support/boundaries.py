@@ -9,14 +9,14 @@ import hashlib
 import subprocess
 from pathlib import Path
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import LockState
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import MEMBER_OPERATION
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import (
     INIT_PHASES,
     JOIN_PHASES,
     MEMBER_PHASES,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import MEMBER_OPERATION
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.plan import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import (
     Found,
     NodeStep,
     StepName,

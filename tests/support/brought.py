@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import pack_policy
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    Admission,
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import plan_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
     AllowedValue,
     MeasurementProfile,
-    NodeIdentity,
     Posture,
-    Role,
-    plan_policy,
-    sign_policy,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import sign_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_policy import pack_policy
 from ansible_collections.attested.kubernetes.tests.support.policy_site import PRIVATE_KEY
 
 PROFILES = (

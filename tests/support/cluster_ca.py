@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin import issue_admin_certificate
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.system import Clock
+    from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import Clock
 
 _PEM = serialization.Encoding.PEM
 

@@ -9,8 +9,8 @@ import functools
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.control_plane import ControlPlaneMaterial
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.control_plane import ControlPlaneMaterial
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec

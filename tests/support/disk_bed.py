@@ -24,29 +24,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight import read_disk_view
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.apply import Hooks, StateDisk
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.gateway import LinuxDevice
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.generation import parse_record
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.kernel_log import KmsgLog, damage_now
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import read_header
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.paths import StatePaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import Target, Wanted
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.process import read_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.state_disk import inspect, run
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.luks import read_header
-from ansible_collections.attested.kubernetes.plugins.module_utils.preflight.disk import read_disk_view
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import (
-    KmsgLog,
-    Target,
-    Wanted,
-    damage_now,
-    inspect,
-    parse_record,
-    run,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import Hooks, StateDisk
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.gateway import LinuxDevice
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.guard import read_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.paths import StatePaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch, spellings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Step
+    from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import Step
 
 DISK = "/dev/ubdb"
 DEVICE = "/dev/disk/by-id/virtio-state"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import EccPoint, Public
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import EccPoint, Public
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import EK_ECC, EK_RSA
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization

@@ -15,10 +15,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from ansible_collections.attested.kubernetes.tests.support.api_bed import Authority
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from cryptography.x509.oid import NameOID
-
-from .api_bed import Authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-PROGRAM = "ansible_collections.attested.kubernetes.plugins.module_utils.endpoint.service"
+PROGRAM = "ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_service"
 NAME = "api.prod.example"
 CHUNK = 1 << 16
 

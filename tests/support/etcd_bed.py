@@ -16,12 +16,11 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import EtcdError
-from ansible_collections.attested.kubernetes.plugins.module_utils.etcd import EtcdCredentials, EtcdGateway
-from ansible_collections.attested.kubernetes.tests.support.api_bed import (
-    Authority,
-    binaries,
-    certificate_builder,
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_client import (
+    EtcdCredentials,
+    EtcdGateway,
 )
+from ansible_collections.attested.kubernetes.tests.support.api_bed import Authority, binaries, certificate_builder
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 from cryptography import x509

@@ -9,39 +9,39 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import (
     Answer,
     BindingContext,
     Challenge,
     ChallengeRecord,
     ChallengeRequest,
-    EventLogs,
-    Purpose,
-    VerifiedNode,
     answer,
-    describe,
-    issue_doorkeeper,
     new_challenge,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     parse_firmware_log,
     parse_records,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
+    issue_doorkeeper,
     verify_doorkeeper,
-    verify_node,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    Admission,
-    MeasurementProfile,
-    NodeIdentity,
-    Role,
-    SitePolicy,
-    learn_profile,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import verify_node
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import learn_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedQuote
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import LoadedKey
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import VerifiedQuote
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import LoadedKey
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 CLUSTER_ID = b"c" * 32

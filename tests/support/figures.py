@@ -67,21 +67,9 @@ OPERATIONS = (
 # ---- graphs
 
 
-def cycle_of(graph: Graph[Node]) -> dict[Node, frozenset[Node]]:
-    """Return the cycle of each node: the nodes that it reaches and that reach it, and the node itself."""
-    reached: dict[Node, set[Node]] = {}
-    for node in graph:
-        reached[node], todo = set(), [node]
-        while todo:
-            new = graph[todo.pop()] - reached[node]
-            reached[node] |= new
-            todo += new
-    return {node: frozenset({one for one in reached[node] if node in reached[one]} | {node}) for node in graph}
-
-
 def floors(graph: Graph[Node]) -> int:
     """Return how many nodes the longest chain has; a cycle counts once."""
-    cycle = cycle_of(graph)
+    cycle = house.cycle_of(graph)
 
     @cache
     def height(nodes: frozenset[Node]) -> int:
@@ -111,7 +99,7 @@ def of_module_utils() -> Figures:
         "import lines, % of code and imports (aim: 10)": round(100 * share, 1),
         "packages": len({path.relative_to(house.UTILS).parts[0] for path in files if path.parent != house.UTILS}),
         "floors: longest import chain of packages": floors(between_packages(graph)),
-        "import cycles among files": len({cycle for cycle in cycle_of(graph).values() if len(cycle) > 1}),
+        "import cycles among files": len({cycle for cycle in house.cycle_of(graph).values() if len(cycle) > 1}),
         "functions": len(sizes),
         "lines of a function, median": statistics.median_low(sizes),
         "lines of a function, p95": sizes[int(len(sizes) * 0.95)],

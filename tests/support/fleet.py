@@ -8,13 +8,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.finding import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import (
     Finding,
     Outcome,
     ShownEvent,
     Trouble,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.report import FleetReport
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.report import FleetReport
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -11,17 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from ansible.parsing.vault import VaultLib, VaultSecret
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Demands, load_ek_store
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
+    InventoryNode,
+    load_profiles,
+    site_policy,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import InitOrder, make_admin_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.client import Wish, initiate
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import Site, secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.identities import InventoryNode
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.policy_files import load_profiles, site_policy
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification import Question
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_profile import load_ek_store
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import Wish, initiate
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths, PodSecurity
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
     api_server_arguments,
     api_server_files,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed, api_bed
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
@@ -24,6 +24,8 @@ from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
 
 _ROLE = ROOT / "roles" / "control_plane"
 _ADMIN = ("admin", "edit", "view")

@@ -10,8 +10,15 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from ansible_collections.attested import kubernetes as collection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+Node = TypeVar("Node")
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(next(iter(collection.__path__))).parents[2]
@@ -89,6 +96,56 @@ def file_of(module: str) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
 
 
+@cache
+def targets_of(path: Path, *, typing: bool = False) -> frozenset[Path]:
+    """Return the files of ours that ``path`` imports at run time, with ``typing`` also those that it only names."""
+    items = (item for item in imports_of(path) if typing or not item.typing_only)
+    return frozenset(target for item in items if (target := file_of(item.module))) - {path}
+
+
+@cache
+def names_of(path: Path) -> frozenset[str]:
+    """Return the names that the file itself defines at its top: classes, functions, constants, type aliases."""
+    found: set[str] = set()
+    for node in ast.walk(ast.Module([one for one in tree_of(path).body if not _is_typing(one)], [])):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return frozenset(found)
+
+
+def borrowed_names(path: Path) -> list[str]:
+    """Return what ``path`` imports from a file of ours that does not define it, or that is private there."""
+    found = []
+    for node in ast.walk(tree_of(path)):
+        source = file_of(_absolute(path, node)) if isinstance(node, ast.ImportFrom) else None
+        if source and "_deps" in source.parts:  # stands for libraries, and defines none of their names
+            continue
+        for alias in node.names if isinstance(node, ast.ImportFrom) and source else ():
+            is_file = file_of(f"{_absolute(path, node)}.{alias.name}") is not None
+            if not is_file and (alias.name not in names_of(source) or alias.name.startswith("_")):
+                found.append(f"line {node.lineno}: {alias.name} from {shown(source)}")
+    return found
+
+
+def cycle_of(graph: Mapping[Node, AbstractSet[Node]]) -> dict[Node, frozenset[Node]]:
+    """Return the cycle of each node: the nodes that it reaches and that reach it, and the node itself."""
+    reached: dict[Node, set[Node]] = {}
+    for node in graph:
+        reached[node], todo = set(), [node]
+        while todo:
+            new = graph[todo.pop()] - reached[node]
+            reached[node] |= new
+            todo += new
+    return {node: frozenset({one for one in reached[node] if node in reached[one]} | {node}) for node in graph}
+
+
+def cycles(graph: Mapping[Node, AbstractSet[Node]]) -> list[list[str]]:
+    """Return each cycle of two nodes or more, by name."""
+    return sorted(sorted(str(node) for node in one) for one in set(cycle_of(graph).values()) if len(one) > 1)
+
+
 def package_of(path: Path) -> str:
     """Return the package below module_utils that holds ``path`` (a lone file is its own package)."""
     return path.relative_to(UTILS).parts[0].removesuffix(".py")
@@ -125,14 +182,17 @@ def functions() -> list[Function]:
     return found
 
 
-def code_lines(path: Path) -> int:
+def code_lines(path: Path, *, imports: bool = True) -> int:
     """Return the lines of ``path`` that hold code: no blank ones, no comments, no documentation."""
     text = path.read_text(encoding="utf-8").splitlines()
     prose: set[int] = set()
     for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            prose |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in {"DOCUMENTATION", "EXAMPLES", "RETURN"}:
+        is_prose = (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        )
+        if isinstance(node, ast.Assign):
+            is_prose = ast.unparse(node.targets[0]) in {"DOCUMENTATION", "EXAMPLES", "RETURN"}
+        if is_prose or (not imports and isinstance(node, ast.Import | ast.ImportFrom)):
             prose |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return sum(
         1 for at, row in enumerate(text, 1) if row.strip() and not row.strip().startswith("#") and at not in prose
@@ -151,10 +211,14 @@ def _absolute(path: Path, node: ast.ImportFrom) -> str:
     return ".".join([*here[: -node.level], *([node.module] if node.module else [])])
 
 
+def _is_typing(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
 def _typing_lines(tree: ast.Module) -> frozenset[int]:
     lines: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and _is_typing(node):
             for child in node.body:
                 lines |= set(range(child.lineno, (child.end_lineno or child.lineno) + 1))
     return frozenset(lines)

@@ -10,42 +10,29 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
-    ChallengeRequest,
-    Demands,
-    EventLogs,
-    Purpose,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import (
-    Begin,
-    Desk,
-    Doors,
-    InitOrder,
-    Success,
-    make_admin_key,
-    prove_admin,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.client import Wish
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.service import Front, InitServiceConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.socket import DeskPort, DeskService
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
-    KeyBundle,
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa, make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import (
     SecretBytes,
     generate_master_secret,
-    make_bundle,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa, make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification import (
-    Facts,
-    Heard,
-    Question,
-    Testimony,
-    judge,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key, prove_admin
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import Wish
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_handler import Begin, Desk, Doors
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder, Success
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import Front, InitServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_socket import DeskPort, DeskService
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Heard, Question, judge
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import Testimony
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
@@ -56,9 +43,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedNode
     from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-    from ansible_collections.attested.kubernetes.plugins.module_utils.init import AdminKey, Teller
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import AdminKey
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_job import Teller
     from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
 EXPORTER, SPKI = b"e" * 32, b"k" * 32

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ansible.constants import DEFAULT_VAULT_ID_MATCH
 from ansible.parsing.vault import VaultLib, VaultSecret
 from ansible_collections.attested.kubernetes.plugins.action.init import ActionModule
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_document, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import Site, secrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.identities import render_identity_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import render_identity_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings, spellings_of_pem
 from ansible_collections.attested.kubernetes.tests.support.exchange import learned
@@ -25,7 +26,7 @@ from ansible_collections.attested.kubernetes.tests.support.exchange import learn
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
 
 PASSWORD = "correct horse"
 SECRETS = [(DEFAULT_VAULT_ID_MATCH, VaultSecret(PASSWORD.encode()))]

@@ -16,23 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.crypto import ed25519, rsa, serialization
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import Cost, oaep, token_key_digest
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.kit import Kit
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KeyServiceError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
-    MasterSecret,
-    SecretBytes,
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import (
     cluster_id,
     emergency_ssh_seed,
     measurement_secret,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.offline import Cost, Kit
-from ansible_collections.attested.kubernetes.plugins.module_utils.offline.closing import oaep, token_key_digest
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.offline.envelope import TokenFacts
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.envelope import TokenFacts
 
 NOW = datetime(2026, 11, 22, 6, 45, tzinfo=UTC)
 MASTER = MasterSecret(key=SecretBytes(bytes(range(32))), salt=SecretBytes(bytes(range(100, 132))))

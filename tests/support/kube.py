@@ -10,7 +10,12 @@ import queue
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import ATTEMPTS, IDENTITIES, POLICIES, PROFILES
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import (
+    ATTEMPTS,
+    IDENTITIES,
+    POLICIES,
+    PROFILES,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:

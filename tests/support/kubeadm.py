@@ -9,15 +9,15 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import CONTROL_PLANE_FILES
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import CONTROL_PLANE_FILES
 from ansible_collections.attested.kubernetes.tests.support.api_bed import KUBERNETES_VERSION, binaries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
+    from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 
 NODE = "cp-1"
 _PHASE_SECONDS = 600.0  # it makes keys, and the machine of the tests may be busy

@@ -19,32 +19,35 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.certificate import (
-    make_certificate,
-    new_key,
-    spki_sha256,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.context import client_context
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.nonce import decode_authorities
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import (
     BindingContext,
     Challenge,
     ChallengeRequest,
-    EventLogs,
-    Purpose,
     answer,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import (
+    Attester,
+    DoorkeeperIssuer,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
     BINDING_METADATA,
     CHALLENGE,
     ISSUE_JOIN_TICKET,
     kubelet_request,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import Attester, DoorkeeperIssuer
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
+    make_certificate,
+    new_key,
+    spki_sha256,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import decode_authorities
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import client_context
 from OpenSSL import SSL
 
 if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
     from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine
 
 _EXPORTER = (b"EXPORTER-Channel-Binding", 32)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

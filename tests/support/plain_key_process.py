@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import sys
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.luks import STATE_DISK
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.helper import perform
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.process import serve_key_job
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import STATE_DISK
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.process import serve_key_job
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_helper import perform
 
 PLAIN = dataclasses.replace(STATE_DISK, integrity=frozenset({""}))
 

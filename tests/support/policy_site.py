@@ -8,23 +8,22 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.authority import PolicyAuthority
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.record import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.authority import PolicyAuthority
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import Judged
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.record import (
     PolicyRecord,
     RecordFiles,
     RecordKey,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import Judged
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import ClusterPolicy, plan_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
     API_VERSION,
     IDENTITY_KIND,
     PROFILE_KIND,
-    ClusterPolicy,
     parse_objects,
-    plan_policy,
-    sign_policy,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import sign_policy
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 

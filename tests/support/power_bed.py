@@ -18,14 +18,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Target
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import Hooks
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.apply import Hooks
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import Target
 from ansible_collections.attested.kubernetes.tests.support import disk_bed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Step
+    from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import Step
 
 OUT = Path("/run/out")
 CUT, DIGEST = OUT / "cut", OUT / "digest"

@@ -16,21 +16,25 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
-    boot_facts,
-    describe,
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.replay import replay
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     parse_firmware_log,
     parse_records,
-    replay,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Preset, decide
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import decide
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import Judged, judged, learned
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasuredEvent, MeasurementProfile
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
+        MeasuredEvent,
+        MeasurementProfile,
+    )
 
 CHANGES = ("initrd", "command line", "kernel", "loader", "root")
 """What is another one than at learning; the root file system is measured by nobody."""

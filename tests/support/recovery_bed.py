@@ -11,45 +11,48 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
-    ChallengeRequest,
-    Demands,
-    Purpose,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk import gateway
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import Begin, make_admin_key, prove_admin
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key, prove_admin
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_handler import Begin
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Heard, Question, judge
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_client import (
     ClusterKeys,
-    Contest,
-    HelperTrial,
-    Locked,
-    RecoverOrder,
-    RecoveryDesk,
-    RecoveryDeskService,
-    RecoveryPort,
-    RecoverySecrets,
-    Unlocking,
+    LockedNode,
+    Rescuer,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.client import LockedNode, Rescuer
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.service import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contest
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import RecoveryDesk
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_messages import (
+    RecoverOrder,
+    RecoverySecrets,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import (
     RecoveryFront,
     RecoveryServiceConfig,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import open_sealed
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import commands
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification import (
-    Facts,
-    Heard,
-    Question,
-    Testimony,
-    judge,
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_socket import (
+    RecoveryDeskService,
+    RecoveryPort,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
+    HelperTrial,
+    Locked,
+    Unlocking,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import Testimony
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import open_sealed
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.init_bed import make_keys
@@ -61,11 +64,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedNode
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
-    from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import Offer
-    from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.unlocking import Trial
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import Offer, Trial
     from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
 EXPORTER, SPKI = b"e" * 32, b"k" * 32
@@ -268,13 +270,13 @@ def format_plain(path: Path, secrets: RecoverySecrets) -> None:
     """Make ``path`` a state disk in use whose key is that of ``secrets``, by our commands, integrity left out."""
     with path.open("wb") as stream:
         stream.truncate(20 << 20)
-    words = list(commands.format_disk(str(path), uuid=secrets.disk.uuid))
+    words = list(gateway.format_disk(str(path), uuid=secrets.disk.uuid))
     for name in ("--integrity", "--progress-frequency"):
         del words[words.index(name) : words.index(name) + 2]
     words.remove("--progress-json")
     subprocess.run(words, input=secrets.disk_key.reveal(), capture_output=True, check=True)
-    token = commands.token_bytes(initialised=True)
-    subprocess.run(commands.write_token(str(path), replace=False), input=token, capture_output=True, check=True)
+    token = gateway.token_bytes(initialised=True)
+    subprocess.run(gateway.write_token(str(path), replace=False), input=token, capture_output=True, check=True)
 
 
 def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> RecoveryFront:

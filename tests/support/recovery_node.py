@@ -17,32 +17,37 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditPlace, AuditTrail
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import (
-    Contest,
-    HelperTrial,
-    Locked,
-    RecoveryDesk,
-    RecoveryDeskService,
-    RecoveryPort,
-    Unlocking,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.service import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Notifier
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.listener import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contest
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import RecoveryDesk
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import (
     RecoveryFront,
     RecoveryServiceConfig,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Health, Log, Notifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_socket import (
+    RecoveryDeskService,
+    RecoveryPort,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
+    HelperTrial,
+    Locked,
+    Unlocking,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import open_tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
-    open_tpm,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification import Facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of
 

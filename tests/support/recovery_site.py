@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from ansible_collections.attested.kubernetes.plugins.action.node_recovery import ActionModule
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.offline import Lock, close_kit
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import kit
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.identities import render_identity_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import recovery_kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import Lock, close_kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import render_identity_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
 from ansible_collections.attested.kubernetes.tests.support.init_site import InitSite, Lines
 from ansible_collections.attested.kubernetes.tests.support.recovery_bed import RecoveryBed
@@ -118,7 +119,7 @@ class RecoverySite:
 
     def _keep(self) -> None:
         self.passphrase.write_text(PASSPHRASE + "\n", encoding="ascii")
-        content = kit.gather(self.init.site, self.init.vault, now=SystemClock().now())
+        content = recovery_kit.gather(self.init.site, self.init.vault, now=SystemClock().now())
         self.kit.write_bytes(
             close_kit(content, Lock(passphrase=SecretBytes(PASSPHRASE.encode())), random=SystemRandom())
         )

@@ -12,49 +12,45 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls import Purpose
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log, open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.rate import TokenBuckets
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import (
     BindingContext,
     Challenge,
     ChallengeRequest,
-    Demands,
-    EventLogs,
     answer,
-    issue_doorkeeper,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.audit import AuditPlace, AuditTrail
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
-    KeyBundle,
-    MasterSecret,
-    SecretBytes,
-    make_bundle,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.calls import KeyService
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import Channel
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.control_plane import OwnControlPlane
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue import ClusterFacts
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import ClusterCa
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.reattest import Reattester
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.releaser import Released, Releaser
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.teller import Teller
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import (
-    IDENTITIES,
-    JOINED,
-    PROFILES,
-    Attempt,
-    JoinTurns,
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import issue_doorkeeper
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import NearPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import Channel
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.control_plane import OwnControlPlane
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.issue import ClusterFacts
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import JoinTurns
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, PROFILES
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import ClusterCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import (
     LivePolicy,
-    NearPolicy,
     StatusChange,
     StatusWriter,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role, render_identity, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import JOINED
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.reattest import Reattester
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import Teller
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.releaser import Released, Releaser
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.rpc import KeyService
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log, open_log
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom, TokenBuckets
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.control_plane import (
     GivenControlPlane,
@@ -78,6 +74,9 @@ from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import Attempt
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ import os
 import pwd
 import sys
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import release
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import release
 from ansible_collections.attested.kubernetes.tests.mutation.targets import MUTANT
 
 
@@ -25,9 +25,9 @@ def main() -> int:
     if MUTANT in os.environ:
         importlib.import_module("ansible_collections.attested.kubernetes.tests.mutation.imported")
     if kind == "join":
-        from ansible_collections.attested.kubernetes.plugins.module_utils.join.service import main as serve  # noqa: PLC0415 - one of the two only: its memory is measured
+        from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import main as serve  # noqa: PLC0415 - one of the two only: its memory is measured
     else:
-        from ansible_collections.attested.kubernetes.plugins.module_utils.keys.service import main as serve  # noqa: PLC0415 - one of the two only: its memory is measured
+        from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.service import main as serve  # noqa: PLC0415 - one of the two only: its memory is measured
     release()  # reading the version imports more of the standard library
     entry = pwd.getpwnam(user)
     if os.getuid() != entry.pw_uid:

@@ -22,22 +22,38 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import (
     Answer,
     BindingContext,
-    BoundEvidence,
     Challenge,
     ChallengeRequest,
-    EventLogs,
-    Purpose,
     answer,
-    issue,
+    exchange_digest,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.challenge import exchange_digest
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketMaterial, TicketStore
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence, EventLogs
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import KeyClient
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.policy_client import (
+    PolicyClient,
+    RecordState,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
+    REVOKED_LABEL,
+    render_identity,
+    render_profile,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import (
+    Attester,
+    DoorkeeperIssuer,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
     BINDING_METADATA,
     CHALLENGE,
     ISSUE_JOIN_TICKET,
@@ -48,22 +64,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.join.client im
     kubelet_request,
     reattest,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import Attester, DoorkeeperIssuer
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
-    KeyBundle,
-    MasterSecret,
-    SecretBytes,
-    make_bundle,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.client import KeyClient
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.policy_client import PolicyClient, RecordState
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import REVOKED_LABEL, Role
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.ticket_store import TicketStore
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey
 from ansible_collections.attested.kubernetes.tests.support import boots, run_service
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY, PolicySite
@@ -74,6 +79,7 @@ from ansible_collections.attested.kubernetes.tests.support.swtpm import SwtpmFac
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.received_ticket import TicketMaterial
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
 GOOD_BOOT = "deb13-base"

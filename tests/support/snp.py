@@ -10,10 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.sev_snp import (
-    SnpCollateral,
-    SnpEvidence,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp import SnpCollateral, SnpEvidence
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A test attester: correct TPM structures signed by a key in this process; it proves nothing, so it lives in tests.
 
-It does what `attestation.answer` asks of a TPM, in 0.2 ms instead of a real TPM's time, and lets a test sign lies.
+It does what `evidence.challenge.answer` asks of a TPM, in 0.2 ms instead of a TPM's time, and lets a test sign lies.
 """
 
 from __future__ import annotations
@@ -15,31 +15,39 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest, ClockInfo, Signature
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Quote
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import LoadedKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_ECDSA,
     ALG_SHA256,
     GENERATED_MAGIC,
     PCR_COUNT,
     RH_ENDORSEMENT,
     TAG_ATTEST_QUOTE,
-    Attest,
-    ClockInfo,
-    Credential,
-    LoadedKey,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sessions import (
+    KEY_SIZE,
+    cfb_decrypt,
+    kdf_a,
+    kdf_e,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
     PcrSelection,
     Public,
-    Quote,
-    Signature,
+    Reader,
+    ecc_key,
+    ecc_point,
+    read_point,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.kdf import KEY_SIZE, cfb_decrypt, kdf_a, kdf_e
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.marshal import Reader
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import ecc_key, ecc_point, read_point
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK, EK_ECC
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import Credential
 
 _CURVE_BYTES = 32
 

@@ -19,24 +19,32 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import AttestedConnection
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.context import client_context
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_check import PinnedService, UnknownServer
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.session import TlsSession
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.wire import Wire
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import CHALLENGE, ISSUE_JOIN_TICKET
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import Attester, DoorkeeperIssuer
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import (
+    Attester,
+    DoorkeeperIssuer,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
+    CHALLENGE,
+    ISSUE_JOIN_TICKET,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import AttestedConnection
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import (
+    PinnedService,
+    UnknownServer,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import TlsSession, client_context
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.wire import Wire
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from multiprocessing.connection import Connection
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import Issuer
-    from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_check import ServerCheck
+    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Issuer
+    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import ServerCheck
 
 SOURCES = 64
 STREAMS = 16

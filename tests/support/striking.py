@@ -28,7 +28,7 @@ VOLUME = Path("/var/lib/containerd")
 
 CALLS = {
     "node/order.py": 'before(NodeRun, "_do", lambda run, name, *_rest: "join:" + name.name)',
-    "node/race.py": 'before(Turn, "take", lambda turn: turn._mine.contender.value + ":TAKE")',
+    "node/claim.py": 'before(Turn, "take", lambda turn: turn._mine.contender.value + ":TAKE")',
     "node/init_machine.py": 'before(TpmKeeping, "write", lambda *_some, **_named: "init:KEYS")',
     "node/bootstrapper.py": 'default(Bootstrapper, "linger_seconds", 10.0)',
     "kubeadm/operation.py": 'before(Operation, "_perform", lambda one, phase: one._name + ":" + phase.name)',

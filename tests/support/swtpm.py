@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 
 if TYPE_CHECKING:

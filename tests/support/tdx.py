@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tdx import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tdx import (
     TdxCollateral,
     TdxEvidence,
     load_tdx_collateral,

@@ -15,12 +15,16 @@ from base64 import b64decode
 from datetime import datetime
 from typing import Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.state_disk import run
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import ClosedTicket, Expected, read_ticket
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import run
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.received_ticket import (
+    ClosedTicket,
+    Expected,
+    read_ticket,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey
 
 
 def ticket_of(settings: dict[str, Any]) -> ClosedTicket:

@@ -12,27 +12,23 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import (
     Answer,
     BindingContext,
     Challenge,
     ChallengeRecord,
     ChallengeRequest,
-    EventLogs,
-    Purpose,
-    VerifiedNode,
     answer,
     new_challenge,
-    verify_node,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    LoadedKey,
-    Tpm,
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import verify_node
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID, identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
@@ -40,6 +36,10 @@ from ansible_collections.attested.kubernetes.tests.support.replay import replay
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import LoadedKey
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 SPKI = b"k" * 32

@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Health, Log, Notifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Notifier
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.listener import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.init import ProvingService
-    from ansible_collections.attested.kubernetes.plugins.module_utils.init.service import AdminFront
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import AdminFront
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_socket import ProvingService
 
     MakeService = Callable[[Log], ProvingService]
     MakeFront = Callable[..., AdminFront]

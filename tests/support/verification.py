@@ -14,37 +14,32 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Demands, EventLogs
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.service import WitnessService
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.log import with_lock
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Notifier
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import with_lock
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.listener import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.witness_service import WitnessService
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Health, Log, Notifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification import (
-    AsyncWitness,
-    Facts,
-    Question,
-    Witness,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.service import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_service import (
     Front,
     VerificationServiceConfig,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import AsyncWitness, Facts, Witness
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
 from ansible_collections.attested.kubernetes.tests.support import boots
-from ansible_collections.attested.kubernetes.tests.support.exchange import (
-    CLUSTER_ID,
-    identity_of,
-    learned,
-    logs_of,
-)
+from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID, identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractContextManager
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
 
 
 @dataclass(slots=True)

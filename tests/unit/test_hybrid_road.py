@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import Outcome, table
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_client import Outcome, table
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
 from ansible_collections.attested.kubernetes.tests.support.lab import Lab
 from ansible_collections.attested.kubernetes.tests.support.vm_bed import (

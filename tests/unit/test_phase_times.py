@@ -9,7 +9,7 @@ import json
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES, JOIN_PHASES
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES, JOIN_PHASES
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_init, render_join
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import (
     ClusterSpec,

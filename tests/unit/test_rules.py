@@ -10,6 +10,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,64 +23,37 @@ from ansible_collections.attested.kubernetes.tests.support.house import OURS, RO
 if TYPE_CHECKING:
     from pathlib import Path
 
-# low to high: a package imports only what stands before it, so there is no cycle and nothing points up
-LAYERS = (
-    "reasons",
-    "errors",
-    "result",
-    "_deps",
-    "key_kinds",
-    "system",
-    "proto",
-    "serving",
-    "luks",
-    "source",
-    "tpm",
-    "atls",
-    "sealing",
-    "policy",
-    "attestation",
-    "audit",
-    "nodelock",
-    "kube",
-    "keys",
-    "offline",
-    "statedisk",
-    "components",
-    "etcd",
-    "cilium",
-    "kubeadm",
-    "certificates",
-    "authorities",
-    "endpoint",
-    "preflight",
-    "site",
-    "join",
-    "verification",
-    "init",
-    "recovery",
-    "rescue",
-    "node",
-    "rotation",
-    "cli",
-    "support",
-    "adapter",
+SERVING = ("core/runtime.py", "core/metrics.py", "transport/grpc_server.py", "transport/health.py")
+TIERS = (
+    {"reasons", "errors", "result", "key_kinds", "_deps", "proto", "core"},
+    {"tpm", "transport", "source", "bundle", "policy", "evidence"},
+    {"keyservice", "disk", "kubeadm", "admin"},
+    {"services", "node", "rescue", "cli"},
 )
-SPLIT = {
-    "atls",
-    "cli",
-    "keys",
-    "node",
-    "rotation",
-}  # imported file by file: not every user needs TLS, every key, or kubeadm
-ENTRY_POINTS = {"client.py", "service.py"}  # not part of a package's face: importing them loads grpc
+"""Low to high: a package imports from its own tier and from lower ones, and no packages import each other."""
+SMALL = 60  # a file with fewer lines of code than this belongs into its only importer
+SMALL_ALONE = {
+    "admin/master_rotation.py": "an action imports it",
+    "admin/profile_orders.py": "an action imports it",
+    "keyservice/authority.py": "app.py, its importer, is as long as a file may be",
+    "keyservice/refusals.py": "app.py, its importer, is as long as a file may be",
+    "keyservice/service.py": "a program",
+    "kubeadm/endpoint_list.py": "a program",
+    "node/boot_record.py": "client.py, its importer, is as long as a file may be",
+    "node/join_turn.py": "a module imports it",
+    "node/reattest.py": "a program",
+    "services/recovery_helper.py": "a process of its own, without gRPC",
+    "services/recovery_service.py": "a program",
+}
+ALL = house.plugin_files()
 UTIL_FILES = [pytest.param(path, id=shown(path)) for path in house.plugin_files() if UTILS in path.parents]
 ALL_FILES = [pytest.param(path, id=shown(path)) for path in house.plugin_files()]
 MODULES = [pytest.param(path, id=path.stem) for path in sorted((ROOT / "plugins" / "modules").glob("*.py"))]
 
 
-def _layer(path: Path) -> int:
-    return LAYERS.index(house.package_of(path))
+def _tier(path: Path) -> int:
+    (found,) = (at for at, packages in enumerate(TIERS) if house.package_of(path) in packages)
+    return found
 
 
 @pytest.mark.parametrize("path", UTIL_FILES)
@@ -88,28 +62,44 @@ def test_nothing_points_up(path):
     wrong = [
         f"line {item.line}: {item.module}"
         for item, target in targets
-        if target is not None and (UTILS not in target.parents or _layer(target) > _layer(path))
+        if target is not None and (UTILS not in target.parents or _tier(target) > _tier(path))
     ]
     assert wrong == []
 
 
-@pytest.mark.parametrize("path", UTIL_FILES)
-def test_other_packages_are_imported_as_a_whole(path):
-    prefix = f"{OURS}.module_utils."
-    wrong = []
-    for item in house.imports_of(path):
-        parts = item.module.removeprefix(prefix).split(".") if item.module.startswith(prefix) else []
-        target = house.file_of(item.module)
-        foreign = len(parts) > 1 and parts[0] not in {"_deps", house.package_of(path), *SPLIT}
-        if foreign and target and target.name != "__init__.py" and target.name not in ENTRY_POINTS:
-            wrong.append(f"line {item.line}: {'.'.join(parts)}")
-    assert wrong == []
+def test_a_small_file_has_several_importers():
+    importers = Counter(target for path in ALL for target in house.targets_of(path))
+    found = {
+        str(path.relative_to(UTILS))
+        for path in ALL
+        if UTILS in path.parents and path.parent not in {UTILS, UTILS / "_deps"} and path.name != "__init__.py"
+        if house.code_lines(path, imports=False) < SMALL and importers[path] <= 1
+    }
+    assert found == set(SMALL_ALONE)
+
+
+def test_no_packages_import_each_other_in_a_circle():
+    files = [path for path in ALL if UTILS in path.parents]
+    graph: dict[str, set[str]] = {house.package_of(path): set() for path in files}
+    for path in files:
+        graph[house.package_of(path)] |= {house.package_of(target) for target in house.targets_of(path, typing=True)}
+    assert house.cycles({package: targets - {package} for package, targets in graph.items()}) == []
+
+
+@pytest.mark.parametrize("path", ALL_FILES)
+def test_names_are_imported_from_the_file_that_defines_them(path):
+    """A package has no face: a module ships the files that it needs, and no others (docs/adr/0056)."""
+    assert house.borrowed_names(path) == []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    assert house.cycles({path: house.targets_of(path) for path in ALL}) == []
 
 
 @pytest.mark.parametrize("path", UTIL_FILES)
 def test_third_party_libraries_come_through_deps(path):
     package = house.package_of(path)
-    allowed = {"_deps": {item.module.split(".")[0] for item in house.imports_of(path)}, "adapter": {"ansible"}}
+    allowed = {"_deps": {item.module.split(".")[0] for item in house.imports_of(path)}, "core": {"ansible"}}
     roots = {item.module.split(".")[0]: item for item in house.imports_of(path) if not item.typing_only}
     foreign = set(roots) - set(sys.stdlib_module_names) - {"ansible_collections"} - allowed.get(package, set())
     assert foreign == set()
@@ -126,9 +116,9 @@ def test_what_asks_for_the_kubernetes_client_runs_on_control_planes_alone():
 @pytest.mark.parametrize(
     ("library", "packages"),
     [
-        pytest.param("kube", {"kube"}, id="only kube speaks the Kubernetes client"),
-        pytest.param("tls", {"atls"}, id="only atls speaks TLS"),
-        pytest.param("grpc", {"atls", "serving", "proto"}, id="grpc stays in atls, serving, services and clients"),
+        pytest.param("kube", {"keyservice"}, id="only the key service speaks the Kubernetes client"),
+        pytest.param("tls", {"transport"}, id="only transport speaks TLS"),
+        pytest.param("grpc", {"transport", "services"}, id="grpc stays in transport, services and clients"),
     ],
 )
 def test_a_library_has_its_place(library, packages):
@@ -137,7 +127,7 @@ def test_a_library_has_its_place(library, packages):
         for path in house.plugin_files()
         if any(item.module == f"{OURS}.module_utils._deps.{library}" for item in house.imports_of(path))
         and house.package_of(path) not in packages
-        and not (library == "grpc" and path.name in {"service.py", "client.py"})
+        and not (library == "grpc" and path.name == "client.py")
     ]
     assert wrong == []
 
@@ -145,13 +135,13 @@ def test_a_library_has_its_place(library, packages):
 @pytest.mark.parametrize("path", MODULES)
 def test_a_module_ships_no_service(path):
     shipped = [shown(target) for target in house.reachable(path)]
-    assert [name for name in shipped if name.endswith("/service.py") or "/serving/" in name] == []
+    assert [name for name in shipped if name.endswith("service.py") or name.endswith(SERVING)] == []
 
 
-@pytest.mark.parametrize("package", ["tpm", "attestation", "policy", "sealing", "nodelock", "adapter"])
-def test_importing_verification_loads_neither_grpc_nor_kubernetes(package):
+@pytest.mark.parametrize("file", ["evidence.verify", "evidence.node_lock", "services.judge", "core.module"])
+def test_importing_verification_loads_neither_grpc_nor_kubernetes(file):
     code = (
-        f"import sys, {OURS}.module_utils.{package}\n"
+        f"import sys, {OURS}.module_utils.{file}\n"
         "print([name for name in ('grpc', 'kubernetes', 'OpenSSL') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -161,7 +151,12 @@ def test_importing_verification_loads_neither_grpc_nor_kubernetes(package):
 def test_one_loader_reads_what_others_wrote():
     """The others read a node's own state, the answers of its own processes, or a header in its one spelling."""
     own = {
-        "plugins/module_utils/audit/chain.py",
+        "plugins/module_utils/keyservice/audit_log.py",
+        "plugins/module_utils/bundle/store.py",
+        "plugins/module_utils/services/ticket_store.py",
+        "plugins/module_utils/keyservice/wrap.py",
+        "plugins/module_utils/kubeadm/operation.py",
+        "plugins/module_utils/disk/luks_header.py",
         "plugins/module_utils/node/answers.py",
         "plugins/module_utils/node/boot_record.py",
         "plugins/module_utils/node/claim.py",
@@ -169,16 +164,11 @@ def test_one_loader_reads_what_others_wrote():
         "plugins/module_utils/node/journal.py",
         "plugins/module_utils/node/push_record.py",
         "plugins/module_utils/node/renewal_record.py",
-        "plugins/module_utils/components/cache.py",
-        "plugins/module_utils/join/store.py",
-        "plugins/module_utils/keys/wrap.py",
-        "plugins/module_utils/kubeadm/journal.py",
-        "plugins/module_utils/luks/strict_json.py",
-        "plugins/module_utils/nodelock/log.py",
-        "plugins/module_utils/statedisk/form.py",
-        "plugins/module_utils/statedisk/gateway.py",
-        "plugins/module_utils/statedisk/process.py",
-        "plugins/module_utils/system/documents.py",
+        "plugins/module_utils/evidence/node_lock.py",
+        "plugins/module_utils/disk/state_disk.py",
+        "plugins/module_utils/disk/gateway.py",
+        "plugins/module_utils/disk/process.py",
+        "plugins/module_utils/core/documents.py",
         "plugins/module_utils/tpm/authorization.py",
         "plugins/plugin_utils/action.py",
         "plugins/plugin_utils/node_action.py",
@@ -194,7 +184,7 @@ def test_only_one_file_starts_processes():
         for path in house.plugin_files()
         if any(item.module.split(".")[0] in starters for item in house.imports_of(path))
     }
-    assert found == {"plugins/module_utils/system/command.py"}
+    assert found == {"plugins/module_utils/core/command.py"}
 
 
 @pytest.mark.parametrize("path", ALL_FILES)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.bootstrapper import Bootstrapper
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.plan import StepName
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import StepName
 from ansible_collections.attested.kubernetes.tests.support import attested_matrix, boundaries
 from ansible_collections.attested.kubernetes.tests.support.attested_matrix import HELD, HOLD, ORDERS, STRUCK
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch

@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..audit import REFUSALS, AuditPlace, AuditReport, Head, heads_of, verify_audit, verify_refusals
 from ..errors import SystemFault, visible
+from ..keyservice.audit_log import AuditPlace, Head
+from ..keyservice.audit_trail import REFUSALS
+from ..keyservice.audit_verify import AuditReport, heads_of, verify_audit, verify_refusals
 from ..reasons import Reason
 
 if TYPE_CHECKING:

@@ -14,34 +14,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..admin.age_file import parse_identities
+from ..admin.closing import KitKeys, Lock, close_kit, describe_kit, open_kit
+from ..admin.cluster_file import read_cluster_file
+from ..admin.kit import MAX_CONTENT_BYTES, Kit
+from ..admin.kit_places import read_kit_file, require_free, require_replaceable, write_kit_file, write_opened
+from ..admin.token import open_token
+from ..core.files import read_bytes
+from ..core.host import SystemRandom
 from ..errors import KeyServiceError
-from ..keys import SecretBytes
-from ..offline import (
-    MAX_CONTENT_BYTES,
-    Kit,
-    KitKeys,
-    Lock,
-    close_kit,
-    describe_kit,
-    open_kit,
-    open_token,
-    parse_identities,
-    read_kit_file,
-    require_free,
-    require_replaceable,
-    write_kit_file,
-    write_opened,
-)
+from ..keyservice.master import SecretBytes
 from ..reasons import Reason
-from ..site import read_cluster_file
-from ..system import SystemRandom, read_bytes
 from .prompts import add_passphrase, ask, passphrase_of, say
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from ..offline import Pkcs11Token
+    from ..admin.token import Pkcs11Token
 
 _MAX_KEY_BYTES = 65536
 _MAX_PIN_BYTES = 256

@@ -11,11 +11,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..admin.age_file import require_passphrase
+from ..core.files import read_bytes
 from ..errors import SiteError, visible
-from ..keys import SecretBytes
-from ..offline import require_passphrase
+from ..keyservice.master import SecretBytes
 from ..reasons import Reason
-from ..system import read_bytes
 
 if TYPE_CHECKING:
     import argparse

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._deps.crypto import exceptions, serialization
+from ..core.command import SystemRunner
+from ..core.files import read_bytes
 from ..errors import AttestedError, DiskError
-from ..keys import DiskId
+from ..keyservice.derive import DiskId
 from ..reasons import Reason
-from ..rescue import (
+from ..rescue.disk import (
     copy_header,
     disk_id_of,
     find_disk,
@@ -25,14 +27,16 @@ from ..rescue import (
     require_key,
     unmount_disk,
 )
-from ..system import SystemRunner, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..keys import DiskKey, MasterRing
-    from ..rescue import ClusterSecrets, DiskCopy, Partition
-    from ..system import Runner
+    from ..core.command import Runner
+    from ..keyservice.master import DiskKey
+    from ..keyservice.ring import MasterRing
+    from ..rescue.disk import DiskCopy
+    from ..rescue.partitions import Partition
+    from ..rescue.values import ClusterSecrets
 
 WRONG = "wrong"
 OPENS = "opens the disk"

@@ -11,25 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.files import read_bytes
+from ..core.host import SystemClock, SystemRandom
 from ..errors import SystemFault
-from ..keys import DiskId
+from ..keyservice.derive import DiskId
 from ..reasons import Reason
-from ..rescue import (
-    NodeDemands,
-    Patience,
-    check_cluster,
-    derive_cluster,
-    parse_measurements,
-    recover_nodes,
-)
-from ..system import SystemClock, SystemRandom, read_bytes
-from ..tpm import load_attestation_key, open_tpm
+from ..rescue.measurements import parse_measurements
+from ..rescue.node import NodeDemands, Patience, recover_nodes
+from ..rescue.values import check_cluster, derive_cluster
+from ..tpm.client import open_tpm
+from ..tpm.keys import load_attestation_key
 from .rescue_output import add_secret, master_of, say, state_of, warn, written
 
 if TYPE_CHECKING:
     import argparse
 
-    from ..rescue import RejoinSecrets, SeenNode
+    from ..rescue.node import RejoinSecrets, SeenNode
 
 _MAX_CONFIG_BYTES = 1 << 20
 _KEY_NAME = re.compile(r"000b[0-9a-f]{64}")

@@ -10,17 +10,17 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..core.files import read_bytes, write_atomic
 from ..errors import SystemFault, visible
-from ..keys import import_ring
+from ..keyservice.ring import import_ring
 from ..reasons import Reason
-from ..rescue import ClusterValues, parse_state
-from ..system import read_bytes, write_atomic
+from ..rescue.values import ClusterValues, parse_state
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from ..keys import MasterRing
+    from ..keyservice.ring import MasterRing
 
 _MAX_SECRET_BYTES = 4096
 _MAX_STATE_BYTES = 65536

@@ -13,31 +13,22 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..admin.cluster_file import read_cluster_file
+from ..admin.places import MAX_SHARES_BYTES, read_shares, require_empty, require_outside, write_secret, write_shares
+from ..admin.shares import ShareOrder, combine_shares, shares_of, split_master
+from ..core.files import read_bytes
+from ..core.host import SystemRandom
 from ..errors import SystemFault
-from ..keys import import_master_secret
-from ..offline import (
-    MAX_SHARES_BYTES,
-    ShareOrder,
-    combine_shares,
-    read_shares,
-    require_empty,
-    require_outside,
-    shares_of,
-    split_master,
-    write_secret,
-    write_shares,
-)
+from ..keyservice.master import import_master_secret
 from ..reasons import Reason
-from ..site import read_cluster_file
-from ..system import SystemRandom, read_bytes
 from .prompts import add_passphrase, passphrase_of, say
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from ..keys import MasterSecret
-    from ..offline import Share, SplitFacts
+    from ..admin.shares import Share, SplitFacts
+    from ..keyservice.master import MasterSecret
 
 _MAX_SECRET_BYTES = 4096
 _STREAM = "-"

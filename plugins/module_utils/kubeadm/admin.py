@@ -9,13 +9,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import hashes, serialization, unreadable, x509
+from ..core.files import read_bytes
 from ..errors import KubeadmError
 from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
-from ..system import read_bytes
 
 if TYPE_CHECKING:
-    from ..system import Clock
+    from ..core.host import Clock
     from .spec import KubernetesPaths
 
 ADMIN_GROUP = "kubeadm:cluster-admins"

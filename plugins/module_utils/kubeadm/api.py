@@ -14,16 +14,17 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from ..core.documents import MAX_ANSWER_LEVELS, load_document, load_json
+from ..core.files import read_bytes
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import MAX_ANSWER_LEVELS, load_document, load_json, read_bytes
 from .spec import API_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ..system import Clock
+    from ..core.host import Clock
 
 _TIMEOUT_SECONDS = 5.0
 _POLL_SECONDS = 0.1

@@ -12,16 +12,16 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+from ..core.files import read_bytes, write_atomic
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import read_bytes, write_atomic
 from .render import ENCRYPTION_ARGUMENT, encryption_path
 from .spec import API_PORT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..system import Clock
+    from ..core.host import Clock
     from .kubectl import Kubectl
     from .spec import KubernetesPaths
 

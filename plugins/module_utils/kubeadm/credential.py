@@ -14,15 +14,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import serialization, x509
+from ..core.documents import load_document
+from ..core.files import make_directory, place_link, read_bytes, write_atomic
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import Clock, load_document, make_directory, place_link, read_bytes, write_atomic
 from .render import documents
 
 if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from ..core.host import Clock
     from .spec import KubernetesPaths
 
 RENEW_BELOW = timedelta(hours=24)

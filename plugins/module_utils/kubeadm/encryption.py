@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ..core.documents import load_documents
+from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import load_documents, make_directory, read_bytes, write_atomic
 from .render import ENCRYPTION_ARGUMENT, documents, encryption_path
 
 if TYPE_CHECKING:
-    from ..system import Random
+    from ..core.host import Random
     from .spec import KubernetesPaths
 
 API_VERSION = "apiserver.config.k8s.io/v1"

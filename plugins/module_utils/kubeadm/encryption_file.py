@@ -15,10 +15,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..atls import label
+from ..core.documents import load_documents
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import load_documents
+from ..transport.binding import label
 from .encryption import API_VERSION, KIND, RESOURCES, require_encryption
 from .render import documents
 

@@ -9,10 +9,10 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import Refusal, SystemFault
-from ..keys.ticket import ADMISSION_FILE, CONTROL_PLANE_FILES, ENCRYPTION_FILE, MAX_FILE_BYTES
+from ..keyservice.ticket import ADMISSION_FILE, CONTROL_PLANE_FILES, ENCRYPTION_FILE, MAX_FILE_BYTES
 from ..reasons import Reason
-from ..system import make_directory, read_bytes, write_atomic
 from .encryption import require_encryption
 from .pod_security import BY_DEFAULT, parse_admission
 from .render import admission_path, api_server_files

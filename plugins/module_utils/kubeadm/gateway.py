@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ..system import Clock, CommandResult, Runner
+    from ..core.command import CommandResult, Runner
+    from ..core.host import Clock
     from .phases import Phase
 
 _LAST_LINES = 12

@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.command import SystemRunner
+from ..core.documents import MAX_ANSWER_BYTES, MAX_ANSWER_LEVELS, load_json
+from ..core.host import SystemClock
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import MAX_ANSWER_BYTES, MAX_ANSWER_LEVELS, SystemClock, SystemRunner, load_json
 from .gateway import last_words, redact
 from .spec import API_PORT, KubernetesPaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ..system import Clock, CommandResult, Runner
+    from ..core.command import CommandResult, Runner
+    from ..core.host import Clock
 
 FIELD_MANAGER = "attested-site"
 _OWN_SERVER = f"https://127.0.0.1:{API_PORT}"

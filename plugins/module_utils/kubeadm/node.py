@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..system import make_directory, read_bytes, write_atomic
+from ..core.files import make_directory, read_bytes, write_atomic
 from .api import KubeconfigNodeReader, NodeReader, NodeView, wait_registered
 from .credential import KubeletCredential, place, render_kubeconfig, require_pair
 from .operation import Machine, Operation
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..result import Step
-    from .plan import Plan
+    from .operation import Plan
     from .spec import KubernetesPaths, NodeSpec
 
 REGISTER_TIMEOUT_SECONDS = 120.0

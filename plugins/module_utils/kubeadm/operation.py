@@ -6,25 +6,163 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.files import make_directory, read_bytes, remove, write_atomic
 from ..errors import KubeadmError
 from ..reasons import Reason
 from ..result import Step
-from ..system import make_directory, remove, write_atomic
 from .credential import adopt_embedded
 from .gateway import Kubeadm, KubeletUnit
-from .journal import Journal, Progress
-from .phases import Doer, Phase
-from .plan import Observed, Plan, plan, witnesses
+from .phases import SKIPPED_ON_REPEAT, STARTS_KUBELET, Doer, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from pathlib import Path, PurePosixPath
 
-    from ..system import Clock, Runner
+    from ..core.command import Runner
+    from ..core.host import Clock
     from .spec import KubernetesPaths
+
+
+# What has been done already, kept beside the node's other state.
+
+_VERSION = 1
+_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Operation ("init" or "join"), SHA-256 of the configuration it ran with, and the phases that ended well."""
+
+    operation: str
+    config_sha256: str
+    done: tuple[str, ...] = ()
+
+    def with_done(self, name: str) -> Progress:
+        """Return the progress after phase ``name``."""
+        done = self.done if name in self.done else (*self.done, name)
+        return Progress(operation=self.operation, config_sha256=self.config_sha256, done=done)
+
+
+class Journal:
+    """The file of the progress; written by rename, so a kill leaves the old or the new one."""
+
+    def __init__(self, directory: Path) -> None:
+        """Keep where the file lies."""
+        self._path = directory / "progress.json"
+
+    def load(self) -> Progress | None:
+        """Return the progress, None on a machine where nothing began; raises KUBEADM_JOURNAL_MALFORMED."""
+        if not self._path.exists():
+            return None
+        try:
+            body = json.loads(read_bytes(self._path, limit=_LIMIT))
+            if body["version"] != _VERSION:
+                raise _malformed(f"expected version {_VERSION}, found {body['version']!r}")
+            return Progress(
+                operation=str(body["operation"]),
+                config_sha256=str(body["config_sha256"]),
+                done=tuple(str(name) for name in body["done"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise _malformed(f"expected the progress of kubeadm in {self._path}") from error
+
+    def save(self, progress: Progress) -> None:
+        """Write the progress."""
+        make_directory(self._path.parent, mode=0o700)
+        body = {
+            "version": _VERSION,
+            "operation": progress.operation,
+            "config_sha256": progress.config_sha256,
+            "done": list(progress.done),
+        }
+        write_atomic(self._path, json.dumps(body, indent=2).encode() + b"\n")
+
+    def forget(self) -> bool:
+        """Remove the file; return whether it was there."""
+        return remove(self._path)
+
+
+def _malformed(message: str) -> KubeadmError:
+    return KubeadmError(message, reason=Reason.KUBEADM_JOURNAL_MALFORMED)
+
+
+# Which phases are still to do. Pure.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The machine as found: the journal, which of the witnesses exist, and whether the kubelet runs."""
+
+    progress: Progress | None
+    files: frozenset[PurePosixPath]
+    kubelet_active: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do of ``table``: ``start_kubelet`` where it has been started once and does not run, ``phases`` in order.
+
+    ``drifted``: all is done, but with another configuration than the one wanted now (nothing is done about it here;
+    kubeadm changes a running cluster by its upgrade only).
+    """
+
+    table: tuple[Phase, ...]
+    phases: tuple[Phase, ...] = ()
+    start_kubelet: bool = False
+    drifted: bool = False
+
+    def __bool__(self) -> bool:
+        """Say whether there is anything to do."""
+        return bool(self.phases) or self.start_kubelet
+
+    def up_to(self, until: str | None) -> tuple[Phase, ...]:
+        """Return the phases up to and with the one of that name (None: all of them)."""
+        if until is None:
+            return self.phases
+        names = [phase.name for phase in self.table]
+        return tuple(phase for phase in self.phases if names.index(phase.name) <= names.index(until))
+
+
+def plan(table: Sequence[Phase], observed: Observed, *, config_sha256: str) -> Plan:
+    """Return the phases of ``table`` that are to be done.
+
+    A phase is done when the journal says so and its witnesses say the same. From the first one that is not done,
+    all later ones are repeated: each of kubeadm's phases may run twice, and a later one may build on an earlier.
+    A changed configuration repeats everything as long as the operation never came to its end. A kubelet that has been
+    started once, and whose start is not among what is left, is to run for the rest.
+    """
+    done = _done(table, observed)
+    complete = len(done) == len(table)
+    same = observed.progress is not None and observed.progress.config_sha256 == config_sha256
+    if complete:
+        return Plan(table=tuple(table), start_kubelet=not observed.kubelet_active, drifted=not same)
+    first = _first_undone(table, done) if same else 0
+    begun = bool(done)
+    left = tuple(phase for phase in table[first:] if not (begun and phase.name in SKIPPED_ON_REPEAT))
+    once = STARTS_KUBELET in done and all(phase.name != STARTS_KUBELET for phase in left)
+    return Plan(table=tuple(table), phases=left, start_kubelet=once and not observed.kubelet_active)
+
+
+def witnesses(table: Sequence[Phase]) -> tuple[PurePosixPath, ...]:
+    """Return every file whose presence or absence tells of a phase of ``table``."""
+    return tuple(path for phase in table for path in (*phase.witnesses, *phase.absent))
+
+
+def _done(table: Sequence[Phase], observed: Observed) -> tuple[str, ...]:
+    said = observed.progress.done if observed.progress else ()
+    return tuple(phase.name for phase in table if phase.name in said and _is_witnessed(phase, observed))
+
+
+def _is_witnessed(phase: Phase, observed: Observed) -> bool:
+    return observed.files.issuperset(phase.witnesses) and observed.files.isdisjoint(phase.absent)
+
+
+def _first_undone(table: Sequence[Phase], done: Sequence[str]) -> int:
+    return next(position for position, phase in enumerate(table) if phase.name not in done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

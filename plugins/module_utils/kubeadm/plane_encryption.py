@@ -7,23 +7,67 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..core.documents import load_documents, load_json
+from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import KubeadmError
 from ..reasons import Reason
-from ..system import load_json, make_directory, read_bytes, write_atomic
 from .encryption_file import CLEAR, EncryptionFile, EncryptionKey, name_key
-from .joiners import tell_joiners
-from .render import ENCRYPTION_ARGUMENT, encryption_path
-from .rotation import PlaneKeys, next_number
+from .encryption_rotation import PlaneKeys, next_number
+from .render import ENCRYPTION_ARGUMENT, documents, encryption_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from ..system import Random
-    from .api_server import ApiServer
     from .kubectl import Kubectl
+
+    Arguments = Callable[[Mapping[str, str]], Mapping[str, str]]
+    from collections.abc import Iterable, Sequence
+
+    from ..core.host import Random
+    from .api_server import ApiServer
     from .spec import KubernetesPaths
+
+
+# kubeadm's own ConfigMap, from which further control planes are made: what their API servers are told.
+
+_CONFIG = ("configmap", "kubeadm-config", "kube-system")
+
+
+def tell_joiners(kubectl: Kubectl, arguments: Arguments, *, check_mode: bool = False) -> bool:
+    """Have later API servers told what ``arguments`` makes of those that are there; return whether that is a change.
+
+    Raises KUBECTL_FAILED, also where somebody else changed it meanwhile, ENCRYPTION_NOT_TOLD, and what ``arguments``
+    raises.
+    """
+    (document,) = kubectl.read_one(*_CONFIG)
+    data = document.get("data", {})
+    try:
+        wanted = told_configuration(str(data["ClusterConfiguration"]), arguments)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise KubeadmError(
+            "expected kubeadm's ClusterConfiguration in the ConfigMap kubeadm-config, found something else",
+            reason=Reason.ENCRYPTION_NOT_TOLD,
+        ) from None
+    if wanted and not check_mode:
+        kubectl.replace({**document, "data": {**data, "ClusterConfiguration": wanted}})
+    return bool(wanted)
+
+
+def told_configuration(text: str, arguments: Arguments) -> str:
+    """Return kubeadm's ClusterConfiguration with what ``arguments`` adds for API servers, nothing if that is there."""
+    (configuration,) = load_documents(text)
+    server: dict[str, Any] = configuration.setdefault("apiServer", {})
+    named: list[dict[str, str]] = server.setdefault("extraArgs", [])
+    present = {one["name"]: one["value"] for one in named}
+    wanted = {name: value for name, value in arguments(present).items() if present.get(name) != value}
+    if not wanted:
+        return ""
+    server["extraArgs"] = [one for one in named if one["name"] not in wanted]
+    server["extraArgs"] += [{"name": name, "value": value} for name, value in wanted.items()]
+    return documents(configuration).decode()
+
 
 _KEY_BYTES = 32
 _LIMIT = 1 << 16

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..system import load_documents
+from ..core.documents import load_documents
 
 BASELINE, PRIVILEGED = "baseline", "privileged"
 LEVELS = (BASELINE, "restricted", PRIVILEGED)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..core.documents import load_document
 from ..errors import AttestedError, PolicyError
-from ..keys.policy_client import PolicyClient, RecordState
+from ..keyservice.policy_client import PolicyClient, RecordState
 from ..reasons import Reason
 from ..result import Result
-from ..system import load_document
 from .kubectl import Kubectl
 
 if TYPE_CHECKING:

@@ -11,31 +11,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..certificates import API_SERVER, StaticPods, Turns
+from ..core.command import SystemRunner
+from ..core.files import make_directory, read_bytes, remove, write_atomic
+from ..core.host import SystemClock
 from ..errors import AttestedError, KubeadmError
-from ..kubeadm import (
-    Kubectl,
-    KubernetesPaths,
-    Machine,
-    PodSecurity,
-    admission_file,
-    admission_path,
-    has_taken,
-    keep_taken,
-    plugin_arguments,
-    require_pod_security,
-    tell_joiners,
-)
+from ..kubeadm.certificate_table import API_SERVER
+from ..kubeadm.files import has_taken, keep_taken
+from ..kubeadm.kubectl import Kubectl
+from ..kubeadm.operation import Machine
+from ..kubeadm.plane_encryption import tell_joiners
+from ..kubeadm.pod_security import PodSecurity
+from ..kubeadm.render import admission_file, admission_path, plugin_arguments
+from ..kubeadm.spec import KubernetesPaths, require_pod_security
+from ..kubeadm.static_pods import StaticPods
 from ..reasons import Reason
 from ..result import Diff, Result
-from ..system import SystemClock, SystemRunner, make_directory, read_bytes, remove, write_atomic
 from .config import load_node_config
 from .control_plane_turns import AdminCredential, ControlPlaneTurns, local_api
-from .renewal_record import CONTROL_PLANE_DIRECTORY
-from .single_run import alone
+from .renewal_record import CONTROL_PLANE_DIRECTORY, alone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ..kubeadm.certificate_renewal import Turns
 
 _LIMIT = 1 << 20
 _MODE = 0o644

@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import SystemFault
+from ..core.files import make_directory, read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
+from ..errors import SiteError, SystemFault
 from ..reasons import Reason
-from ..sealing import OneTimeKey, open_sealed
-from ..system import make_directory, read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
+from ..transport.sealed_box import OneTimeKey, open_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..attestation import Answer
+    from ..evidence.challenge import Answer
+
 
 DIRECTORY = Path("/run/attested/answers")
 _HANDLE = re.compile(r"[0-9a-f]{32}")
@@ -103,3 +104,14 @@ def _parse(data: bytes) -> KeptAnswer:
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
+
+
+# Bytes that the admin's side hands to a module on the node.
+
+
+def decode(text: str, name: str) -> bytes:
+    """Return the bytes of the option ``name``; raises OPTION_INVALID."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise SiteError(f"expected base64 in {name}, got something else", reason=Reason.OPTION_INVALID) from error

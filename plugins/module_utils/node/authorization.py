@@ -18,17 +18,20 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.documents import load_json
+from ..core.files import make_directory, read_bytes, remove, write_atomic
 from ..errors import SystemFault
 from ..reasons import Reason
 from ..result import Result
-from ..sealing import OneTimeKey, open_to_key, seal_to_key
-from ..system import load_json, make_directory, read_bytes, remove, write_atomic
-from ..tpm import HIERARCHY_NAMES, MAX_AUTH_BYTES, RH_ENDORSEMENT, RH_OWNER, HeldAuths, in_memory, open_tpm
+from ..tpm.authorization import HIERARCHY_NAMES, MAX_AUTH_BYTES, HeldAuths, in_memory
+from ..tpm.client import open_tpm
+from ..tpm.constants import RH_ENDORSEMENT, RH_OWNER
+from ..transport.sealed_box import OneTimeKey, open_to_key, seal_to_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..tpm import Tpm, TpmProperties
+    from ..tpm.client import Tpm, TpmProperties
 
 OFFERS = Path("/run/attested/offers")
 _HANDLE = re.compile(r"[0-9a-f]{32}")

@@ -8,18 +8,18 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ..attestation.eventlog import LockState
 from ..errors import NodeLockError
-from ..kubeadm import MEMBER_OPERATION
-from ..nodelock import require_open_to
+from ..evidence.eventlog.nodelock import LockState
+from ..evidence.node_lock import require_open_to
+from ..kubeadm.member import MEMBER_OPERATION
 from ..reasons import Reason
 from .claim import Contender
 from .disk_setup import is_founded
 from .journal import NodePhase
 
 if TYPE_CHECKING:
-    from ..kubeadm import Machine
-    from ..nodelock import LockReading
+    from ..evidence.eventlog.nodelock import LockReading
+    from ..kubeadm.operation import Machine
     from .claim import Claim
     from .journal import NodeJournal
 

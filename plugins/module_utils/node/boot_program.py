@@ -20,25 +20,33 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..atls import JoinCaPins
-from ..audit import AuditPlace, AuditTrail
+from ..core.command import SystemRunner
+from ..core.host import SystemClock, SystemRandom, release
+from ..core.logs import open_log
+from ..core.runtime import Notifier, load_config, wait_for_stop
+from ..disk.paths import StatePaths
+from ..disk.state_disk import wipe_progress
 from ..errors import AttestedError, SystemFault
-from ..init import INIT_SOCKET, Desk, DeskService, Doors
-from ..join import TicketStore
-from ..keys import DiskId
-from ..keys.listener import SocketServer
-from ..keys.wrap import KeyStore
-from ..kubeadm import KubernetesPaths, Machine, NodeSpec
-from ..policy import Role
+from ..keyservice.audit_log import AuditPlace
+from ..keyservice.audit_trail import AuditTrail
+from ..keyservice.derive import DiskId
+from ..keyservice.listener import SocketServer
+from ..keyservice.wrap import KeyStore
+from ..kubeadm.operation import Machine
+from ..kubeadm.spec import KubernetesPaths, NodeSpec
+from ..policy.identity import Role
 from ..reasons import Reason
-from ..recovery import Contest, HelperTrial, Locked, RecoveryDesk, Unlocking
-from ..serving import Notifier, load_config, open_log, wait_for_stop
-from ..statedisk import StatePaths, wipe_progress
-from ..system import SystemClock, SystemRandom, SystemRunner, release
-from ..tpm import open_tpm
+from ..services.init_handler import Desk, Doors
+from ..services.init_socket import INIT_SOCKET, DeskService
+from ..services.recovery_contest import Contest
+from ..services.recovery_handler import RecoveryDesk
+from ..services.recovery_unlock import HelperTrial, Locked, Unlocking
+from ..services.ticket_store import TicketStore
+from ..tpm.client import open_tpm
+from ..transport.pins import JoinCaPins
 from .boot_action import Membership, read_membership
 from .bootstrapper import PERSON_NEEDED, Bootstrapper, tell_step
-from .claim import ClaimFile
+from .claim import ClaimFile, Race
 from .client import JoinTickets, MachineLock, lock_paths, make_parts
 from .config import DEFAULT_PATH, load_node_config
 from .disk_setup import FoundingDisk, settle_founder
@@ -46,18 +54,17 @@ from .init_machine import Ground, MachineFounder, TpmKeeping
 from .journal import NodeJournal
 from .member import MemberKeys
 from .playbook import RunnerPlaybooks
-from .race import Race
 from .recovery import ContestedDisk, RecoveredNode, Recovery, RecoveryDoor
-from .service import attester_of, facts_of
 from .services import MemberServices
 from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
+from .witness_service import attester_of, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from ..init import Founder
-    from ..serving import Log
-    from ..system import Runner
+    from ..core.command import Runner
+    from ..core.logs import Log
+    from ..services.init_handler import Founder
     from .config import NodeConfig
     from .journal import NodePhase, NodeState
     from .order import Parts

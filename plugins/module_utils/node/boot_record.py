@@ -13,15 +13,17 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..attestation import describe, parse_firmware_log
+from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import AttestedError
-from ..policy import MeasuredEvent, event_deviations
-from ..system import make_directory, read_bytes, write_atomic
+from ..evidence.eventlog.describe import describe
+from ..evidence.eventlog.tcg import parse_firmware_log
+from ..policy.events import event_deviations
+from ..policy.profile import MeasuredEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..attestation import EventLogs
+    from ..evidence.evidence import EventLogs
 
 PATH = Path("/var/lib/attested/accepted-boot.json")
 _VERSION = 1

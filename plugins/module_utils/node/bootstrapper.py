@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from ..init import Founder, InitOrder, Success, Teller
-    from ..keys import KeyBundle
-    from .claim import ClaimFile
+    from ..keyservice.key_bundle import KeyBundle
+    from ..services.init_handler import Founder
+    from ..services.init_job import Teller
+    from ..services.init_messages import InitOrder, Success
+    from .claim import ClaimFile, Race
     from .order import Parts
-    from .race import Race
     from .recovery import Recovery
     from .services import Services
 

@@ -7,14 +7,26 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import SystemFault
+from ..core.files import make_directory, read_bytes, remove, write_atomic
+from ..errors import AttestedError, Refusal, SystemFault
+from ..evidence.eventlog.nodelock import LockState
+from ..evidence.node_lock import require_open_to
 from ..reasons import Reason
-from ..system import make_directory, read_bytes, remove, write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..evidence.eventlog.nodelock import LockReading
+    from ..evidence.node_lock import Acquisition
+    from .order import Lock
+
 
 DEFAULT_PATH = Path("/run/attested/claim.json")
 _VERSION = 1
@@ -80,3 +92,114 @@ def _claim(body: dict[str, Any]) -> Claim:
     if not good:
         raise ValueError("another request")
     return claim
+
+
+# The race of one machine: init or join, decided once by the one-way lock (docs/adr/0016).
+
+
+class Race:
+    """Lets the contenders of one machine at its lock, one at a time; whoever takes it first has won.
+
+    States and the only ways between them::
+
+        OPEN --turn(claim).take()--> WON(claim)      one TPM2_PCR_Event, the claim written before it
+
+    There is no way back but a reset of the machine. A claim counts only while the lock is held: what a killed process
+    has written before the event is void, what it has written before an event that came about says who goes on. A turn
+    that ends without `Turn.take`, or whose lock could not be taken, leaves the race open.
+
+    A reset clears the claim as well. Where it came in the middle of an init, `attested-unlock` has taken the lock of
+    the new boot with the keys of that init, so the first request that brings them goes on, and claims the boot.
+    """
+
+    def __init__(
+        self, lock: Lock, *, cluster_id: bytes, claims: ClaimFile, initialising: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Race for ``lock`` on behalf of the cluster ``cluster_id`` (32 bytes).
+
+        ``initialising``: this machine's disk says that an init has begun and not ended.
+        """
+        self._lock = lock
+        self._cluster_id = cluster_id
+        self._claims = claims
+        self._initialising = initialising
+        self._one_at_a_time = threading.Lock()
+
+    @contextmanager
+    def turn(self, mine: Claim) -> Iterator[Turn]:
+        """Hold the only place at the lock; what is prepared in it, the caller undoes unless the lock was taken.
+
+        Raises RACE_LOST where the other contender has won (or somebody outside of this race), INIT_REQUEST_DIFFERS
+        where another request has, NODELOCK_FOREIGN, NODELOCK_OTHER_CLUSTER.
+        """
+        with self._one_at_a_time:
+            reading = self._lock.read()
+            require_open_to(reading, self._cluster_id)
+            again = reading.state is LockState.LOCKED
+            if again:
+                self._require_mine(mine)
+            yield Turn(self._lock, cluster_id=self._cluster_id, claims=self._claims, mine=mine, again=again)
+
+    def winner(self) -> Claim | None:
+        """Return who has won, None while the race is open or where nobody of this race has; waits for a turn."""
+        with self._one_at_a_time:
+            return self._claims.load() if self._is_ours(self._lock.read()) else None
+
+    def _require_mine(self, mine: Claim) -> None:
+        held = self._claims.load()
+        if held is None and mine.contender is Contender.INIT and self._initialising():
+            return
+        require_winner(held, mine)
+
+    def _is_ours(self, reading: LockReading) -> bool:
+        return reading.state is LockState.LOCKED and reading.cluster_id == self._cluster_id
+
+
+class Turn:
+    """One contender alone at the lock."""
+
+    def __init__(self, lock: Lock, *, cluster_id: bytes, claims: ClaimFile, mine: Claim, again: bool) -> None:
+        """Stand for ``mine``; ``again``: it has won before, and goes on."""
+        self._lock = lock
+        self._cluster_id = cluster_id
+        self._claims = claims
+        self._mine = mine
+        self.again = again
+
+    def take(self) -> Acquisition:
+        """Take the lock: from here on everything is repaired forward.
+
+        Raises RACE_LOST where somebody outside of this race was faster, and what the lock raises.
+        """
+        self._claims.write(self._mine)
+        try:
+            taken = self._lock.acquire(self._cluster_id)
+        except AttestedError:
+            self._settle()
+            raise
+        if not (taken.won or self.again):
+            self._claims.forget()
+            raise _lost("somebody outside of this race")
+        return taken
+
+    def _settle(self) -> None:
+        """Withdraw the claim unless the event came about although its answer did not."""
+        if not self.again and self._lock.read().state is not LockState.LOCKED:
+            self._claims.forget()
+
+
+def require_winner(held: Claim | None, mine: Claim) -> None:
+    """Raise unless the claim on a taken lock is ``mine``: RACE_LOST, INIT_REQUEST_DIFFERS."""
+    if held is None:
+        raise _lost("somebody outside of this race")
+    if held.contender is not mine.contender:
+        raise _lost(held.contender.value)
+    if held.request != mine.request:
+        raise Refusal(
+            f"expected the init request {held.request[:16]}… to go on, got {mine.request[:16]}…",
+            reason=Reason.INIT_REQUEST_DIFFERS,
+        )
+
+
+def _lost(winner: str) -> Refusal:
+    return Refusal(f"expected a machine that nobody has taken, its lock was taken by {winner}", reason=Reason.RACE_LOST)

@@ -11,51 +11,53 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..atls import JoinCaPins
-from ..attestation import EventLogs
+from ..core.command import SystemRunner
+from ..core.files import read_bytes
+from ..core.host import SystemClock, SystemRandom
 from ..errors import DiskError, KubeadmError
-from ..join import ClosedTicket, Favourite, OccasionalAttester, TicketMaterial, TicketStore, first_window
-from ..join.client import JoinConfig, JoinMachine, fetch_closed_ticket, fetch_ticket
-from ..kubeadm import (
-    ControlPlaneMember,
-    KubeletCredential,
-    KubernetesPaths,
-    Machine,
-    NodeSpec,
-    Reset,
-    ReturningFounder,
-    Worker,
-    node_spec,
-)
-from ..nodelock import NodeLock, NodeLockPaths
-from ..policy import Role
+from ..evidence.evidence import EventLogs
+from ..evidence.node_lock import NodeLock, NodeLockPaths
+from ..kubeadm.cluster_info import node_spec
+from ..kubeadm.credential import KubeletCredential
+from ..kubeadm.member import ControlPlaneMember, ReturningFounder
+from ..kubeadm.node import Worker
+from ..kubeadm.operation import Machine
+from ..kubeadm.reset import Reset
+from ..kubeadm.spec import KubernetesPaths, NodeSpec
+from ..policy.identity import Role
 from ..reasons import Reason
 from ..result import Diff, Result
-from ..system import SystemClock, SystemRandom, SystemRunner, read_bytes
-from ..tpm import load_attestation_key, load_endorsement_key, open_tpm
+from ..services.handshake_evidence import OccasionalAttester
+from ..services.join_client import JoinConfig, JoinMachine, fetch_closed_ticket, fetch_ticket
+from ..services.join_endpoints import Favourite
+from ..services.retry_policy import first_window
+from ..services.ticket_store import TicketStore
+from ..tpm.client import open_tpm
+from ..tpm.keys import load_attestation_key, load_endorsement_key
+from ..transport.pins import JoinCaPins
 from .boot_action import is_control_plane
 from .boot_record import BootRecord
 from .config import NodeConfig, load_node_config
 from .disk_setup import is_founded
-from .disk_wipe import PartingDisk, known_disk_id
 from .journal import NodeJournal, NodePhase
 from .member import MemberKeys
 from .order import ControlPlaneTicket, NodeRun, NodeTicket, Parts
 from .retry import Backoff, ask_again
 from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
-from .wipe import Wipe
+from .wipe import PartingDisk, Wipe, known_disk_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from ..attestation import LockReading
     from ..errors import AttestedError
-    from ..keys import DiskKey
-    from ..keys.sealed import SealedSecrets
-    from ..nodelock import Acquisition
-    from ..tpm import Tpm
+    from ..evidence.eventlog.nodelock import LockReading
+    from ..evidence.node_lock import Acquisition
+    from ..keyservice.master import DiskKey
+    from ..keyservice.ticket import SealedSecrets
+    from ..services.received_ticket import ClosedTicket, TicketMaterial
+    from ..tpm.client import Tpm
     from .order import Joiner
 
 _LOG_LIMIT = 1 << 20

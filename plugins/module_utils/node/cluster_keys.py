@@ -5,23 +5,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ..attestation.eventlog import DEFAULT_REGISTER, LockState
+from ..core.host import SystemClock
 from ..errors import KeyServiceError
-from ..nodelock import require_open_to
+from ..evidence.eventlog.nodelock import DEFAULT_REGISTER, LockState
+from ..evidence.node_lock import NodeLock, NodeLockPaths, require_open_to
+from ..keyservice.key_bundle import KeyBundle
+from ..keyservice.wrap import KeyStore, TpmSealer
 from ..reasons import Reason
-from ..result import Step
-from ..system import SystemClock
+from ..result import Result, Step
+from ..tpm.client import open_tpm
+from .answers import AnswerStore, decode
+from .config import load_node_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..keys import KeyBundle
-    from ..nodelock import NodeLock
-    from ..system import Clock
-    from ..tpm import Tpm
+    from ..core.host import Clock
+    from ..tpm.client import Tpm
     from .config import NodeConfig
+
 
 Sealer_contra = TypeVar("Sealer_contra", contravariant=True)
 
@@ -121,3 +125,23 @@ def _step(name: str, title: str, clock: Clock, action: Callable[[], bool]) -> li
     if not action():
         return []
     return [Step(name=name, title=title, seconds=clock.monotonic() - begun)]
+
+
+# The work of the module ``cluster_keys``: options in, one call of the domain, result out.
+
+
+def run_cluster_keys(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Open the sealed keys of the cluster and take them: keep them under the TPM, then lock."""
+    config = load_node_config(params["node_config"])
+    kept = AnswerStore().take(params["handle"])
+    bundle = KeyBundle.from_bytes(kept.open(decode(params["sealed"], "sealed")))
+    judged = {index: value for index, value in kept.pcrs.items() if index != DEFAULT_REGISTER}
+    with open_tpm(config.tcti, timeout_seconds=params["tpm_timeout_seconds"]) as tpm:
+        lock = NodeLock(tpm, paths=NodeLockPaths(userspace_log=config.logs.userspace))
+        if check_mode:
+            return Result(values={"cluster_id": bundle.cluster_id.hex(), "steps": []})
+        steps = take_keys(
+            bundle, config=config, tpm=tpm, store=KeyStore(), sealer=TpmSealer(tpm), lock=lock, judged=judged
+        )
+    shown = [{"name": step.name, "title": step.title, "seconds": round(step.seconds, 3)} for step in steps]
+    return Result(changed=bool(steps), values={"cluster_id": bundle.cluster_id.hex(), "steps": shown})

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..core.documents import load_documents
+from ..core.files import read_bytes
 from ..errors import SystemFault
 from ..reasons import Reason
-from ..source import SourceConfig, parse_source, source_problems
-from ..system import load_documents, read_bytes
+from ..source.config import SourceConfig, parse_source, source_problems
 
 VERSION = 1
 DEFAULT_PATH = "/etc/attested/node.yml"

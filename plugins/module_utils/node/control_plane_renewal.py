@@ -8,20 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..certificates import ControlPlaneRenewal, EtcdMembers, StaticPods, first_to_end, read_leaves, renews
-from ..kubeadm import KubernetesPaths, Machine
+from ..core.command import SystemRunner
+from ..core.host import SystemClock
+from ..kubeadm.certificate_renewal import ControlPlaneRenewal, first_to_end, read_leaves, renews
+from ..kubeadm.etcd_health import EtcdMembers
+from ..kubeadm.operation import Machine
+from ..kubeadm.spec import KubernetesPaths
+from ..kubeadm.static_pods import StaticPods
 from ..result import Diff, Result
-from ..system import SystemClock, SystemRunner
 from .config import load_node_config
 from .control_plane_turns import AdminCredential, ControlPlaneTurns, local_api
-from .renewal_record import CONTROL_PLANE_DIRECTORY
-from .single_run import alone
+from .renewal_record import CONTROL_PLANE_DIRECTORY, alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ..certificates import Leaf, RenewalPlan
+    from ..kubeadm.certificate_renewal import RenewalPlan
+    from ..kubeadm.leaf_certificate import Leaf
     from ..result import Step
 
 

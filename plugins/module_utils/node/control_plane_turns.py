@@ -9,20 +9,24 @@ import contextlib
 import hashlib
 from typing import TYPE_CHECKING
 
-from ..certificates import probe_of
+from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import AttestedError, KubeadmError
-from ..kube import ApiGateway, CredentialFiles, JoinTurns
-from ..kubeadm import embedded_credential
+from ..keyservice.join_lease import JoinTurns
+from ..keyservice.kube_api import ApiGateway
+from ..keyservice.kube_http import CredentialFiles
+from ..kubeadm.credential import embedded_credential
+from ..kubeadm.static_pods import probe_of
 from ..reasons import Reason
-from ..system import make_directory, read_bytes, write_atomic
 from .retry import ask_again
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..kube import Credential, TurnApi
-    from ..kubeadm import KubernetesPaths, Machine
-    from ..system import Clock
+    from ..core.host import Clock
+    from ..keyservice.join_lease import TurnApi
+    from ..keyservice.kube_http import Credential
+    from ..kubeadm.operation import Machine
+    from ..kubeadm.spec import KubernetesPaths
 
 TAKE_SECONDS = 300.0
 FREE_SECONDS = 60.0

@@ -13,12 +13,13 @@ import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core.host import SystemClock, release
+from ..disk.kernel_log import KmsgLog, damage_now
 from ..errors import AttestedError
-from ..kubeadm import KubeconfigNodeTeller, KubernetesPaths
-from ..policy import shown_time
+from ..kubeadm.api import KubeconfigNodeTeller
+from ..kubeadm.spec import KubernetesPaths
+from ..policy.standing import shown_time
 from ..reasons import Reason
-from ..statedisk import Damage, KmsgLog, damage_now
-from ..system import SystemClock, release
 from .config import DEFAULT_PATH, load_node_config
 from .disk_record import DiskRecord, Seen
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from ..system import Clock
+    from ..core.host import Clock
+    from ..disk.kernel_log import Damage
 
 CONDITION = "StateDiskCorrupt"
 CORRUPT = "SectorCorrupt"

@@ -14,10 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.files import read_bytes, write_atomic
+from ..disk.kernel_log import Damage
 from ..errors import DiskError
 from ..reasons import Reason
-from ..statedisk import Damage
-from ..system import read_bytes, write_atomic
 
 if TYPE_CHECKING:
     from typing import Any

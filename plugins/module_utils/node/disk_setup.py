@@ -13,16 +13,16 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from ..keys.founder_disk import FounderDisk
-from ..kubeadm import INIT_PHASES
+from ..keyservice.initial_disk import FounderDisk
+from ..kubeadm.phases import INIT_PHASES
 from .journal import NodePhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ..keys import KeyBundle
-    from ..kubeadm import Machine
-    from ..system import Random
+    from ..core.host import Random
+    from ..keyservice.key_bundle import KeyBundle
+    from ..kubeadm.operation import Machine
     from .journal import NodeJournal
     from .order import StateDisk
 

@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..attestation.eventlog import DEFAULT_REGISTER
+from ..core.files import make_directory, remove, write_atomic
 from ..errors import AttestedError, KeyServiceError, SystemFault
-from ..init import BroughtPolicy, Success
-from ..keys.wrap import RestSealer
+from ..evidence.eventlog.nodelock import DEFAULT_REGISTER
+from ..keyservice.wrap import RestSealer
 from ..reasons import Reason
-from ..system import make_directory, remove, write_atomic
+from ..services.init_messages import Success
+from ..services.init_policy import BroughtPolicy
 from .claim import Claim, Contender
 from .playbook import PlaybookOrder
 
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from ..init import InitOrder, Teller
-    from ..keys import KeyBundle
-    from ..keys.wrap import KeyStore
-    from ..tpm import Tpm
+    from ..keyservice.key_bundle import KeyBundle
+    from ..keyservice.wrap import KeyStore
+    from ..services.init_job import Teller
+    from ..services.init_messages import InitOrder
+    from ..tpm.client import Tpm
+    from .claim import Race, Turn
     from .disk_setup import FoundersDisk
     from .playbook import Playbooks
-    from .race import Race, Turn
 
 STAGE = "Take the machine for its cluster"
 

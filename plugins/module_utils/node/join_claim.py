@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from ..keys import DiskKey, NamedDiskKey
-    from ..keys.sealed import SealedSecrets
-    from ..nodelock import Acquisition, LockReading
-    from ..system import Clock
+    from ..core.host import Clock
+    from ..evidence.eventlog.nodelock import LockReading
+    from ..evidence.node_lock import Acquisition
+    from ..keyservice.master import DiskKey
+    from ..keyservice.ring import NamedDiskKey
+    from ..keyservice.ticket import SealedSecrets
+    from .claim import Race
     from .order import ControlPlaneTicket, KeyTaker, Lock, Outcome, Parts, StateDisk
-    from .race import Race
 
 UNTIL_STOPPED_SECONDS = math.inf
 """A machine in a rack asks until it is let in or initialised."""

@@ -12,13 +12,13 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.files import make_directory, read_bytes, remove, write_atomic
 from ..errors import SystemFault
 from ..reasons import Reason
-from ..system import make_directory, read_bytes, remove, write_atomic
 
 if TYPE_CHECKING:
+    from ..core.host import Clock
     from ..errors import AttestedError
-    from ..system import Clock
 
 DEFAULT_PATH = Path("/var/lib/attested/node.json")
 _VERSION = 1

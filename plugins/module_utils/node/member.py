@@ -8,24 +8,25 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..attestation import DEFAULT_REGISTER
+from ..core.documents import load_json
 from ..errors import Refusal
-from ..keys import KeyBundle
-from ..keys.record import PolicyRecord, RecordFiles, RecordKey, TpmCounter
-from ..keys.wrap import KeyStore, RestSealer
-from ..nodelock import NodeLock, NodeLockPaths
-from ..policy import verify_policy
+from ..evidence.eventlog.nodelock import DEFAULT_REGISTER
+from ..evidence.node_lock import NodeLock
+from ..keyservice.key_bundle import KeyBundle
+from ..keyservice.record import PolicyRecord, RecordFiles, RecordKey, TpmCounter
+from ..keyservice.wrap import KeyStore, RestSealer
+from ..policy.signature import verify_policy
 from ..reasons import Reason
-from ..system import load_json
-from ..tpm import open_tpm
+from ..tpm.client import open_tpm
 from .cluster_keys import keep_keys, require_own_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from ..keys.record import Counter
-    from ..tpm import Tpm
+    from ..evidence.node_lock import NodeLockPaths
+    from ..keyservice.record import Counter
+    from ..tpm.client import Tpm
     from .config import NodeConfig
     from .order import ControlPlaneTicket
 

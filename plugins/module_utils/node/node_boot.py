@@ -17,11 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ..core.command import SystemRunner
+from ..core.files import make_directory, read_bytes, require_tmpfs, write_atomic
+from ..core.host import release
+from ..core.logs import open_log
+from ..core.runtime import load_config
 from ..errors import AttestedError, SystemFault
 from ..reasons import Reason
-from ..serving import load_config, open_log
-from ..source import Installed, Machine, Measured, Places, Source, SourceConfig, parse_measured
-from ..system import SystemRunner, make_directory, read_bytes, release, require_tmpfs, write_atomic
+from ..source.obtain import Machine, Places, Source
+from ..source.version import Installed, Measured, parse_measured
 from .client import MachineLock
 from .config import DEFAULT_PATH, parse_node_config
 from .playbook import DIRECTORY, PlaybookOrder, RunnerPlaybooks
@@ -29,8 +33,9 @@ from .playbook import DIRECTORY, PlaybookOrder, RunnerPlaybooks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..nodelock import LockReading
-    from ..serving import Log
+    from ..core.logs import Log
+    from ..evidence.eventlog.nodelock import LockReading
+    from ..source.config import SourceConfig
     from .config import NodeConfig
     from .playbook import Playbooks
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._deps.runner import ansible_runner
+from ..core.files import make_directory, require_tmpfs
 from ..errors import SystemFault
 from ..reasons import Reason
-from ..system import make_directory, require_tmpfs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

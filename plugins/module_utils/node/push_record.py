@@ -15,12 +15,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.files import read_bytes, write_atomic
 from ..reasons import Reason
-from ..system import read_bytes, write_atomic
 
 if TYPE_CHECKING:
+    from ..core.host import Clock
     from ..errors import AttestedError
-    from ..system import Clock
 
 PATH = Path("/run/attested/pushed.json")
 _VERSION = 1

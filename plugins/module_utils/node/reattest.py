@@ -10,12 +10,14 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..atls import JoinCaPins
+from ..core.host import SystemClock, SystemRandom, release
 from ..errors import AttestedError
-from ..join import OccasionalAttester, TicketStore, first_window
-from ..join.client import JoinConfig, JoinMachine, push_evidence
-from ..system import SystemClock, SystemRandom, release
-from ..tpm import open_tpm
+from ..services.handshake_evidence import OccasionalAttester
+from ..services.join_client import JoinConfig, JoinMachine, push_evidence
+from ..services.retry_policy import first_window
+from ..services.ticket_store import TicketStore
+from ..tpm.client import open_tpm
+from ..transport.pins import JoinCaPins
 from .config import DEFAULT_PATH, load_node_config
 from .push_record import PushRecord
 from .retry import Backoff, ask_again
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from ..system import Clock
+    from ..core.host import Clock
     from .config import NodeConfig
 
 _WAIT_SECONDS = 120

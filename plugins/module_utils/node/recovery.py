@@ -20,22 +20,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core.command import SystemRunner
 from ..errors import AttestedError
-from ..keys.listener import SocketServer
+from ..keyservice.listener import SocketServer
 from ..reasons import Reason
-from ..recovery import RECOVERY_SOCKET, Contender, Contest, RecoveryDeskService
-from ..system import SystemRunner
+from ..services.recovery_contest import Contender, Contest
+from ..services.recovery_socket import RECOVERY_SOCKET, RecoveryDeskService
 
 if TYPE_CHECKING:
     import pwd
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    from ..keys import DiskKey, NamedDiskKey
-    from ..keys.sealed import SealedSecrets
-    from ..recovery import RecoveryDesk
-    from ..serving import Log
-    from ..system import Runner
+    from ..core.command import Runner
+    from ..core.logs import Log
+    from ..keyservice.master import DiskKey
+    from ..keyservice.ring import NamedDiskKey
+    from ..keyservice.ticket import SealedSecrets
+    from ..services.recovery_handler import RecoveryDesk
     from .member import MemberKeys
     from .order import Lock, StateDisk
     from .state_disk import MachineDisk

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..core.command import SystemRunner
+from ..core.host import SystemClock, release
 from ..errors import AttestedError
-from ..join import TicketStore, passes_by_itself
-from ..kubeadm import KubernetesPaths, Machine
+from ..kubeadm.operation import Machine
+from ..kubeadm.spec import KubernetesPaths
 from ..reasons import Reason
-from ..system import SystemClock, SystemRunner, release
+from ..result import Result
+from ..services.retry_policy import passes_by_itself
+from ..services.ticket_store import TicketStore
+from .ca_rotation import believer
 from .client import JoinTickets
 from .config import DEFAULT_PATH, load_node_config
 from .journal import NodeJournal
 from .renewal import Renewal
-from .renewal_record import DIRECTORY, RenewalRecord
-from .single_run import alone
+from .renewal_record import DIRECTORY, RenewalRecord, alone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from .config import NodeConfig
@@ -47,6 +51,17 @@ def own_renewal(config: NodeConfig) -> Renewal:
         journal=NodeJournal(clock=machine.clock),
         directory=DIRECTORY,
     )
+
+
+def run_kubelet(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Take a ticket for this node's kubelet: a certificate, and whom it believes; raises as `Renewal.run`."""
+    if check_mode:
+        return Result(changed=True)
+    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+    renewal = own_renewal(load_node_config(params["node_config"]))
+    with alone(DIRECTORY):
+        done = renewal.run(at_once=True, shorter=True, believe=believer(machine))
+    return Result(changed=True, values={"serial": done.validity.serial, "expires": done.validity.ends.isoformat()})
 
 
 def renew_and_keep(ask: Callable[[], Renewed], record: RenewalRecord, *, interval_seconds: int) -> Renewed:

@@ -10,9 +10,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..core.host import SystemClock, release
 from ..errors import AttestedError
 from ..reasons import Reason
-from ..system import SystemClock, release
 from .config import DEFAULT_PATH
 from .control_plane_renewal import renew_control_plane, result_of
 from .renewal_record import CONTROL_PLANE_DIRECTORY, RenewalRecord

@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.files import make_directory, remove, write_atomic
 from ..errors import KubeadmError
-from ..kubeadm import KubeconfigNodeReader, place, require_pair, validity, validity_of
+from ..kubeadm.api import KubeconfigNodeReader
+from ..kubeadm.credential import place, require_pair, validity, validity_of
 from ..reasons import Reason
-from ..system import make_directory, remove, write_atomic
 from .retry import ask_again
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..errors import AttestedError
-    from ..kubeadm import KubeletCredential, Machine, NodeReader, Validity
+    from ..kubeadm.api import NodeReader
+    from ..kubeadm.credential import KubeletCredential, Validity
+    from ..kubeadm.operation import Machine
     from .journal import NodeJournal
     from .order import NodeTicket, TicketSource
 

@@ -5,17 +5,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..system import make_directory, read_bytes, remove, write_atomic
+from ..core.files import make_directory, read_bytes, remove, write_atomic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..core.host import Clock
     from ..errors import AttestedError
-    from ..system import Clock
+
 
 DIRECTORY = Path("/run/attested/renewal")
 """Root's own: the record, and during a renewal the new key."""
@@ -83,3 +89,18 @@ class RenewalRecord:
             )
         except (ValueError, KeyError, TypeError):
             return None
+
+
+# One run at a time on this machine.
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Wait for a renewal that runs already, and keep others waiting; who is killed keeps nobody."""
+    make_directory(directory, mode=0o700)
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

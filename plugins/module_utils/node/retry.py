@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from ..core.host import uniform
 from ..errors import AttestedError
-from ..system import uniform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..core.host import Clock, Random
     from ..reasons import Reason
-    from ..system import Clock, Random
 
 Answer = TypeVar("Answer")
 LONGEST_SECONDS = 60.0

@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..kubeadm import MEMBER_OPERATION
-from ..system import write_atomic
+from ..core.files import write_atomic
+from ..kubeadm.member import MEMBER_OPERATION
 from .journal import NodePhase
 from .playbook import PlaybookOrder
 
 if TYPE_CHECKING:
-    from ..kubeadm import Machine
+    from ..kubeadm.operation import Machine
     from .init_machine import Ground
     from .journal import NodeJournal
     from .playbook import Listener, Playbooks

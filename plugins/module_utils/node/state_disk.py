@@ -11,30 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core.command import SystemRunner
+from ..core.files import make_directory, read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
+from ..disk.gateway import LinuxDevice
+from ..disk.paths import LEAST_BYTES, StatePaths
+from ..disk.plan import BY_ID, require_by_id
+from ..disk.state_disk import run as change_disk
 from ..errors import DiskError
-from ..keys import NamedDiskKey
-from ..keys.sealed import SealedSecrets
-from ..keys.wrap import KeyPaths
-from ..policy import Role
+from ..keyservice.ring import NamedDiskKey
+from ..keyservice.ticket import SealedSecrets
+from ..keyservice.wrap import KeyPaths
+from ..policy.identity import Role
 from ..reasons import Reason
-from ..statedisk import BY_ID, LEAST_BYTES, LinuxDevice, StatePaths, require_by_id
-from ..statedisk import run as change_disk
-from ..system import (
-    SystemRunner,
-    make_directory,
-    read_bytes,
-    remove,
-    require_no_swap,
-    require_tmpfs,
-    write_atomic,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from ..keys import DiskKey
-    from ..system import CommandResult, Runner
+    from ..core.command import CommandResult, Runner
+    from ..keyservice.master import DiskKey
 
 DIRECTORIES = {
     Role.WORKER: {Path("/var/lib/kubelet"): 0o700},

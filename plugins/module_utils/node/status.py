@@ -9,22 +9,75 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..kubeadm import INIT_PHASES, KubeletUnit, validity
+from ..core.command import SystemRunner
+from ..core.host import SystemClock
+from ..errors import AttestedError
+from ..kubeadm.certificate_renewal import first_to_end, read_leaves
+from ..kubeadm.credential import validity
+from ..kubeadm.gateway import KubeletUnit
+from ..kubeadm.operation import Machine
+from ..kubeadm.phases import INIT_PHASES
+from ..kubeadm.spec import KubernetesPaths
 from ..reasons import Reason
+from ..result import Result
 from .boot_action import is_control_plane
-from .control_plane_status import NO_CONTROL_PLANE, ControlPlaneCertificates, look_at_control_plane
+from .config import load_node_config
 from .disk_record import PATH as DISK_PATH
 from .disk_record import DiskRecord
 from .journal import NodeJournal, NodePhase
 from .push_record import PATH, PushRecord
-from .renewal_record import DIRECTORY, RenewalRecord
+from .renewal_record import CONTROL_PLANE_DIRECTORY, DIRECTORY, RenewalRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from ..kubeadm import Machine, Validity
+    from ..kubeadm.credential import Validity
     from .journal import NodeState
     from .renewal_record import FailedRenewal
+
+
+# What a control plane says of its own certificates: which ends first, and whether a person has to renew it.
+
+_MARGIN = timedelta(days=14)
+"""With less left, a person looks also where nothing failed: the timer is off, or never came."""
+_ENDS = "Run attested renew-control-plane: certificate {name} of this control plane ends at {ends}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlaneCertificates:
+    """End and name (kubeadm's) of the certificate that ends first, None without any; ``to_do`` is empty for nothing."""
+
+    expires: datetime | None = None
+    first: str | None = None
+    to_do: str = ""
+
+
+NO_CONTROL_PLANE = ControlPlaneCertificates()
+
+
+def look_at_control_plane(machine: Machine) -> ControlPlaneCertificates:
+    """Look at the certificates; a worker has none, and one that is half made has none that can be told of."""
+    if not machine.paths.ca.with_suffix(".key").exists():
+        return NO_CONTROL_PLANE
+    try:
+        first = first_to_end(read_leaves(machine.paths))
+    except AttestedError:
+        return NO_CONTROL_PLANE
+    failed = RenewalRecord(
+        machine.paths.lock_marker.with_name(CONTROL_PLANE_DIRECTORY.name), clock=machine.clock
+    ).load()
+    is_near = first.until - _MARGIN <= machine.clock.now()
+    to_do = _hint(failed) if failed and (is_near or not failed.passes) else ""
+    if is_near and not to_do:
+        to_do = _ENDS.format(name=first.certificate.name, ends=f"{first.until:%Y-%m-%dT%H:%M:%SZ}")
+    return ControlPlaneCertificates(expires=first.until, first=first.certificate.name, to_do=to_do)
+
+
+def _hint(failed: FailedRenewal) -> str:
+    hint = Reason[failed.reason].value.hint if failed.reason in Reason.__members__ else failed.message
+    return f"{failed.reason}: {hint}"
+
 
 _NEXT_STEP = {
     NodePhase.FRESH: "Run the playbook node (any machine but the first control plane) or init (that one).",
@@ -213,3 +266,14 @@ def _goes_on(state: NodeState, now: datetime) -> bool:
 
 def _stamp(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat(timespec="seconds")
+
+
+# What the module `node_status_info` does.
+
+
+def run_status(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
+    """Read the node's status; changes nothing."""
+    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+    config = load_node_config(params["node_config"])
+    status = read_status(machine, NodeJournal(clock=machine.clock))
+    return Result(values={"node": config.name, **status.as_result()})

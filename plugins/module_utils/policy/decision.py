@@ -17,11 +17,13 @@ from .assertions import (
     KERNEL_REGISTER,
     PROGRAM_REGISTER,
     SECURE_BOOT_REGISTER,
+    BootFacts,
     FailedAssertion,
+    Loader,
+    boot_options,
     failed_assertions,
 )
 from .events import event_deviations
-from .facts import BootFacts, Loader, boot_options
 from .profile import Posture, least
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from .assertions import GRUB_REGISTER, IMAGE_REGISTER, KERNEL_REGISTER, PROGRAM_REGISTER, Assertions
-from .facts import Loader
+from .assertions import GRUB_REGISTER, IMAGE_REGISTER, KERNEL_REGISTER, PROGRAM_REGISTER, Assertions, Loader
 from .identity import NAME_DIGITS
 
 if TYPE_CHECKING:

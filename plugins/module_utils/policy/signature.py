@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import ed25519, exceptions, serialization
-from ..atls import label, length_prefixed
 from ..errors import PolicyError
 from ..key_kinds import KeyUse, is_accepted
 from ..reasons import Reason
+from ..transport.binding import label, length_prefixed
 from .cluster import POLICY_KIND, POLICY_NAME, TIMESTAMP, ClusterPolicy, NamedDigest, PolicyException, render_policy
 from .fields import Fields, listed
 from .manifest import API_VERSION, MAX_LABEL, OBJECT_NAME

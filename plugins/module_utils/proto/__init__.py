@@ -2,9 +2,3 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The wire format: .proto files, their descriptor set, and message classes made from it on first use."""
-
-from __future__ import annotations
-
-from .messages import message_class, method_path, parse
-
-__all__ = ["message_class", "method_path", "parse"]

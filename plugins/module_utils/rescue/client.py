@@ -13,13 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._deps.grpc import grpc
-from ..atls.client import open_connection, parse_endpoint
-from ..atls.nonce import encode_nonce
-from ..atls.seams import NONCE_BYTES
-from ..atls.server_check import AttestedServer, UnknownServer
-from ..attestation import issue_constellation_document
 from ..errors import TransportError
+from ..evidence.constellation import issue_constellation_document
 from ..reasons import Reason
+from ..transport.binding import NONCE_BYTES
+from ..transport.client import open_connection, parse_endpoint
+from ..transport.server_check import AttestedServer, UnknownServer, encode_nonce
 from .node import (
     GET_ATTESTATION,
     ISSUE_REJOIN_TICKET,
@@ -32,16 +31,17 @@ from .node import (
     parse_verify_reply,
     recover_request,
     rejoin_request,
+    require_new,
     verify_request,
 )
-from .recovering import require_new
 
 if TYPE_CHECKING:
-    from ..atls.client import AttestedConnection
-    from ..attestation import QuotingTpm
-    from ..keys import DiskId, MasterSecret
-    from ..system import Clock, Random
-    from ..tpm import LoadedKey
+    from ..core.host import Clock, Random
+    from ..evidence.tpm2 import QuotingTpm
+    from ..keyservice.derive import DiskId
+    from ..keyservice.master import MasterSecret
+    from ..tpm.commands import LoadedKey
+    from ..transport.client import AttestedConnection
     from .node import NodeDemands, RejoinSecrets
 
 _CALL_SECONDS = 60.0

@@ -9,19 +9,23 @@ header to us and another one to cryptsetup.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..errors import DiskError, SystemFault
-from ..luks import AREA_BYTES, CONSTELLATION_DISK, STATE_DISK, Header, JudgedHeader, judge_header, read_header
+from ..disk.luks_check import CONSTELLATION_DISK, STATE_DISK, JudgedHeader, judge_header
+from ..disk.luks_header import AREA_BYTES, Header, read_header
+from ..errors import AttestedError, DiskError, SystemFault
 from ..reasons import Reason
 from .partitions import Partition, read_partitions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from ..keys import DiskKey
-    from ..system import Runner
+    from ..core.command import Runner
+    from ..keyservice.master import DiskKey
+
 
 _SHAPES = {STATE_DISK.token: STATE_DISK, CONSTELLATION_DISK.token: CONSTELLATION_DISK}
 OPEN = ("cryptsetup", "open", "--type", "luks2", "--disable-external-tokens", "--key-slot", "0", "--key-file", "-")
@@ -145,3 +149,67 @@ def _copy_bytes(disk: BinaryIO, copy: BinaryIO, count: int) -> None:
             return
         copy.write(part)
         count -= len(part)
+
+
+# Open a disk read only with its derived key, and mount what is in it: undone in the other order.
+
+# the contents are another machine's: nothing of them runs, and no journal is replayed into them
+_OPTIONS = "ro,noload,nodev,nosuid,noexec"
+_OPEN_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mounted:
+    """A disk that is open as ``/dev/mapper/NAME`` and mounted at ``place``."""
+
+    name: str
+    place: Path
+
+
+def mount_disk(runner: Runner, copy: DiskCopy, key: DiskKey, *, place: Path) -> Mounted:
+    """Open and mount, both read only; on failure nothing stays open.
+
+    1. The copied header is judged. 2. The key opens it (DISK_KEY_WRONG). 3. The disk is opened by that copy. 4. Its
+    ext4 is mounted. Raises COMMAND_FAILED where this machine has no dm-crypt, or no dm-integrity.
+    """
+    judge_copy(copy)  # 1
+    require_key(runner, copy, key)  # 2
+    name = mapping_name(copy)
+    with _device(runner, copy) as device:
+        argv = [*OPEN, "--readonly", "--header", str(copy.path), device, name]
+        runner.run(argv, stdin=key.reveal(), timeout_seconds=_OPEN_SECONDS)  # 3
+    try:
+        runner.run(("mount", "-t", "ext4", "-o", _OPTIONS, f"/dev/mapper/{name}", str(place)))  # 4
+    except AttestedError:
+        runner.run(("cryptsetup", "close", name), check=False)
+        raise
+    return Mounted(name=name, place=place)
+
+
+@contextmanager
+def _device(runner: Runner, copy: DiskCopy) -> Iterator[str]:
+    """Yield what cryptsetup opens: the source itself, or a loop device over one partition of it.
+
+    A loop device that is let go while it is in use goes by itself with its last user, so nobody needs to remember it.
+    """
+    if copy.place.number == 0:
+        yield str(copy.source)
+        return
+    window = ("--offset", str(copy.place.start), "--sizelimit", str(copy.place.size))
+    done = runner.run(("losetup", "--find", "--show", "--read-only", *window, str(copy.source)))
+    device = done.stdout.decode("ascii", "replace").strip()
+    try:
+        yield device
+    finally:
+        runner.run(("losetup", "--detach", device), check=False)
+
+
+def unmount_disk(runner: Runner, *, place: Path, name: str) -> None:
+    """Unmount and close; raises COMMAND_FAILED where somebody still uses it."""
+    runner.run(("umount", str(place)))
+    runner.run(("cryptsetup", "close", name))
+
+
+def mapping_name(copy: DiskCopy) -> str:
+    """Return the name below /dev/mapper: one for each disk, so that two of them can be open."""
+    return f"rescue-{copy.header.uuid}"

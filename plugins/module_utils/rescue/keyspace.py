@@ -11,17 +11,153 @@ written to its log (the folder ``wal``) since its last commit is not in the file
 from __future__ import annotations
 
 import mmap
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..errors import SystemFault
+from ..errors import EtcdError, SystemFault
 from ..reasons import Reason
-from .bolt import bucket, malformed, open_database
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+    Data: TypeAlias = "bytes | memoryview"
     from pathlib import Path
 
-    from .bolt import Database
+
+# etcd's database file (bbolt, format 2) read without etcd: pages in, keys and values of one bucket out. Pure.
+#
+# A page begins with its number, kind, count of elements, and how many pages it runs over into; the first two hold the
+# root and a checksum, and the one with the higher transaction counts. Every offset is held against the file's end, and
+# a page is visited once, so that a tree that leads back to itself ends.
+
+_PAGE = struct.Struct("<QHHI")
+_META = struct.Struct("<IIIIQQQQQQ")
+_ELEMENT = struct.Struct("<IIII")
+_BRANCH = struct.Struct("<IIQ")
+_BUCKET = struct.Struct("<QQ")
+_MAGIC, _VERSION = 0xED0CDAED, 2
+_IS_BRANCH, _IS_LEAF, _IS_META = 1, 2, 4
+_HOLDS_BUCKET = 1
+_PAGE_SIZES = tuple(1 << power for power in range(9, 17))
+_MAX_DEPTH = 64
+_FNV_OFFSET, _FNV_PRIME, _FNV_MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """An opened file: its bytes, the size of a page, the page where the buckets are, and the last transaction."""
+
+    data: Data
+    page_bytes: int
+    root: int
+    transaction: int
+
+
+def open_database(data: Data) -> Database:
+    """Return the database in ``data``; raises ETCD_DATABASE_MALFORMED where neither of its two heads is right."""
+    heads = [head for size in _PAGE_SIZES for at in (0, size) if (head := _head(data, at, size)) is not None]
+    if not heads:
+        raise malformed("a database of etcd (bbolt), its first two pages are none")
+    return max(heads, key=lambda head: head.transaction)
+
+
+def bucket(database: Database, name: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keys and values of the bucket ``name``, in order; raises ETCD_DATABASE_MALFORMED."""
+    for key, value, is_bucket in _walk(database, database.root, set()):
+        if key == name and is_bucket:
+            yield from ((inner, data) for inner, data, nested in _entries(database, value) if not nested)
+            return
+    raise malformed(f"a bucket {name.decode('ascii', 'replace')!r}, there is none")
+
+
+def _entries(database: Database, value: bytes) -> Iterator[tuple[bytes, bytes, bool]]:
+    """Go through a bucket by its own value: the number of its root page, or the page itself where it is small."""
+    if len(value) < _BUCKET.size:
+        raise malformed(f"a bucket of {_BUCKET.size} bytes, got {len(value)}")
+    root, _sequence = _BUCKET.unpack_from(value)
+    if root:
+        yield from _walk(database, root, set())
+    elif len(value) >= _BUCKET.size + _PAGE.size:
+        yield from _leaf(value[_BUCKET.size :])
+
+
+def _walk(database: Database, number: int, seen: set[int], depth: int = 0) -> Iterator[tuple[bytes, bytes, bool]]:
+    if depth > _MAX_DEPTH or number in seen:
+        raise malformed(f"a tree of at most {_MAX_DEPTH} levels whose pages hang in it once")
+    seen.add(number)
+    page = _page(database, number)
+    _number, kind, count, _overflow = _PAGE.unpack_from(page)
+    if kind & _IS_LEAF:
+        yield from _leaf(page)
+    elif kind & _IS_BRANCH:
+        for index in range(count):
+            _at, _size, child = _unpacked(_BRANCH, page, _PAGE.size + index * _BRANCH.size)
+            yield from _walk(database, child, seen, depth + 1)
+    else:
+        raise malformed(f"a branch or a leaf as page {number}, got kind {kind}")
+
+
+def _leaf(page: Data) -> Iterator[tuple[bytes, bytes, bool]]:
+    _number, kind, count, _overflow = _PAGE.unpack_from(page)
+    if not kind & _IS_LEAF:
+        raise malformed(f"a leaf, got kind {kind}")
+    for index in range(count):
+        at = _PAGE.size + index * _ELEMENT.size
+        flags, offset, key_bytes, value_bytes = _unpacked(_ELEMENT, page, at)
+        begin = at + offset
+        end = begin + key_bytes + value_bytes
+        if end > len(page):
+            raise malformed(f"an element within its page, it ends {end - len(page)} bytes behind")
+        key = bytes(page[begin : begin + key_bytes])
+        yield key, bytes(page[begin + key_bytes : end]), bool(flags & _HOLDS_BUCKET)
+
+
+def _page(database: Database, number: int) -> memoryview:
+    """Return a page and those that it runs over into."""
+    view, size = memoryview(database.data), database.page_bytes
+    at = number * size
+    if at + size > len(view):
+        raise malformed(f"page {number} within {len(view)} bytes")
+    found, _kind, _count, overflow = _PAGE.unpack_from(view, at)
+    end = at + (overflow + 1) * size
+    if found != number or end > len(view):
+        raise malformed(f"page {number} of {overflow + 1}, got number {found} or less of it")
+    return view[at:end]
+
+
+def _head(data: Data, at: int, page_bytes: int) -> Database | None:
+    begin = at + _PAGE.size
+    if len(data) < begin + _META.size:
+        return None
+    _number, kind, _count, _overflow = _PAGE.unpack_from(data, at)
+    magic, version, size, _flags, root, _sequence, _free, _high, transaction, checksum = _META.unpack_from(data, begin)
+    if (magic, version, size) != (_MAGIC, _VERSION, page_bytes) or not kind & _IS_META:
+        return None
+    if _fnv(bytes(data[begin : begin + _META.size - 8])) != checksum:
+        return None
+    return Database(data=data, page_bytes=page_bytes, root=root, transaction=transaction)
+
+
+def _fnv(data: bytes) -> int:
+    """Return the 64-bit FNV-1a of ``data``."""
+    value = _FNV_OFFSET
+    for byte in data:
+        value = ((value ^ byte) * _FNV_PRIME) & _FNV_MASK
+    return value
+
+
+def _unpacked(shape: struct.Struct, page: Data, at: int) -> tuple[int, ...]:
+    if at + shape.size > len(page):
+        raise malformed("elements within their page, it ends before them")
+    return shape.unpack_from(page, at)
+
+
+def malformed(expected: str) -> EtcdError:
+    """Return the refusal of a file that has another form."""
+    return EtcdError(f"expected {expected}", reason=Reason.ETCD_DATABASE_MALFORMED)
+
 
 _REVISION_BYTES = 17
 _TOMBSTONE = b"t"

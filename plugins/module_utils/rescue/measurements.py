@@ -13,9 +13,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..core.documents import load_documents
 from ..errors import Refusal, SiteError
 from ..reasons import Reason
-from ..system import load_documents
 from .values import lock_value
 
 if TYPE_CHECKING:

@@ -12,18 +12,21 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..attestation import ConstellationPolicy, claimed_key_name, verify_constellation_document
-from ..errors import Refusal
-from ..keys import DiskKey, MeasurementSecret, SecretBytes
-from ..proto import message_class, method_path, parse
+from ..errors import Refusal, TransportError
+from ..evidence.constellation import ConstellationPolicy, claimed_key_name, verify_constellation_document
+from ..keyservice.master import DiskKey, MeasurementSecret, SecretBytes
+from ..proto.messages import message_class, method_path, parse
 from ..reasons import Reason
 from .measurements import verify_measurements
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from ..keys import DiskId, MasterSecret
+    from ..core.host import Clock
+    from ..keyservice.derive import DiskId
+    from ..keyservice.master import MasterSecret
     from .measurements import Measurements
+
 
 QEMU_VTPM_OID = "1.3.9900.5.1"
 VERIFY_USER_DATA = b"VerifyService"
@@ -120,3 +123,57 @@ def parse_rejoin_reply(data: bytes) -> RejoinSecrets:
     return RejoinSecrets(
         disk_key=DiskKey(ticket.state_disk_key), measurement_secret=MeasurementSecret(ticket.measurement_secret)
     )
+
+
+# The master secret to every locked node behind one address, and the one way to learn that it was wrong.
+#
+# A node of Constellation answers as soon as it has the secret, and tries its disk afterwards. One that could not open
+# it says nothing to us: it waits a minute, reboots, and asks again. So whoever asked is remembered by its attestation
+# key, and who asks twice is told to the person instead of being given the same secret for ever.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """``pause_seconds`` between two attempts; ``watch_seconds``: how long after the last node nobody may ask again."""
+
+    pause_seconds: float = 5.0
+    watch_seconds: float = 180.0
+
+
+async def recover_nodes(
+    push: Callable[[frozenset[bytes]], Awaitable[SeenNode]],
+    *,
+    patience: Patience,
+    clock: Clock,
+    sleep: Callable[[float], Awaitable[None]],
+    told: Callable[[SeenNode], None],
+) -> tuple[SeenNode, ...]:
+    """Return the nodes that were given the secret by ``push``, which is handed the keys of those that have it.
+
+    Ends when nobody has asked for ``watch_seconds``. Raises RESCUE_ASKS_AGAIN, what ``push`` refuses, and its
+    PEER_UNREACHABLE where nobody asked at all.
+    """
+    given: dict[bytes, SeenNode] = {}
+    until = clock.monotonic() + patience.watch_seconds
+    while True:
+        try:
+            node = await push(frozenset(given))
+        except TransportError as error:
+            if not error.retryable or not given:
+                raise
+            if clock.monotonic() >= until:
+                return tuple(given.values())
+        else:
+            given[node.ak_name] = node
+            told(node)
+            until = clock.monotonic() + patience.watch_seconds
+        await sleep(patience.pause_seconds)
+
+
+def require_new(node: SeenNode, given: frozenset[bytes]) -> None:
+    """Raise RESCUE_ASKS_AGAIN for a node that has the secret already."""
+    if node.ak_name in given:
+        raise Refusal(
+            f"expected a node that was not given the secret yet, got the one with the key {node.ak_name.hex()} again",
+            reason=Reason.RESCUE_ASKS_AGAIN,
+        )

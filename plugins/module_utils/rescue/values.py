@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._deps.crypto import ed25519, serialization
-from ..errors import KeyServiceError
-from ..keys import DiskId, DiskKey, MasterRing, NamedDiskKey, SecretBytes, cluster_id
+from ..core.documents import load_documents
+from ..errors import KeyServiceError, SiteError
+from ..keyservice.derive import DiskId, cluster_id
+from ..keyservice.master import DiskKey, SecretBytes
+from ..keyservice.ring import MasterRing, NamedDiskKey
 from ..reasons import Reason
 
 if TYPE_CHECKING:
-    from ..keys import MasterSecret, MeasurementSecret
-    from .state import ClusterValues
+    from ..keyservice.master import MasterSecret, MeasurementSecret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,3 +105,50 @@ def _private_ssh(key: ed25519.Ed25519PrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
+
+
+# What is known of a cluster beside its master secret: Constellation's state file (version v1), or the salt alone.
+
+_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterValues:
+    """The measurement salt, 32 public bytes, and the cluster id, b"" where nobody noted it."""
+
+    measurement_salt: bytes
+    cluster_id: bytes = b""
+
+
+def parse_state(data: bytes) -> ClusterValues:
+    """Return the values of ``constellation-state.yaml``; raises RESCUE_STATE_MALFORMED."""
+    try:
+        documents = load_documents(data.decode("utf-8"))
+    except ValueError as error:
+        raise _malformed(f"it cannot be read: {error}") from error
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise _malformed("expected one mapping")
+    if documents[0].get("version") != "v1":
+        raise _malformed(f"expected version v1, got {str(documents[0].get('version'))[:20]}")
+    values = documents[0].get("clusterValues")
+    if not isinstance(values, dict):
+        raise _malformed("expected clusterValues")
+    return ClusterValues(
+        measurement_salt=_hex(values, "measurementSalt"),
+        cluster_id=_hex(values, "clusterID") if values.get("clusterID") else b"",
+    )
+
+
+def _hex(values: dict[Any, Any], name: str) -> bytes:
+    text = values.get(name)
+    try:
+        data = bytes.fromhex(text) if isinstance(text, str) else b""
+    except ValueError:
+        data = b""
+    if len(data) != _BYTES:
+        raise _malformed(f"expected {name} as {2 * _BYTES} hex digits")
+    return data
+
+
+def _malformed(problem: str) -> SiteError:
+    return SiteError(f"the state file: {problem}", reason=Reason.RESCUE_STATE_MALFORMED)

@@ -5,24 +5,68 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import Refusal, TransportError
+from ..core.files import make_directory, read_bytes, write_atomic
+from ..errors import Refusal, SystemFault, TransportError
 from ..reasons import Reason
-from ..system import make_directory, read_bytes, write_atomic
-from .export import discard, export
 from .signature import verify_commit
 from .staging import Limits, Staging
-from .tree import read_files
+from .tree import FileKind, read_files
 from .version import Kept, Measured, parse_kept, parse_pin, require_installed, require_later
 
 if TYPE_CHECKING:
-    from ..system import Runner
+    from collections.abc import Sequence
+
+    from ..core.command import Runner
     from .config import SourceConfig
     from .tree import SiteFile
     from .version import Installed
+
+
+# The verified files of a site, written: into a directory that nobody else can enter, and only then under its name.
+
+_MODES = {FileKind.PLAIN: 0o600, FileKind.EXECUTABLE: 0o700}
+
+
+def export(files: Sequence[SiteFile], target: Path) -> None:
+    """Make ``target`` hold exactly ``files``; raises FILE_UNUSABLE.
+
+    Links come last, so nothing is ever written through one; modes are two of ours, so none is set-user-id.
+    """
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in target.parent.glob(f".{target.name}-*"):
+            shutil.rmtree(left)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        for file in sorted(files, key=lambda one: one.kind is FileKind.LINK):
+            _write(file, fresh / file.path)
+        discard(target)
+        fresh.rename(target)
+    except OSError as error:
+        raise SystemFault(f"cannot write {target}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+
+
+def discard(target: Path) -> None:
+    """Remove an earlier working copy, if there is one."""
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target)
+
+
+def _write(file: SiteFile, place: Path) -> None:
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if file.kind is FileKind.LINK:
+        place.symlink_to(file.content.decode())
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(place, flags, _MODES[file.kind]), "wb") as stream:
+        stream.write(file.content)
+
 
 _COMMIT_BYTES = 64 << 10
 _KEPT_BYTES = 4096

@@ -27,7 +27,7 @@ from .tree import too_large
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ..system import CommandResult, Runner
+    from ..core.command import CommandResult, Runner
 
 _REF = "refs/attested/candidate"
 _ID = re.compile(r"[0-9a-f]{40}")

@@ -10,9 +10,9 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..core.documents import load_documents, load_json
 from ..errors import Refusal, SystemFault
 from ..reasons import Reason
-from ..system import load_documents, load_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

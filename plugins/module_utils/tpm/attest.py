@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from .._deps.crypto import asymmetric_utils
 from . import constants as c
-from .marshal import Reader, malformed, sized, u8, u16, u32, u64
-from .structures import PcrSelection, marshal_selections, read_selections
+from .structures import PcrSelection, Reader, malformed, marshal_selections, read_selections, sized, u8, u16, u32, u64
 
 _MAX_SIGNATURE = 512
 

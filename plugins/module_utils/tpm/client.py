@@ -9,28 +9,24 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.host import SystemClock, SystemRandom
 from ..errors import TpmError
 from ..reasons import Reason
-from ..system import SystemClock, SystemRandom
 from . import constants as c
-from .authorization import HeldAuths
-from .commands import Command, Entity, LoadedKey, Password, Reply
-from .connection import Connection
-from .lock import DEFAULT_DIRECTORY, tpm_lock
-from .marshal import malformed, sized, u16, u32
-from .responses import RC_FAILURE, WRONG_AUTH, ResponseError
+from .authorization import DEFAULT_DIRECTORY, HeldAuths, tpm_lock
+from .commands import RC_FAILURE, WRONG_AUTH, Command, Entity, LoadedKey, Password, Reply, ResponseError
 from .sessions import PendingSession, Session
-from .structures import PcrSelection, Public, marshal_selections, read_selections
-from .transport import connect, parse_tcti
+from .structures import PcrSelection, Public, malformed, marshal_selections, read_selections, sized, u16, u32
+from .transport import Connection, connect, parse_tcti
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from ..system import Clock, Random
+    from ..core.host import Clock, Random
     from .authorization import HierarchyAuths
     from .commands import Authorization
-    from .credential import Credential
+    from .templates import Credential
     from .transport import Transport
 
 _READ_ATTEMPTS = 5

@@ -12,20 +12,23 @@ The *second* key of the chip is the other one of these two, with its certificate
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import TpmError
 from ..reasons import Reason
+from ..result import Diff, Result
 from . import constants as c
-from .commands import LoadedKey
-from .responses import RC_HANDLE, ResponseError
+from .client import open_tpm
+from .commands import RC_HANDLE, LoadedKey, ResponseError
+from .constants import ALG_SHA256, HASH_NAMES
 from .templates import AK, EK_ECC, EK_RSA, matches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from .client import Tpm
+    from .client import Tpm, TpmProperties
     from .structures import Public
+
 
 _EK, _AK = "endorsement key", "attestation key"
 _SECOND = "second endorsement key"
@@ -201,3 +204,52 @@ def _persistent_public(tpm: Tpm, kind: KeyKind) -> Public | None:
         raise
     ours = matches(public, kind.template) and qualified_name == public.qualified_name(c.RH_ENDORSEMENT)
     return public if ours else None
+
+
+# The work of the module ``attestation_key``: keep the keys in the TPM, say which they are.
+
+_LOCKOUT = (
+    "TPM_LOCKOUT: the TPM is in lockout: somebody tried wrong passwords of its objects. Nothing of attested.kubernetes "
+    "needs one; find out who tries them, then tpm2_dictionarylockout --clear-lockout"
+)
+
+
+def run(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Keep EK and AK in the TPM that ``params["tcti"]`` names; values: ``ek_sha256``, ``ak_name``, ``ek_certified``.
+
+    Raises TPM_HIERARCHY_DISABLED and TPM_PCR_UNAVAILABLE before anything is kept; a TPM in lockout is a warning.
+    """
+    with open_tpm(params["tcti"], timeout_seconds=params["tpm_timeout_seconds"]) as tpm:
+        known = tpm.properties()
+        _require_usable(known)
+        done = plan_persistence(tpm) if check_mode else persist_keys(tpm)
+        return Result(
+            changed=done.changed,
+            values=_describe(tpm),
+            diff=Diff(before="", after="".join(f"{line}\n" for line in done.sentences()), header="keys in the TPM"),
+            warnings=(_LOCKOUT,) if known.in_lockout else (),
+        )
+
+
+def _require_usable(known: TpmProperties) -> None:
+    """Raise TPM_HIERARCHY_DISABLED, TPM_PCR_UNAVAILABLE: keys that were kept would be of no use."""
+    if known.disabled:
+        raise TpmError(
+            f"expected the owner and the endorsement hierarchy enabled, got {' and '.join(known.disabled)} off",
+            reason=Reason.TPM_HIERARCHY_DISABLED,
+        )
+    if ALG_SHA256 not in known.banks:
+        banks = ", ".join(HASH_NAMES.get(bank, hex(bank)) for bank in known.banks)
+        raise TpmError(
+            f"expected an active register bank of sha256, got {banks or 'no bank at all'}",
+            reason=Reason.TPM_PCR_UNAVAILABLE,
+        )
+
+
+def _describe(tpm: Tpm) -> dict[str, Any]:
+    ek, ak = load_endorsement_key(tpm), load_attestation_key(tpm)
+    return {
+        "ek_sha256": ek.public.spki_sha256(),
+        "ak_name": ak.name.hex(),
+        "ek_certified": bool(ek.certificates),
+    }

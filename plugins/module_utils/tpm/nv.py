@@ -19,10 +19,9 @@ from ..errors import TpmError
 from ..reasons import Reason
 from . import constants as c
 from .client import password_checked
-from .commands import Command, Entity
+from .commands import RC_HANDLE, Command, Entity, ResponseError
 from .keys import load_endorsement_key
-from .marshal import Reader, malformed, sized, u16, u32
-from .responses import RC_HANDLE, ResponseError
+from .structures import Reader, malformed, sized, u16, u32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,16 +11,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.documents import load_json
 from ..errors import TpmError
 from ..reasons import Reason
-from ..system import load_json
 from . import constants as c
-from .commands import Command, LoadedKey, Password
+from .commands import RC_PCR_CHANGED, RC_POLICY_FAIL, Command, LoadedKey, Password, ResponseError
 from .keys import load_endorsement_key
-from .marshal import Reader, malformed, sized, u32
-from .responses import RC_PCR_CHANGED, RC_POLICY_FAIL, ResponseError
 from .sessions import pcr_policy_digest
-from .structures import PcrSelection, Public, marshal_selections
+from .structures import PcrSelection, Public, Reader, malformed, marshal_selections, sized, u32
 from .templates import SRK, matches, sealed_template
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ import sys
 import time
 from pathlib import Path
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import write_atomic
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubeconfigNodeReader
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner, write_atomic
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import KubeconfigNodeReader
 
 KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
 CONFLIST = Path("/etc/cni/net.d/10-pods.conflist")

@@ -16,21 +16,15 @@ import pytest
 import yaml
 from ansible.parsing.vault import VaultSecretsContext
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
 )
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa, dump, request_of, text
-from ansible_collections.attested.kubernetes.tests.support.init_bed import (
-    Founding,
-    InitBed,
-    Waiting,
-    failing,
-    running,
-)
+from ansible_collections.attested.kubernetes.tests.support.init_bed import Founding, InitBed, Waiting, failing, running
 from ansible_collections.attested.kubernetes.tests.support.init_site import SECRETS, InitSite, Lines
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
 
@@ -38,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.init import InitOrder, Success
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder, Success
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
     from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 

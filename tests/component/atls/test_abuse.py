@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.session import TlsSession
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.limits import Limits
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import TlsSession
 from ansible_collections.attested.kubernetes.tests.support.atls import QUICK, Bed, pieces, running_bed, settled
 from OpenSSL import SSL
 

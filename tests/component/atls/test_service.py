@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.limits import Limits
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.relay import Listener
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import MAX_EVIDENCE_BYTES
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
     AttestedError,
     SystemFault,
     TransportError,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import MAX_EVIDENCE_BYTES
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.limits import Limits
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.relay import Listener
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     CLUSTER_ID,
     ECHO,

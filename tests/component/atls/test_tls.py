@@ -14,21 +14,21 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.certificate import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import EVIDENCE_OID
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
     make_certificate,
     new_key,
     spki_sha256,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect, open_connection
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.nonce import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect, open_connection
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import (
+    AttestedServer,
     decode_authorities,
     decode_nonce,
     nonce_authority,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.seams import EVIDENCE_OID
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_check import AttestedServer
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     CLUSTER_ID,
     Bed,

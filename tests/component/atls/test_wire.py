@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import AttestedConnection, connect
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_check import PinnedService
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.session import TlsSession
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.wire import Splice, Wire
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault, TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import AttestedConnection, connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import PinnedService
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import TlsSession
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.wire import Splice, Wire
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     CLUSTER_ID,
     HashIssuer,

@@ -8,43 +8,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.constellation import (
+    VERIFY_SERVICE_USER_DATA,
+    BankQuote,
+    ConstellationDocument,
     ConstellationPolicy,
     VerifiedConstellationDocument,
+    document_digest,
     issue_constellation_document,
     verify_constellation_document,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.constellation import (
-    VERIFY_SERVICE_USER_DATA,
-    ConstellationDocument,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.constellation.types import (
-    BankQuote,
-    document_digest,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import constants as c
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import Command, Password
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_RSA,
     ALG_RSASSA,
     ALG_SHA256,
     ALG_SHA384,
     RH_OWNER,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_attestation_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
     PcrSelection,
     Public,
     RsaParameters,
     Scheme,
     Symmetric,
-    load_attestation_key,
+    marshal_selections,
+    sized,
+    u16,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import constants as c
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import Command, Password
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.marshal import sized, u16
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import marshal_selections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import LoadedKey, Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import LoadedKey
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 NONCE = b"n" * 32

@@ -11,21 +11,23 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Evidence
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
-    FirmwareEvent,
-    FirmwareLog,
-    describe,
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog import kinds
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.replay import (
     initial_value,
-    kinds,
-    parse_firmware_log,
-    parse_records,
     replay,
     verify_replay,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.tpm2 import verify_quote
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
+    FirmwareEvent,
+    FirmwareLog,
+    parse_firmware_log,
+    parse_records,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import Evidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import verify_quote
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.tpm2_tools import require_tool
 

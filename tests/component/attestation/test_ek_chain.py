@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import CertifiedKey, load_ek_store
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ek_certificate import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_certificate import (
+    CertifiedKey,
     verify_ek_certificate,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import load_endorsement_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_profile import load_ek_store
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_endorsement_key
 from ansible_collections.attested.kubernetes.tests.support.ek import der
 from cryptography import x509
 

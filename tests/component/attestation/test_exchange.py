@@ -8,17 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
-    Demands,
-    LockState,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasurementMismatch, SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import open_sealed
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import MeasurementMismatch
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import open_sealed
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.tpm_machine import Boots, TpmMachine, booted_machine
 from cryptography import x509
 
 if TYPE_CHECKING:
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm, SwtpmFactory
 
 

@@ -10,11 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.image import (
-    parse_program,
-    predict,
-    read_image,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import parse_program, read_image
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.prediction import predict
 from ansible_collections.attested.kubernetes.tests.support import pe
 from ansible_collections.attested.kubernetes.tests.support.tpm2_tools import require_tool
 

@@ -12,20 +12,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.ek_certificate import (
-    verify_ek_certificate,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
-    FirmwareEvent,
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_certificate import verify_ek_certificate
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog import kinds
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.replay import (
     extend,
-    kinds,
-    parse_firmware_log,
-    parse_records,
     replay,
     verify_replay,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import DEFAULT_REGISTERS
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_SHA256, Attest, Public
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
+    parse_firmware_log,
+    parse_records,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import DEFAULT_REGISTERS
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Public
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.tpm import VECTOR, public_area, vector
 from ansible_collections.attested.kubernetes.tests.support.tpm2_tools import require_tool
@@ -34,6 +35,8 @@ from cryptography.hazmat.primitives import serialization
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import FirmwareEvent
 
 IMA_REGISTER = 10
 RECORDED_AFTER = datetime(2026, 11, 22, tzinfo=UTC)

@@ -10,17 +10,12 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Evidence
-from ansible_collections.attested.kubernetes.plugins.module_utils.audit import (
-    AuditLog,
-    AuditPlace,
-    Head,
-    HeadSigner,
-    verify_head,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli.command import main
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import Evidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditLog, AuditPlace, Head
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_verify import HeadSigner, verify_head
 
 if TYPE_CHECKING:
     from pathlib import Path

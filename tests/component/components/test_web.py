@@ -11,12 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.download import ROUNDS, Downloader
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.upstream import Upstream
-from ansible_collections.attested.kubernetes.plugins.module_utils.components.web import SystemWeb
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.download import (
+    ROUNDS,
+    Downloader,
+    SystemWeb,
+    Upstream,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.unit.fakes.random import SeededRandom
 
 if TYPE_CHECKING:

@@ -19,9 +19,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint import Choice, render_list
-from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint.addresses import parse_list
-from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint.proxy import Dialler, Limits, Proxy
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_addresses import (
+    Choice,
+    parse_list,
+    render_list,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_proxy import Dialler, Limits, Proxy
 from ansible_collections.attested.kubernetes.tests.support.endpoint_bed import (
     CHUNK,
     NAME,

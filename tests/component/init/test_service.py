@@ -10,23 +10,29 @@ from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import open_connection
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_check import UnknownServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Notifier
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import Progress, Success
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.client import InitFailed, initiate
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.messages import IDENTIFY, INIT, TESTIFY
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.service import Front, InitServiceConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Health, Notifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import InitFailed, initiate
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import (
+    IDENTIFY,
+    INIT,
+    TESTIFY,
+    Progress,
+    Success,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import Front, InitServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import call
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.client import call
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import open_connection
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import UnknownServer
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.init_bed import (
     KUBECONFIG,

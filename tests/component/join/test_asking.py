@@ -12,27 +12,27 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import connect, parse_endpoint
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import EventLogs
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import (
-    Doors,
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.client import JoinTickets
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import (
+    DoorkeeperValidator,
     OccasionalAttester,
-    TicketStore,
-    first_window,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
     JoinConfig,
     JoinMachine,
     fetch_ticket,
     first_answer,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import DoorkeeperValidator
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.client import JoinTickets
-from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_endpoints import Doors
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import first_window
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.ticket_store import TicketStore
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect, parse_endpoint
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.tests.support.atls import (
     CLUSTER_ID,
     Bed,
@@ -48,7 +48,7 @@ from ansible_collections.attested.kubernetes.tests.unit.fakes.random import Seed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 ORDERS = range(4)

@@ -8,22 +8,24 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Expected, open_ticket
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import kubelet_request
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, KeyBundle, SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa, load_signing_key
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.issue import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa, load_signing_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.issue import (
     ClusterFacts,
     Exchange,
     Issued,
     issue_ticket,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release import JoinRequest, decide_release
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.releaser import proven_by
-from ansible_collections.attested.kubernetes.plugins.module_utils.kube import Registration
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import Registration
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.release import JoinRequest, decide_release
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.releaser import proven_by
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import kubelet_request
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.received_ticket import Expected, open_ticket
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.tests.support.control_plane import GivenControlPlane, shared_files
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
@@ -33,8 +35,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 if TYPE_CHECKING:
-    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedNode
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import LoadedKey
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import LoadedKey
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 BUNDLE = make_bundle_of_test()

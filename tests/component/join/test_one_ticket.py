@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.pins import JoinCaPins
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketStore
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.client import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.listener import SocketServer
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
     JoinConfig,
     JoinMachine,
     fetch_ticket,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.doorkeeper import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.service import JoinServiceConfig, serve
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.listener import SocketServer
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import JoinServiceConfig, serve
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.ticket_store import TicketStore
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
 from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed

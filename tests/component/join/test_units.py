@@ -13,9 +13,9 @@ from pathlib import Path
 
 import jinja2
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import StatePaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.kernel_log import KERNEL_LOG
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.kernel_log import KERNEL_LOG
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.paths import StatePaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 
 ROLES = Path(__file__).parents[3] / "roles"
 VALUES = {

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import (
     issue_doorkeeper,
     verify_doorkeeper,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.continuity import check_continuity
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import TpmRecord
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import load_attestation_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.release import check_continuity
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import TpmRecord
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_attestation_key
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
 

@@ -11,8 +11,8 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.record import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.record import (
     PolicyRecord,
     RecordFiles,
     RecordKey,

@@ -9,17 +9,13 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
-    KeyBundle,
-    MasterSecret,
-    SecretBytes,
-    make_bundle,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.unlock import main, unlock
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.wrap import KeyPaths, KeyStore, TpmSealer
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.unlock import main, unlock
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyPaths, KeyStore, TpmSealer
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 
 if TYPE_CHECKING:
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Swtpm
 
     Open = Callable[[Swtpm], AbstractContextManager[Tpm]]

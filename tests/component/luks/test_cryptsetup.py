@@ -12,13 +12,15 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.luks import (
-    AREA_BYTES,
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import (
     STATE_DISK,
-    Header,
     judge_header,
-    read_header,
     state_token,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import (
+    AREA_BYTES,
+    Header,
+    read_header,
 )
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 

@@ -13,12 +13,8 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.luks import (
-    AREA_BYTES,
-    STATE_DISK,
-    judge_header,
-    read_header,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import STATE_DISK, judge_header
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import AREA_BYTES, read_header
 from ansible_collections.attested.kubernetes.tests.support.uml import missing_packages, run_in_uml
 
 if TYPE_CHECKING:

@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import (
     parse_auth,
     run_tpm_authorization,
     seal_auths,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    RH_ENDORSEMENT,
-    RH_OWNER,
-    HeldAuths,
-    NvCounter,
-    form,
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import judge
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import hear
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import keys as form
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.authorization import HeldAuths
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import open_tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import RH_ENDORSEMENT, RH_OWNER
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
-    open_tpm,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification import Facts, judge
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.client import hear
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import NvCounter
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch, spellings
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID, identity_of, learned, logs_of

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import load_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.socket import DeskPort
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import load_node_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import (
     PLAYBOOKS,
     BootstrapperConfig,
     SocketDoor,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import load_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_socket import DeskPort
 from ansible_collections.attested.kubernetes.tests.support.init_bed import Founding, make_keys
 
 if TYPE_CHECKING:

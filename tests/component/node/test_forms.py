@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.yaml import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest, new_challenge
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import cluster_keys_form, forms
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import (
+    ChallengeRequest,
+    new_challenge,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import cluster_keys, witness
 from ansible_collections.attested.kubernetes.tests.support.boots import BOOTS
 from ansible_collections.attested.kubernetes.tests.support.exchange import NOW, SELECTION
 
@@ -59,7 +62,7 @@ def parameters(config: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_machine_says_who_it_is_without_a_challenge(config: str) -> None:
-    said = forms.run_attestation_info(parameters(config), False)
+    said = witness.run_attestation_info(parameters(config), False)
     request = ChallengeRequest.parse(base64.b64decode(said.values["challenge_request"]))
     assert said.values["ek_sha256"] == request.ek_public.spki_sha256()
     assert (said.values["node"], said.values["ek_certified"], said.changed) == ("cp-1", True, False)
@@ -67,22 +70,22 @@ def test_machine_says_who_it_is_without_a_challenge(config: str) -> None:
 
 
 def test_answer_for_verify_keeps_nothing_on_the_node(config: str) -> None:
-    identity = forms.run_attestation_info(parameters(config), False).values
+    identity = witness.run_attestation_info(parameters(config), False).values
     request = ChallengeRequest.parse(base64.b64decode(identity["challenge_request"]))
     challenge, _record = new_challenge(request, selection=SELECTION, random=SystemRandom(), now=NOW)
     text = base64.b64encode(challenge.to_bytes()).decode("ascii")
-    said = forms.run_attestation_info(parameters(config, challenge=text), False)
+    said = witness.run_attestation_info(parameters(config, challenge=text), False)
     assert set(said.values) == {"node", "binding", "event_logs"}
 
 
 @pytest.mark.parametrize("challenge", ["no base64!", "é"])
 def test_challenge_that_is_no_base64_is_refused(config: str, challenge: str) -> None:
     with pytest.raises(AttestedError) as refused:
-        forms.run_attestation_info(parameters(config, challenge=challenge), False)
+        witness.run_attestation_info(parameters(config, challenge=challenge), False)
     assert refused.value.code == "OPTION_INVALID"
 
 
 def test_box_without_an_answer_that_waits_is_refused(config: str) -> None:
     with pytest.raises(AttestedError) as refused:
-        cluster_keys_form.run_cluster_keys(parameters(config, handle="0" * 32, sealed=""), False)
+        cluster_keys.run_cluster_keys(parameters(config, handle="0" * 32, sealed=""), False)
     assert refused.value.code == "ANSWER_UNKNOWN"

@@ -12,26 +12,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import Success
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.client import initiate
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.messages import Failure, parse_response
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.wrap import KeyPaths, KeyStore
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyPaths, KeyStore
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import (
     Ground,
     MachineFounder,
     TpmKeeping,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import RunnerPlaybooks
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.race import Race
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import (
-    LockState,
-    NodeLock,
-    NodeLockPaths,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import initiate
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import (
+    Failure,
+    Success,
+    parse_response,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
 )

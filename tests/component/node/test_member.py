@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import MasterSecret, SecretBytes, make_bundle
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.wrap import KeyPaths, KeyStore, TpmSealer
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import EventLogPaths, NodeConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyPaths, KeyStore, TpmSealer
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import EventLogPaths, NodeConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.member import MemberKeys
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import ControlPlaneTicket
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY, MemoryCounter, PolicySite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Swtpm
 
     Open = Callable[[Swtpm], AbstractContextManager[Tpm]]

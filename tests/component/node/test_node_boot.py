@@ -13,28 +13,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import parse_records
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import parse_records
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.node import node_boot
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import parse_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.node_boot import NodeBoot
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import RunnerPlaybooks
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Log
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import (
-    Installed,
-    Machine,
-    Places,
-    parse_measured,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
-from ansible_collections.attested.kubernetes.tests.support.site_repository import (
-    BUNDLE,
-    RELEASE,
-    Key,
-    SiteRepository,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.obtain import Machine, Places
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.version import Installed, parse_measured
+from ansible_collections.attested.kubernetes.tests.support.site_repository import BUNDLE, RELEASE, Key, SiteRepository
 
 if TYPE_CHECKING:
     from collections.abc import Callable

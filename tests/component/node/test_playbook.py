@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import (
-    PlaybookOrder,
-    RunnerPlaybooks,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import PlaybookOrder, RunnerPlaybooks
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:

@@ -19,28 +19,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    KubeletCredential,
-    KubernetesPaths,
-    Machine,
-    NodeSpec,
-    NodeView,
-    Worker,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import (
-    EventLogPaths,
-    NodeConfig,
-    NodeJournal,
-    NodePhase,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import NodeView
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import Worker
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths, NodeSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import EventLogPaths, NodeConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_claim import JoinContender
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeTicket, Parts
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.race import Race
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import NodeLock, NodeLockPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock, FakePrograms, pair
 
 if TYPE_CHECKING:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.yaml import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import ChallengeRequest, Demands
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import forms
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.attest import Testimony as Said
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.attest import Verifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.enrolment import chip_keys
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ALG_ECC, ALG_RSA, Public
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Testimony as Said
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.enrolment import chip_keys
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import witness
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_ECC, ALG_RSA
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.boots import BOOTS
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID, NOW
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Challenge, Purpose
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import Challenge
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Public
+    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 VERIFIER = Verifier(cluster_id=CLUSTER_ID, demands=Demands(), clock=SystemClock(), random=SystemRandom())
@@ -63,7 +66,7 @@ class Port:
             "challenge": challenge,
             "endorsement_key": self.key,
         }
-        return forms.run_attestation_info(params, False).values
+        return witness.run_attestation_info(params, False).values
 
 
 @pytest.fixture

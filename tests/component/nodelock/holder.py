@@ -13,8 +13,12 @@ import signal
 import sys
 from pathlib import Path
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import Hooks, NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import open_tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import (
+    Hooks,
+    NodeLock,
+    NodeLockPaths,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import open_tpm
 
 
 def say(word: str) -> None:

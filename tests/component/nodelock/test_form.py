@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import NodeLockError
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock.form import run
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import run
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff
 
 CLUSTER = "12" * 32

@@ -12,16 +12,16 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
-from ansible_collections.attested.kubernetes.plugins.module_utils.offline import (
-    Kit,
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import parse_identities
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import (
     KitKeys,
     Lock,
     close_kit,
     open_kit,
-    parse_identities,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.kit import Kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.tests.support import kits
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
 

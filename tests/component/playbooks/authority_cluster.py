@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import plan_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.ca_rotation import plan_of
 
 NAMES = ("cluster", "etcd", "front-proxy", "service-accounts")
 NEW = "fedcba9876543210"

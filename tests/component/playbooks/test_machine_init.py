@@ -16,12 +16,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import (
-    PlaybookOrder,
-    RunnerPlaybooks,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.given_access import accept_access
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.given_access import accept_access
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook import PlaybookOrder, RunnerPlaybooks
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa, request_of
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    Preset,
-    render_document,
-    render_profile,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import Site, cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import judged, learned
 from ansible_collections.attested.kubernetes.tests.support.verification import SoftNode, running_node

@@ -81,7 +81,7 @@ def rows_of(output: str) -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     name = ""
     for line in lines[start + 1 :]:
-        if not line.strip() or line.startswith("  Require that every machine"):
+        if not line.strip() or line.startswith("  Check that every machine"):
             break
         name = line[:column].strip() or name
         found.setdefault(name, []).append((line[column:][:11].strip(), line[column + 11 :].strip()))

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
 )
@@ -20,11 +20,7 @@ from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.recovery_bed import running
-from ansible_collections.attested.kubernetes.tests.support.recovery_site import (
-    ADDRESSES,
-    NAMES,
-    RecoverySite,
-)
+from ansible_collections.attested.kubernetes.tests.support.recovery_site import ADDRESSES, NAMES, RecoverySite
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
 
 if TYPE_CHECKING:

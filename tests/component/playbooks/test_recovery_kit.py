@@ -10,13 +10,13 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.offline import (
-    KitKeys,
-    open_kit,
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import (
     parse_identities,
     require_passphrase,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import Site, secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import KitKeys, open_kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
 from ansible_collections.attested.kubernetes.tests.component.playbooks.test_site import (
     PASSWORD,
     VaultLibrary,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import import_master_secret
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import import_master_secret
 from ansible_collections.attested.kubernetes.tests.component.playbooks.test_site import play
 from ansible_collections.attested.kubernetes.tests.component.rescue.test_rescue import image, secret
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch, spellings, spellings_of_pem

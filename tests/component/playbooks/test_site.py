@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import render_document, render_profile
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import Site, secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import secrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import learned
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.preflight import run_preflight
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight import run_preflight
 from ansible_collections.attested.kubernetes.tests.support.boots import BOOTS
 from ansible_collections.attested.kubernetes.tests.support.house import SOURCES
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
@@ -32,7 +32,7 @@ class Absent:
         if name.split(".")[0] in ("cryptography", "google", "grpc", "kubernetes", "yaml", "OpenSSL"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
-from ansible_collections.attested.kubernetes.plugins.module_utils.preflight import run_preflight
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight import run_preflight
 print(json.dumps(dict(run_preflight(json.load(sys.stdin), False).values)))
 """
 

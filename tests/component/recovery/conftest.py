@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import ClusterKeys
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_client import ClusterKeys
 from ansible_collections.attested.kubernetes.tests.support.init_bed import make_keys
 from ansible_collections.attested.kubernetes.tests.support.recovery_bed import DISK, format_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
 
 
 @pytest.fixture(scope="session")

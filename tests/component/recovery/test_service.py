@@ -14,49 +14,45 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import open_connection
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_check import UnknownServer
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.client import ask, proven
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle, MasterRing
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import (
-    RECOVER,
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services import recovery_client
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import ask, proven
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_client import (
     ClusterKeys,
-    Contender,
-    Contest,
     Outcome,
-    RecoverySecrets,
-    State,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import client as recovery_client
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.client import (
     Patience,
     Rescuer,
+    State,
     recover,
     recover_all,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contender, Contest
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_messages import (
+    RECOVER,
+    RecoverySecrets,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import open_connection
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import UnknownServer
 from ansible_collections.attested.kubernetes.tests.support import boots, recovery_node
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned
 from ansible_collections.attested.kubernetes.tests.support.init_bed import make_keys
 from ansible_collections.attested.kubernetes.tests.support.memory import memory_holds
-from ansible_collections.attested.kubernetes.tests.support.recovery_bed import (
-    DISK,
-    RecoveryBed,
-    running,
-)
+from ansible_collections.attested.kubernetes.tests.support.recovery_bed import DISK, RecoveryBed, running
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ring import MasterRing
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 BOOT = "deb13-base"

@@ -10,18 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import (
-    ClusterKeys,
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import DiskKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.services import recovery_helper
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_client import ClusterKeys
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
     HelperTrial,
     Locked,
     Offer,
-    RecoverySecrets,
-    helper,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey, seal
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey, seal
 from ansible_collections.attested.kubernetes.tests.support import plain_key_process
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
 from ansible_collections.attested.kubernetes.tests.support.init_bed import make_keys
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys import KeyBundle
-    from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import JoinCa
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
+    from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_messages import RecoverySecrets
 
 SECRET, BINDING = b"s" * 32, b"b" * 32
 
@@ -108,7 +108,7 @@ def test_a_header_that_is_not_ours_is_not_given_to_cryptsetup(
 ) -> None:
     """The process as it is, with nothing left out: this disk has no integrity."""
     trial = HelperTrial(locked)
-    assert trial._program == helper.__name__
+    assert trial._program == recovery_helper.__name__
     with pytest.raises(AttestedError) as caught, trial.tried(offer(right, keys[1].measurement_salt)):
         pytest.fail("a key was tried on a foreign header")
     assert caught.value.code == "LUKS_INTEGRITY"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.endpoint.service import ApiEndpointConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import load_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.endpoint_service import ApiEndpointConfig
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import load_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import load_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.node_boot import NodeBootConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent

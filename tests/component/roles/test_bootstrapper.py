@@ -14,11 +14,11 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.service import InitServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import load_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import BootstrapperConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import InitServiceConfig
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent

@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import HELD
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admission import HELD
 
 ROLES = Path(__file__).parents[3] / "roles"
 UNTIL = "2026-11-24T12:15:00+00:00"

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import (
     Call,
     ServerLimits,
     UnixServer,
-    open_log,
 )
 from ansible_collections.attested.kubernetes.tests.support.atls import settled
 

@@ -9,24 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import (
-    Installed,
-    Limits,
-    Machine,
-    Measured,
-    Obtained,
-    Places,
-    Source,
-    SourceConfig,
-    parse_signer,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner
-from ansible_collections.attested.kubernetes.tests.support.site_repository import (
-    BUNDLE,
-    RELEASE,
-    Key,
-    SiteRepository,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.config import SourceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.obtain import Machine, Obtained, Places, Source
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import parse_signer
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.staging import Limits
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.version import Installed, Measured
+from ansible_collections.attested.kubernetes.tests.support.site_repository import BUNDLE, RELEASE, Key, SiteRepository
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import Limits, parse_signer
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import parse_signer
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.staging import Limits
 from ansible_collections.attested.kubernetes.tests.support.site_repository import HOSTS, Key
 
 if TYPE_CHECKING:
@@ -332,8 +333,8 @@ def test_a_fetch_that_was_killed_leaves_nothing_that_the_next_one_uses(machine, 
         program.write_text(
             textwrap.dedent(f"""
                 from pathlib import Path
-                from ansible_collections.attested.kubernetes.plugins.module_utils.source import Staging
-                from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner
+                from ansible_collections.attested.kubernetes.plugins.module_utils.source.staging import Staging
+                from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
                 with Staging.opened(Path({str(machine.places.memory)!r}), runner=SystemRunner()) as staging:
                     staging.fetch({url!r}, branch="main", transports=("http",))
             """)

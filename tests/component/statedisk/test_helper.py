@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import run
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.state_disk import run
 from ansible_collections.attested.kubernetes.tests.support.house import SOURCES
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
 GUARDED = """
 import ctypes, resource
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.guard import harden
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.process import harden
 harden()
 status = open("/proc/self/status").read()
 locked = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmLck"))

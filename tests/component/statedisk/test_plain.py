@@ -12,12 +12,12 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.secret import DiskKey
-from ansible_collections.attested.kubernetes.plugins.module_utils.luks import STATE_DISK, judge_header
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import commands
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.gateway import LinuxDevice
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.paths import StatePaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk import gateway
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.gateway import LinuxDevice
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import STATE_DISK, judge_header
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.paths import StatePaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import DiskKey
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
@@ -37,7 +37,7 @@ def image(tmp_path: Path) -> Path:
     path = tmp_path / "disk.img"
     with path.open("wb") as stream:
         stream.truncate(20 << 20)
-    words = list(commands.format_disk(str(path), uuid=UUID))
+    words = list(gateway.format_disk(str(path), uuid=UUID))
     for name in ("--integrity", "--progress-frequency"):
         del words[words.index(name) : words.index(name) + 2]
     words.remove("--progress-json")
@@ -98,7 +98,7 @@ def test_a_key_is_nowhere_on_the_disk_and_in_no_file(device: LinuxDevice, image:
 
 def test_what_is_on_a_disk_is_listed_and_erased(device: LinuxDevice, image: Path) -> None:
     def found() -> list[str]:
-        done = subprocess.run(commands.list_signatures(str(image)), capture_output=True, check=True)
+        done = subprocess.run(gateway.list_signatures(str(image)), capture_output=True, check=True)
         return [row["type"] for row in json.loads(done.stdout)["signatures"]]
 
     assert found() == ["crypto_LUKS", "crypto_LUKS"]

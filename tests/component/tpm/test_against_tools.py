@@ -9,25 +9,24 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system.random import SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_SHA1,
     ALG_SHA256,
     ALG_SHA384,
-    Attest,
-    Credential,
-    load_attestation_key,
-    load_endorsement_key,
-    make_credential,
-    persist_keys,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     PERSISTENT_AK,
     PERSISTENT_EK_RSA,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.marshal import sized
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
+    load_attestation_key,
+    load_endorsement_key,
+    persist_keys,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import sized
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import Credential, make_credential
 
 if TYPE_CHECKING:
     from collections.abc import Callable

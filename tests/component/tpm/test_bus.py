@@ -10,20 +10,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system.clock import SystemClock
-from ansible_collections.attested.kubernetes.plugins.module_utils.system.random import SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    Tpm,
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import constants as c
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
-    make_credential,
-    seal,
-    unseal,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import constants as c
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import seal, unseal
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sessions import Session
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import make_credential
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.transport import connect, parse_tcti
 
 if TYPE_CHECKING:

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    ALG_SHA256,
-    ResponseError,
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import open_tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import ResponseError
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256, RH_ENDORSEMENT
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
-    open_tpm,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import RH_ENDORSEMENT
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK
 
 if TYPE_CHECKING:
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 _FILL_AND_WAIT = """
 import sys
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import open_tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import open_tpm
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import RH_ENDORSEMENT, SESSION_POLICY
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_endorsement_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK

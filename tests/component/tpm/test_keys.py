@@ -8,36 +8,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system.random import SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_ECC,
     ALG_RSA,
-    NvCounter,
-    load_attestation_key,
-    load_endorsement_key,
-    load_second_endorsement_key,
-    make_credential,
-    persist_keys,
-    plan_persistence,
-    seal,
-    unseal,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     PERSISTENT_AK,
     PERSISTENT_EK_ECC,
     PERSISTENT_EK_RSA,
     RH_ENDORSEMENT,
     RH_OWNER,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK, EK_RSA, SRK
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
+    load_attestation_key,
+    load_endorsement_key,
+    load_second_endorsement_key,
+    persist_keys,
+    plan_persistence,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import NvCounter
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import seal, unseal
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK, EK_RSA, SRK, make_credential
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Public
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Public
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 

@@ -9,23 +9,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
+    NV_POLICY_COUNTER,
     RH_ENDORSEMENT,
     RH_OWNER,
-    Credential,
-    NvCounter,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
-    make_credential,
     persist_keys,
-    seal,
-    unseal,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import NV_POLICY_COUNTER
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import COUNTER_ATTRIBUTES, NvPublic
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.nv import COUNTER_ATTRIBUTES, NvCounter, NvPublic
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import seal, unseal
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import Credential, make_credential
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,17 +10,16 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system.random import SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    Attest,
-    Credential,
-    Public,
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     load_attestation_key,
     load_endorsement_key,
-    make_credential,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Public
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import Credential, make_credential
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
 from ansible_collections.attested.kubernetes.tests.support.tpm import public_area, vector

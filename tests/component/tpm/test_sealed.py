@@ -11,22 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    ALG_SHA256,
-    ResponseError,
-    SealedObject,
-    load_endorsement_key,
-    persist_keys,
-    seal,
-    unseal,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import ResponseError
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_endorsement_key, persist_keys
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import SealedObject, seal, unseal
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import Tpm
+    from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm
 
 SECRET = bytes(range(32))

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.yaml import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.constellation import (
     ConstellationPolicy,
     verify_constellation_document,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import load_attestation_key
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import load_attestation_key
 from ansible_collections.attested.kubernetes.tests.support import constellation_client as theirs
 from ansible_collections.attested.kubernetes.tests.support.boots import BOOTS
 from ansible_collections.attested.kubernetes.tests.support.constellation_client import NONCE, ask
@@ -72,14 +72,16 @@ class Processes:
         (folder / "service.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
         flags = ["--insecure-constellation-verify"] if witness_permits else []
         self._all = [
-            self._start("node", "--config", "node.yml", "--socket", "witness.sock", "--user", "root", *flags),
-            self._start("verification", "--config", "service.yml"),
+            self._start(
+                "node.witness_service", "--config", "node.yml", "--socket", "witness.sock", "--user", "root", *flags
+            ),
+            self._start("services.verification_service", "--config", "service.yml"),
         ]
 
-    def _start(self, package: str, *options: str) -> subprocess.Popen[bytes]:
-        module = f"ansible_collections.attested.kubernetes.plugins.module_utils.{package}.service"
+    def _start(self, name: str, *options: str) -> subprocess.Popen[bytes]:
+        module = f"ansible_collections.attested.kubernetes.plugins.module_utils.{name}"
         program = f"import sys; from {module} import main; sys.exit(main())"
-        with (self.folder / f"{package}.log").open("wb") as log:
+        with (self.folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-c", program, *options], cwd=self.folder, stdout=log, stderr=log, env=os.environ
             )

@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.finding import Outcome
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.fleet import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import Outcome
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import (
     Patience,
     examine,
     examine_fleet,

@@ -13,45 +13,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.client import open_connection
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls.server_check import UnknownServer
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Demands, EventLogs
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Notifier
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import Attester
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import SitePolicy
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import Health, Notifier, open_log
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    load_attestation_key,
-    load_endorsement_key,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import judge
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_client import call, hear
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import (
     IDENTIFY,
     TESTIFY,
-    Facts,
-    judge,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.client import call, hear
-from ansible_collections.attested.kubernetes.plugins.module_utils.verification.service import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_service import (
     Front,
     VerificationServiceConfig,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
+    load_attestation_key,
+    load_endorsement_key,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import open_connection
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import UnknownServer
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID, identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.replay import replay
-from ansible_collections.attested.kubernetes.tests.support.verification import (
-    NodeBed,
-    lock_log,
-    question,
-    running_node,
-)
+from ansible_collections.attested.kubernetes.tests.support.verification import NodeBed, lock_log, question, running_node
 from cryptography import x509
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedNode
-    from ansible_collections.attested.kubernetes.plugins.module_utils.verification import Question
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Opened, Swtpm, SwtpmFactory
 
 PLENTY = {"questions_per_second": 1000.0, "question_burst": 1000, "quotes_per_second": 1000.0, "quote_burst": 1000}

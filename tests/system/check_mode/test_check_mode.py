@@ -11,13 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.tests.support.foreseen import (
-    CHANGES,
-    LIFE,
-    changes_in,
-    compared,
-    settings,
-)
+from ansible_collections.attested.kubernetes.tests.support.foreseen import CHANGES, LIFE, changes_in, compared, settings
 from ansible_collections.attested.kubernetes.tests.support.road import road_through
 
 if TYPE_CHECKING:

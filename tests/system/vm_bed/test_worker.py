@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, import_ring
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ring import import_ring
 from ansible_collections.attested.kubernetes.tests.support.cut_run import cut_run, phases_left
 from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
     CHANGED_COMMAND_LINE,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 import re
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.framing import REQUEST
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.tests.support import house
 
 OF_NO_DECISION = {"health"}
@@ -27,7 +27,7 @@ def events_of_calls():
 def events_beside_them():
     """Return the events that the key service records by itself, by name: what happened, and decisions of no call."""
     found = set()
-    for path in (*(house.UTILS / "audit").glob("*.py"), *(house.UTILS / "keys").glob("*.py")):
+    for path in (house.UTILS / "keyservice").glob("*.py"):
         for node in ast.walk(house.tree_of(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RECORDING:
                 found |= {one.value for one in node.args[:1] if isinstance(one, ast.Constant)}

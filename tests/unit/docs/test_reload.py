@@ -9,7 +9,7 @@ import dataclasses
 import re
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.service import JoinServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import JoinServiceConfig
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 
 BOUNDS = (ROOT / "docs" / "protocol" / "tickets.md").read_text(encoding="utf-8")

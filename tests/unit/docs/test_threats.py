@@ -48,7 +48,7 @@ def test_an_attack_that_is_tried_is_not_open(monkeypatch) -> None:
 
 def test_a_check_that_is_gone_or_refuses_with_another_code_is_noticed() -> None:
     code = "BINDING_MISMATCH"
-    assert threats._problem_of_check("attestation/verify.py step 4", code) == ""
-    assert "a step that refuses" in threats._problem_of_check("attestation/verify.py step 5", code)
-    assert "a step of that number" in threats._problem_of_check("attestation/verify.py step 99", code)
+    assert threats._problem_of_check("evidence/verify.py step 4", code) == ""
+    assert "a step that refuses" in threats._problem_of_check("evidence/verify.py step 5", code)
+    assert "a step of that number" in threats._problem_of_check("evidence/verify.py step 99", code)
     assert "a file that is there" in threats._problem_of_check("attestation/nothing.py", code)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.luks import read_header, state_token
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import DiskFacts, Signature
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import state_token
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import read_header
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import DiskFacts, Signature
 from ansible_collections.attested.kubernetes.tests.support.luks import vector, with_json, with_sequence
 
 BASE = vector("state-disk-two-slots")

@@ -9,21 +9,23 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    ControlPlaneMember,
-    KubeletCredential,
-    NodeSpec,
-    NodeView,
-    Worker,
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import (
+    LockReading,
+    LockState,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import EventLogPaths, NodeConfig, NodeJournal
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import Acquisition
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import NodeView
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import ControlPlaneMember
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import Worker
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import NodeSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import EventLogPaths, NodeConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import (
     ControlPlaneTicket,
     NodeTicket,
     Parts,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import Acquisition
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 CLUSTER = bytes(range(32))

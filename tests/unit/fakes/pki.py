@@ -9,7 +9,7 @@ import base64
 import datetime as dt
 import json
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.certificates import CERTIFICATES
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_table import CERTIFICATES
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import NOW
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization

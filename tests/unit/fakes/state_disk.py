@@ -8,26 +8,23 @@ from __future__ import annotations
 import json
 from functools import partial
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.apply import StateDisk
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.helper import keys_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.paths import StatePaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.plan import Target, Wanted
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey, MeasurementSecret, cluster_id
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.sealed import SealedSecrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import TicketSecrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import cluster_id
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import DiskKey, MeasurementSecret
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import SealedSecrets, TicketSecrets
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.state_disk import (
     DiskSettings,
     MachineDisk,
     VolumeFile,
     held_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey, seal
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import (
-    StatePaths,
-    Target,
-    Wanted,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.apply import StateDisk
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.helper import keys_of
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey, seal
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, FakeCounter, FakeDevice
 
 KEY = DiskKey(b"p" * 32)

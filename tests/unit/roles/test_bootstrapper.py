@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.service import InitServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import BootstrapperConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import InitServiceConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = "attested.kubernetes.bootstrapper"

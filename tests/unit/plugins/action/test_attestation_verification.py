@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import VerifiedMachine
+    from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedMachine
 
 
 class Proven:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible.parsing.vault import VaultSecretsContext
 from ansible_collections.attested.kubernetes.plugins.action import init as action
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import BroughtPolicy, Success
-from ansible_collections.attested.kubernetes.plugins.module_utils.init.pursuit import Ended
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import Ended
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import Success
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_policy import BroughtPolicy
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa
 from ansible_collections.attested.kubernetes.tests.support.init_site import SECRETS, InitSite
@@ -23,7 +24,7 @@ from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftT
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.init import InitOrder
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder
 
 BROKEN = TransportError("gone", reason=Reason.PEER_UNREACHABLE)
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import ArgumentSpec, Result
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
 
 

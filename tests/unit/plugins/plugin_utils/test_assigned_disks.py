@@ -11,13 +11,14 @@ import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.action.assigned_disks import ActionModule as AssignedDisks
 from ansible_collections.attested.kubernetes.plugins.action.node_identity import ActionModule as NodeIdentity
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import recovery_kit
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import Site, kit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import Result
+    from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
 
 EK = {"w-1": "a" * 64, "w-2": "b" * 64}
 DISK = "81111111-2222-4333-8444-555555555555"
@@ -94,5 +95,5 @@ def test_enrolling_again_keeps_the_disk_and_changes_nothing(site: Path) -> None:
 
 def test_the_recovery_kit_takes_it_along(site: Path) -> None:
     write(site, ("w-1", DISK))
-    found = dict(kit._files(Site.at(site), site / "policy"))
+    found = dict(recovery_kit._files(Site.at(site), site / "policy"))
     assert f"attested_disk_id: {DISK}\n".encode() in found["host_vars/w-1/identity.yml"]

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.action.fleet_verification import ActionModule, report_paths
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
     AllowedValue,
     MeasurementProfile,
     Posture,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.site.attest import Verifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.tests.support.fleet import finding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import Result
+    from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import Progress
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import Progress
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.init_screen import InitScreen
 
 

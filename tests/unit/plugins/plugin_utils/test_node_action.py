@@ -16,15 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.attested.kubernetes.plugins.module_utils.adapter import (
-    ArgumentSpec,
-    Diff,
-    Form,
-    Result,
-    run_form,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, Form, run_form
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
 from ansible_collections.attested.kubernetes.plugins.plugin_utils import node_action
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_action import NodeAction, OnNode, ProcessAction
 from ansible_collections.attested.kubernetes.tests.support.house import OURS, ROOT

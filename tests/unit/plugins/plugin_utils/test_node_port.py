@@ -9,9 +9,10 @@ import base64
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import Challenge, Purpose, new_challenge
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import Challenge, new_challenge
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_port import AnsibleNodePort, run_module_there
 from ansible_collections.attested.kubernetes.tests.support.exchange import NOW, SELECTION, Exchange
 

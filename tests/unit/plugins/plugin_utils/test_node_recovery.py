@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible.parsing.vault import VaultSecretsContext
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
-    AttestedError,
-    Refusal,
-    TransportError,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import client
+from ansible_collections.attested.kubernetes.plugins.module_utils.services import recovery_client
 from ansible_collections.attested.kubernetes.tests.support.init_site import SECRETS
 from ansible_collections.attested.kubernetes.tests.support.kits import sample_kit
 from ansible_collections.attested.kubernetes.tests.support.recovery_site import ADDRESSES, DISKS, NAMES, RecoverySite
@@ -24,7 +20,10 @@ from ansible_collections.attested.kubernetes.tests.support.recovery_site import 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.client import LockedNode, Rescuer
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_client import (
+        LockedNode,
+        Rescuer,
+    )
 
 
 class Nodes:
@@ -46,7 +45,7 @@ class Nodes:
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
     """All nodes answer well."""
     made = Nodes()
-    monkeypatch.setattr(client, "recover", made.recover)
+    monkeypatch.setattr(recovery_client, "recover", made.recover)
     return made
 
 

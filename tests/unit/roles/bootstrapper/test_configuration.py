@@ -10,9 +10,9 @@ from pathlib import Path
 
 import jinja2
 import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import load_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import BootstrapperConfig, disk_of
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery.service import RecoveryServiceConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.serving import load_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import RecoveryServiceConfig
 
 ROOT = Path(__file__).parents[4]
 ROLE = ROOT / "roles" / "bootstrapper"

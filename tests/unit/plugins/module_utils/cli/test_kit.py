@@ -13,20 +13,18 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.closing import Lock, close_kit
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import import_master_secret
-from ansible_collections.attested.kubernetes.plugins.module_utils.offline import (
-    Kit,
-    Lock,
-    close_kit,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import cluster_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import import_master_secret
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings, spellings_of_pem
 from ansible_collections.attested.kubernetes.tests.support.kits import CHEAP, MASTER, PASSPHRASE, SALT, sample_kit
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.admin.kit import Kit
 
 KIT = sample_kit()
 WORDS = PASSPHRASE.reveal().decode()

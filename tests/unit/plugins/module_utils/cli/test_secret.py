@@ -15,15 +15,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import (
     cluster_id,
-    import_master_secret,
     measurement_secret,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.site import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import import_master_secret
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.offline.test_shares import (
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.admin.test_shares import (
     MASTER,
     OTHER,
     SALT,

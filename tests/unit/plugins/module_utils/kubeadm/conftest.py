@@ -5,12 +5,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import (
-    clock,
-    locked,
-    machine,
-    make_pair,
-    programs,
-)
+from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import clock, locked, machine, make_pair, programs
 
 __all__ = ["clock", "locked", "machine", "make_pair", "programs"]

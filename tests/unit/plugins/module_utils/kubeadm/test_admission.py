@@ -12,12 +12,18 @@ from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.kubelet import KUBELET_LIFE
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.release import TICKET_LIFE
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.ticket import ENCRYPTION_FILE
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import HELD, Wish, held_by, plan_admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import KUBELET_LIFE
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.release import TICKET_LIFE
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import ENCRYPTION_FILE
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admission import (
+    HELD,
+    Wish,
+    held_by,
+    plan_admission,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files import SHARED_FILES
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Admission, shown_time
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.standing import shown_time
 
 MADE = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 LABEL = {"metadata": {"labels": {"attested-kubernetes.dev/revoked": "true"}}}

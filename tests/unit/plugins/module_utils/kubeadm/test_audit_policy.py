@@ -9,8 +9,8 @@ import json
 from fnmatch import fnmatch
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import api_server_files
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 
 PATH = "/etc/kubernetes/attested/audit-policy.yaml"
 POLICY = json.loads(api_server_files(KubernetesPaths())[PATH])

@@ -10,12 +10,7 @@ import json
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    ClusterSpec,
-    ControlPlane,
-    NodeSpec,
-    Reset,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster import ControlPlane
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import (
     Deed,
     EncryptionState,
@@ -23,6 +18,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryp
     render_encryption,
     require_encryption,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.reset import Reset
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import ClusterSpec, NodeSpec
 
 CLUSTER = ClusterSpec(kubernetes_version="1.35.4", cluster_name="prod", api_endpoint="api.prod.example:6443")
 NODE = NodeSpec(name="cp-1", node_ip="10.0.0.11")

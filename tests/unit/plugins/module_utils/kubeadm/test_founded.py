@@ -9,12 +9,10 @@ import dataclasses
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    JoinMaterial,
-    KubeletCredential,
-    NodeSpec,
-    ReturningFounder,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import ReturningFounder
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import JoinMaterial
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import NodeSpec
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import SHARED, FakeApi, Ready
 
 NODE = NodeSpec(name="cp-1", node_ip="10.0.0.11")

@@ -10,20 +10,18 @@ import dataclasses
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError, Refusal, SystemFault
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    ControlPlaneMember,
-    JoinMaterial,
-    KubeletCredential,
-    NodeSpec,
-    PodSecurity,
-    Worker,
-    admission_file,
-    admission_path,
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files import (
     has_taken,
     keep_taken,
+    write_api_server_files,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files import write_api_server_files
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import ControlPlaneMember
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import JoinMaterial, Worker
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import admission_file, admission_path
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import NodeSpec
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import SHARED, Ready
 
 ENCRYPTION = render_encryption(b"k" * 32)

@@ -10,16 +10,17 @@ import json
 from pathlib import Path
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Kubectl, join_identities, read_cluster
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin import issue_admin_certificate
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import installed_version, redact
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.inventory import join_identities, read_cluster
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import (
     ClusterPolicy,
     NamedDigest,
     PolicyException,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec

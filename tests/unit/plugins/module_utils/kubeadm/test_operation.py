@@ -10,14 +10,10 @@ import dataclasses
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    ClusterSpec,
-    ControlPlane,
-    JoinMaterial,
-    KubeletCredential,
-    NodeSpec,
-    Worker,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster import ControlPlane
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import JoinMaterial, Worker
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import ClusterSpec, NodeSpec
 
 CLUSTER = ClusterSpec(kubernetes_version="1.35.4", cluster_name="prod", api_endpoint="api.prod.example:6443")
 NODE = NodeSpec(name="cp-1", node_ip="10.0.0.11")

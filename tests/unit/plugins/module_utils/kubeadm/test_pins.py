@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    ClusterSpec,
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster import (
+    STATIC_PODS,
     ControlPlane,
-    ControlPlaneMember,
-    NodeSpec,
-    Reset,
+    parse_pins,
+    pinned,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pins import STATIC_PODS, parse_pins, pinned
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import ControlPlaneMember
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import render_join
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.reset import Reset
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import ClusterSpec, NodeSpec
 
 CLUSTER = ClusterSpec(kubernetes_version="1.35.4", cluster_name="prod", api_endpoint="api.prod.example:6443")
 NODE = NodeSpec(name="cp-1", node_ip="10.0.0.11")

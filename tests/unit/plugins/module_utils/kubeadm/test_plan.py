@@ -8,14 +8,13 @@ from __future__ import annotations
 from pathlib import PurePosixPath as Posix
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.journal import Progress
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Observed, Progress, plan
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import (
     INIT_PHASES,
     JOIN_PHASES,
     MEMBER_PHASES,
     STARTS_KUBELET,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plan import Observed, plan
 
 ALL = tuple(phase.name for phase in INIT_PHASES)
 FILES = frozenset(path for phase in INIT_PHASES for path in phase.witnesses)

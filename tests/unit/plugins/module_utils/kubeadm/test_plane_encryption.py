@@ -11,26 +11,28 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    ApiServer,
-    Kubectl,
-    KubernetesPaths,
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import ApiServer, told, used_files
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import guards, written_with
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import (
     PlaneEncryption,
-    PodSecurity,
-    admission_file,
-    admission_path,
+    encryption_arguments,
     parse_keys,
     render_keys,
+    told_configuration,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import told, used_files
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption import render_encryption
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.form import guards, written_with
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.joiners import told_configuration
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import encryption_arguments
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import encryption_path
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
+    admission_file,
+    admission_path,
+    encryption_path,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult, load_documents
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
 
 KEY = bytes(range(32))

@@ -9,12 +9,16 @@ import datetime as dt
 import json
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Kubectl, Reset, remaining_seconds
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin import issue_admin_certificate
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import embedded_credential
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import (
+    embedded_credential,
+    remaining_seconds,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import installed_version
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.reset import Reset
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec

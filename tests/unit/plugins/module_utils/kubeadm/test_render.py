@@ -12,21 +12,23 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import (
+    PodSecurity,
+    parse_admission,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
+    admission_file,
+    admission_path,
+    api_server_files,
+    encryption_path,
+    plugin_arguments,
+    render_init,
+    render_join,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import (
     ClusterSpec,
     KubernetesPaths,
     NodeSpec,
-    PodSecurity,
-    admission_file,
-    admission_path,
-    plugin_arguments,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import parse_admission
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
-    api_server_files,
-    encryption_path,
-    render_init,
-    render_join,
 )
 
 CLUSTER = ClusterSpec(kubernetes_version="1.35.4", cluster_name="prod", api_endpoint="api.prod.example:6443")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import Reset
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.reset import Reset
 
 
 def put(root, *names):

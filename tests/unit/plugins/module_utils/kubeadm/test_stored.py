@@ -12,12 +12,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.rewriting import rewrite
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.stored import (
     EtcdGateway,
     SecretName,
     closed_by,
+    rewrite,
     survey,
 )
 

@@ -5,13 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import (
-    clock,
-    locked,
-    machine,
-    make_pair,
-    programs,
-)
+from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import clock, locked, machine, make_pair, programs
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import (
     api,
     member_parts,

@@ -10,20 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.certificates import StaticPods, stamped
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    Kubectl,
-    KubernetesPaths,
-    Machine,
-    PodSecurity,
-    admission_file,
-    admission_path,
-    has_taken,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files import has_taken
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import admission_file, admission_path
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static_pods import StaticPods, stamped
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.admission_plugins import PlaneAdmission
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
 
 RESTRICTED = PodSecurity(level="restricted", exempt=("kube-flannel",))

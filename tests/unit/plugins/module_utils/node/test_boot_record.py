@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_record import BootRecord
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeRun
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.plan import StepName
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeRun, StepName
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of

@@ -12,25 +12,27 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
     AttestedError,
     Refusal,
     SystemFault,
     TransportError,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import Success
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES, JOIN_PHASES
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.journal import Progress
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import (
+    LockReading,
+    LockState,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Progress
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES, JOIN_PHASES
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_action import Course
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import exit_code
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.bootstrapper import Bootstrapper
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import Ground
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.race import Race
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.services import MemberServices
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import Success
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTER
 

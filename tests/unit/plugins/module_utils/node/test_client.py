@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubernetesPaths, NodeSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths, NodeSpec
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.client import require_api_proxy
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KeyServiceError, NodeLockError
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import EventLogPaths, NodeConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import (
+    LockReading,
+    LockState,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import Acquisition
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.cluster_keys import take_keys
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import Acquisition
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import EventLogPaths, NodeConfig
 
 CLUSTER = bytes(range(32))
 CONFIG = NodeConfig(

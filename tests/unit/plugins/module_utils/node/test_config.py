@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import load_node_config, parse_node_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import load_node_config, parse_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:

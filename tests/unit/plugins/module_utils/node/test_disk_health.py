@@ -8,12 +8,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.kernel_log import Damage
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
     KubeadmError,
     SystemFault,
     TransportError,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_health import (
     CONDITION,
     TELL_AGAIN,
@@ -22,15 +22,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_heal
     plan_condition,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_record import PATH, DiskRecord, Seen
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.push_record import PATH as PUSHED
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.push_record import PushRecord
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.renewal_record import (
-    DIRECTORY,
-    RenewalRecord,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.renewal_record import DIRECTORY, RenewalRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk import Damage
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
 READY = {"type": "Ready", "status": "True"}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import ClusterSpec, ControlPlane, NodeSpec
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster import ControlPlane
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import ClusterSpec, NodeSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeRun
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.unit.fakes.full_disk import full_disk

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
-from ansible_collections.attested.kubernetes.plugins.module_utils.init import InitOrder, Success
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import ClaimFile
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import ClaimFile, Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import Ground, MachineFounder
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.race import Race
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import verify_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import verify_policy
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import load_documents
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder, Success
 from ansible_collections.attested.kubernetes.tests.support.brought import packed
 from ansible_collections.attested.kubernetes.tests.support.init_bed import make_keys
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY

@@ -12,8 +12,7 @@ import dataclasses
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal, TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodePhase
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_claim import (
     JoinContender,
     RacingLock,
@@ -21,7 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_clai
     TurnDisk,
     TurnKeys,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.race import Race
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTER, DISK

@@ -8,19 +8,23 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
     KubeadmError,
     NodeLockError,
     Refusal,
     TransportError,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
-    KubeletCredential,
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import (
+    LockReading,
+    LockState,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodePhase
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import ControlPlaneTicket, NodeRun
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.plan import StepName
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import (
+    ControlPlaneTicket,
+    NodeRun,
+    StepName,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTER, DISK, SHARED, FakeTickets

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockState
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.plan import Found, StepName, plan_steps
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import Found, StepName, plan_steps
 
 T, S, L, W, K, R, C = StepName
 DAYS = 24 * 3600.0

@@ -11,46 +11,48 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.generation import parse_record
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KeyServiceError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketStore
-from ansible_collections.attested.kubernetes.plugins.module_utils.join.ticket import ClosedTicket
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.founder_disk import FounderDisk
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.journal import Progress
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodePhase, client
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import (
+    LockReading,
+    LockState,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.initial_disk import FounderDisk
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Progress
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import client
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_action import (
     Course,
     Membership,
     choose_course,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_setup import (
     FoundingDisk,
     followed,
     settle_founder,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.disk_wipe import (
-    PartingDisk,
-    known_disk_id,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_claim import JoinContender
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeRun
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.race import Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.recovery import RecoveredNode
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.services import UNITS, MemberServices
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.state_disk import DiskSettings
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.wipe import PartingDisk, known_disk_id
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.generation import parse_record
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import SystemRandom
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.received_ticket import ClosedTicket
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.ticket_store import TicketStore
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, UUID
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTER, CONFIG
 from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import KEY, DiskBed, sealed_key
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.join import test_ticket as tickets
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.node.test_init_machine import Machine
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services import (
+    test_received_ticket as tickets,
+)
 
 INIT = Claim(Contender.INIT, "a" * 64)
 

@@ -9,7 +9,7 @@ import json
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodeJournal, NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.push_record import PATH, Pushed, PushRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason

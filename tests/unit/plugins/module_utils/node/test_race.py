@@ -8,22 +8,23 @@ from __future__ import annotations
 import threading
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.journal import Progress
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodeJournal, NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import (
+    LockReading,
+    LockState,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import Acquisition
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Progress
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_action import (
     Course,
     Membership,
     choose_course,
     read_membership,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_claim import StoppableClock
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.names import normal_node_name
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.race import Race
-from ansible_collections.attested.kubernetes.plugins.module_utils.nodelock import Acquisition
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 CLUSTER, OTHER = bytes(range(32)), bytes(32)
@@ -309,43 +310,3 @@ def test_a_journal_is_put_back_as_it_was(clock, tmp_path, left):
     journal.put_back(before)
     assert journal.snapshot() == before
     assert (tmp_path / "node.json").exists() is left
-
-
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [
-        pytest.param("w-1", "w-1", id="as it is"),
-        pytest.param("W-1.Rack3.Example.ORG", "w-1.rack3.example.org", id="dotted, in capitals"),
-        pytest.param("w-1.example.org.", "w-1.example.org", id="with the root's dot"),
-        pytest.param("w-1\n", "w-1", id="as a file holds it"),
-        pytest.param("7", "7", id="a digit"),
-        pytest.param(".".join(["a" * 63] * 3), ".".join(["a" * 63] * 3), id="long labels"),
-    ],
-)
-def test_a_host_name_becomes_a_node_name(host, name):
-    assert normal_node_name(host) == name
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        "",
-        ".",
-        "-w",
-        "w-",
-        "w_1",
-        "w..1",
-        "w 1",
-        "w/1",
-        "ẁ-1",
-        "\u212a-1",
-        "a" * 64,
-        ".".join(["a" * 63] * 4),
-        "w-1..",
-        "10.0.0.1:6443",
-    ],
-)
-def test_another_host_name_is_refused(host):
-    with pytest.raises(AttestedError) as caught:
-        normal_node_name(host)
-    assert caught.value.code == "NODE_NAME_INVALID"

@@ -21,11 +21,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
     SystemFault,
     TransportError,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodePhase, recovery
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import recovery
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.bootstrapper import Bootstrapper
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import ClaimFile
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import ClaimFile, Race
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeRun
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.race import Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.recovery import (
     RECOVERY_UNIT,
     ContestedDisk,
@@ -34,12 +34,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.recovery 
     RecoveryDoor,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.recovery import (
-    Contender,
-    Contest,
-    RecoveryPort,
-    Unlocking,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contender, Contest
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_socket import RecoveryPort
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import Unlocking
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import UUID
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTER
 from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import KEY, DiskBed

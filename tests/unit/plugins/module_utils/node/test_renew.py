@@ -11,14 +11,15 @@ import os
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
     AttestedError,
     KubeadmError,
     SystemFault,
     TransportError,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubeletCredential, place
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodeJournal, NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential, place
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.push_record import PushRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.renew import (
     alone,
@@ -29,7 +30,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.renew imp
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.renewal_record import RenewalRecord
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
 
 AWAY = TransportError("nobody there", reason=Reason.PEER_UNREACHABLE)
 REFUSED = TransportError("expected a ticket, got 'attestation refused'", reason=Reason.TICKET_REFUSED)

@@ -10,27 +10,23 @@ import json
 from dataclasses import replace
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.certificates import CERTIFICATES, plan, read_leaves
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli import command
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import KubeletCredential, place
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import (
-    NodeJournal,
-    NodePhase,
-    control_plane_renewal,
-    renew_control_plane,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_renewal import plan, read_leaves
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_table import CERTIFICATES
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential, place
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import control_plane_renewal, renew_control_plane
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_renewal import (
     RenewedControlPlane,
     result_of,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_status import NO_CONTROL_PLANE
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_turns import local_api
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.renewal_record import RenewalRecord
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import read_status
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import NO_CONTROL_PLANE, read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.certificates.conftest import Pki
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.kubeadm.certificates.conftest import Pki
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)

@@ -16,14 +16,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
     SystemFault,
     TransportError,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import NodeView
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import (
     KubeletCredential,
-    NodeView,
     Validity,
     place,
     validity,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import plan
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import order
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.renewal import Renewal
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import NOW
@@ -52,7 +52,7 @@ def test_when_it_is_time(hours, renews):
 
 
 def test_the_playbook_node_and_the_timer_agree():
-    short = plan.RENEW_BELOW_SECONDS
+    short = order.RENEW_BELOW_SECONDS
     assert lived(72).renews == lived(72).ends - dt.timedelta(seconds=short)
 
 

@@ -10,10 +10,11 @@ from collections import Counter
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketStore, first_window
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.client import JoinTickets
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.retry import Backoff, ask_again
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.retry_policy import first_window
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.ticket_store import TicketStore
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CONFIG
 from ansible_collections.attested.kubernetes.tests.unit.fakes.random import SeededRandom

@@ -9,34 +9,40 @@ import dataclasses
 import json
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation import LockReading, LockState
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.generation import parse_record
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import DiskError, SystemFault, TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.join import TicketStore
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey, NamedDiskKey
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys.sealed import SealedSecrets
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodePhase, client, renew
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import (
+    LockReading,
+    LockState,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import DiskKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ring import NamedDiskKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import SealedSecrets
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import client, renew
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_program import (
     BootstrapperConfig,
     disk_of,
     exit_code,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import NodeRun
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.plan import DiskStep, StepName
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import DiskStep, NodeRun, StepName
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.state_disk import (
     DiskSettings,
     HostMounts,
     held_key,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.sealing import OneTimeKey
-from ansible_collections.attested.kubernetes.plugins.module_utils.statedisk.generation import parse_record
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.ticket_store import TicketStore
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import DEVICE, UUID
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CONFIG
 from ansible_collections.attested.kubernetes.tests.unit.fakes.state_disk import KEY, DiskBed, sealed_key
-from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.join import test_ticket as tickets
+from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services import (
+    test_received_ticket as tickets,
+)
 
 NAME = DEVICE.rpartition("/")[2]
 OTHER_KEY = DiskKey(b"o" * 32)

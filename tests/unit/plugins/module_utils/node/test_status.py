@@ -10,8 +10,8 @@ import json
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal, SystemFault
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm import INIT_PHASES
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import NodeJournal, NodePhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import INIT_PHASES
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 

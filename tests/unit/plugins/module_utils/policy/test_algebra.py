@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import decide
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
     AllowedValue,
     MeasurementProfile,
     Posture,
-    decide,
 )
 from hypothesis import given
 from hypothesis import strategies as st

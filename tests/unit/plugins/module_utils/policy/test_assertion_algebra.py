@@ -12,21 +12,25 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    AllowedValue,
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import (
     Assertions,
     BootFacts,
     Loader,
     Lockdown,
-    MeasurementProfile,
+    failed_assertions,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import (
     NamedDigest,
     PolicyException,
-    Posture,
-    SignedPolicy,
-    decide,
-    failed_assertions,
     plan_policy,
     profile_sha256,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import decide
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SignedPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
+    AllowedValue,
+    MeasurementProfile,
+    Posture,
 )
 from hypothesis import given
 from hypothesis import strategies as st

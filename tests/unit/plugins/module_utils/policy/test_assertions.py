@@ -12,19 +12,20 @@ from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    AllowedValue,
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import (
     Assertions,
     BootFacts,
     Loader,
     Lockdown,
-    MeasurementMismatch,
+    boot_options,
+    failed_assertions,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import MeasurementMismatch, decide
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import register_selection
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
+    AllowedValue,
     MeasurementProfile,
     Posture,
-    boot_options,
-    decide,
-    failed_assertions,
-    register_selection,
 )
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 

@@ -12,31 +12,32 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.atls import length_prefixed
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    Admission,
-    AllowedValue,
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy import cluster
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import (
     ClusterPolicy,
-    MeasurementProfile,
     NamedDigest,
-    NodeIdentity,
     PolicyException,
-    Posture,
-    Role,
-    Seen,
-    SignedPolicy,
-    adopt,
-    cluster,
-    follow,
     identity_sha256,
-    missing_revocations,
     plan_policy,
     profile_sha256,
-    require_revocations,
-    sign_policy,
-    verify_policy,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission, NodeIdentity, Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SignedPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
+    AllowedValue,
+    MeasurementProfile,
+    Posture,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.record import (
+    Seen,
+    adopt,
+    follow,
+    missing_revocations,
+    require_revocations,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import sign_policy, verify_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import length_prefixed
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 

@@ -8,22 +8,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.attestation.eventlog import (
-    describe,
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import (
     parse_firmware_log,
     parse_records,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import MeasurementMismatch, decide
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import learn_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
     AllowedValue,
     Applicant,
     MeasuredEvent,
-    MeasurementMismatch,
     MeasurementProfile,
     Posture,
-    Role,
-    decide,
-    learn_profile,
 )
 from ansible_collections.attested.kubernetes.tests.support import boots
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import MeasuredEvent, event_deviations
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.events import event_deviations
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasuredEvent
 
 SAME = "same"
 

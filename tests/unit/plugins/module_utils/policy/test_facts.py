@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.facts import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import (
     BootFacts,
     Loader,
     boot_options,

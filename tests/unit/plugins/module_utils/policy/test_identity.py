@@ -10,20 +10,22 @@ from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import (
     Admission,
-    AllowedValue,
     IdentityStatus,
-    MeasurementProfile,
     NodeIdentity,
-    Posture,
     Role,
-    SitePolicy,
     find_identity,
     identity_name,
     inherited_disk,
     is_address,
     require_own_aliases,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
+    AllowedValue,
+    MeasurementProfile,
+    Posture,
 )
 
 EK = "a1" * 32

@@ -8,14 +8,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import plan_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import (
     Admission,
     IdentityStatus,
     NodeIdentity,
     Role,
-    SignedPolicy,
-    plan_policy,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SignedPolicy
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
 EK, OLD = "a1" * 32, "b2" * 32

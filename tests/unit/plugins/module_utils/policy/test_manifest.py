@@ -12,24 +12,26 @@ from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions, Loader, Lockdown
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import (
     Admission,
-    AllowedValue,
-    Assertions,
     IdentityStatus,
-    Loader,
-    Lockdown,
-    Manifests,
-    MeasuredEvent,
-    MeasurementProfile,
     NodeIdentity,
-    Posture,
     Role,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import (
+    Manifests,
     parse_documents,
     parse_objects,
     render_document,
     render_identity,
     render_profile,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
+    AllowedValue,
+    MeasuredEvent,
+    MeasurementProfile,
+    Posture,
 )
 from hypothesis import given
 from hypothesis import strategies as st

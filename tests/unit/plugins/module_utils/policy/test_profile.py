@@ -8,21 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    AllowedValue,
-    Applicant,
-    Assertions,
-    Loader,
-    Lockdown,
-    MeasurementProfile,
-    Posture,
-    Role,
-    least,
-    weaknesses,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions, Loader, Lockdown
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import (
     FIRST_RESETTABLE_REGISTER,
     MAX_REFERENCE_EVENTS,
+    AllowedValue,
+    Applicant,
+    MeasurementProfile,
+    Posture,
+    least,
+    weaknesses,
 )
 
 VALUE = (AllowedValue(bytes(32), "x"),)

@@ -9,15 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
-    ClusterPolicy,
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import ClusterPolicy, plan_policy
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.record import (
     Seen,
+    adopt,
+    follow,
     missing_revocations,
-    plan_policy,
-    sign_policy,
-    verify_policy,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.record import adopt, follow
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import sign_policy, verify_policy
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY, PRIVATE_KEY
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import EvidenceRefusal, IdentityStatus
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import parse_objects
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.standing import (
     CONDITION,
     OVERDUE_AFTER,
-    EvidenceRefusal,
-    IdentityStatus,
     Standing,
     judge_standing,
-    parse_objects,
     require_good_standing,
     shown_time,
 )

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto import message_class, method_path, parse
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import (
+    message_class,
+    method_path,
+    parse,
+)
 from hypothesis import given
 from hypothesis import strategies as some
 

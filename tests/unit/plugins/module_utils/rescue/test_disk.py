@@ -8,19 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskKey
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import DiskKey
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.disk import (
     DiskCopy,
-    Partition,
     copy_header,
     judge_copy,
     mount_disk,
     require_key,
     unmount_disk,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.system import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.partitions import Partition
 from ansible_collections.attested.kubernetes.tests.support.luks import vector, with_json
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 

@@ -12,7 +12,7 @@ import stat
 import subprocess
 from typing import TYPE_CHECKING
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import extract_data
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.extract import extract_data
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,13 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import Entry, entries, open_keyspace
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.bolt import bucket, open_database
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.keyspace import (
+    Entry,
+    bucket,
+    entries,
+    open_database,
+    open_keyspace,
+)
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import DiskId, MasterSecret, SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import (
-    Measurements,
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.measurements import Measurements
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.node import (
     NodeDemands,
     judge_node,
     master_secret_uri,

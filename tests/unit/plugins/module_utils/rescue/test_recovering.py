@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal, TransportError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import Patience, SeenNode, recover_nodes
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.recovering import require_new
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.node import (
+    Patience,
+    SeenNode,
+    recover_nodes,
+    require_new,
+)
 from ansible_collections.attested.kubernetes.tests.support.tpm import SteppingClock
 
 if TYPE_CHECKING:

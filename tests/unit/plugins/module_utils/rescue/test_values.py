@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keys import MasterRing, MasterSecret, SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.rescue import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ring import MasterRing
+from ansible_collections.attested.kubernetes.plugins.module_utils.rescue.values import (
     ClusterValues,
     derive_cluster,
     lock_value,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import parse_source, source_problems
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.config import parse_source, source_problems
 
 ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEL/06zH6IoWupSK5c+xqmvX7u8pqIxUN2ME7ozJzXgA admin@example"
 GOOD = {"url": "https://git.example/site.git", "signers": [ED25519]}

@@ -10,8 +10,11 @@ import hashlib
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import parse_signer, verify_commit
-from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import object_id
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import (
+    object_id,
+    parse_signer,
+    verify_commit,
+)
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature

@@ -9,9 +9,14 @@ import tracemalloc
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import FileKind, SiteFile, read_files
 from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import object_id
-from ansible_collections.attested.kubernetes.plugins.module_utils.source.tree import MAX_BYTES, MAX_ENTRIES
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.tree import (
+    MAX_BYTES,
+    MAX_ENTRIES,
+    FileKind,
+    SiteFile,
+    read_files,
+)
 
 BLOB = b"hello\n"
 

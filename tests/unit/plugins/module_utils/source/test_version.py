@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.source import (
-    FileKind,
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.tree import FileKind, SiteFile
+from ansible_collections.attested.kubernetes.plugins.module_utils.source.version import (
     Installed,
     Kept,
     Measured,
     Pin,
-    SiteFile,
     parse_kept,
     parse_measured,
     parse_pin,

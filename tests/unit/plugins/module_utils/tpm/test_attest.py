@@ -10,19 +10,16 @@ import hashlib
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest, ClockInfo, Signature
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_ECDSA,
     ALG_RSASSA,
     ALG_SHA256,
     GENERATED_MAGIC,
     RH_ENDORSEMENT,
     TAG_ATTEST_QUOTE,
-    Attest,
-    ClockInfo,
-    PcrSelection,
-    Public,
-    Signature,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import PcrSelection, Public
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.tpm import public_area, vector
 from cryptography.exceptions import InvalidSignature

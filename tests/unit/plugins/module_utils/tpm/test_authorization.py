@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import RH_ENDORSEMENT, RH_OWNER, HeldAuths
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.authorization import HeldAuths
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import RH_ENDORSEMENT, RH_OWNER
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,12 +8,15 @@ from __future__ import annotations
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import ResponseError, Tpm
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import Command
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.marshal import sized, u8, u16, u32
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.client import Tpm
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import Command, ResponseError
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
     PcrSelection,
     marshal_selections,
+    sized,
+    u8,
+    u16,
+    u32,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK, SRK
 from ansible_collections.attested.kubernetes.tests.support.tpm import (

@@ -16,13 +16,17 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands i
     Command,
     Entity,
     Password,
+    ResponseError,
     decode,
     encode,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.kdf import cfb_decrypt, cfb_encrypt, kdf_a
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.marshal import Reader, sized, u8, u32
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.responses import ResponseError
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sessions import Session
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sessions import (
+    Session,
+    cfb_decrypt,
+    cfb_encrypt,
+    kdf_a,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Reader, sized, u8, u32
 from ansible_collections.attested.kubernetes.tests.support.tpm import CountingRandom, response
 
 KEY, TPM_NONCE, NEW_NONCE = b"k" * 32, b"t" * 32, b"T" * 32

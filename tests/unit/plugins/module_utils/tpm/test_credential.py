@@ -11,16 +11,22 @@ from dataclasses import replace
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    Credential,
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sessions import cfb_decrypt, kdf_a, kdf_e
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
     EccPoint,
     Public,
+    Reader,
+    ecc_key,
+    ecc_point,
+    sized,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import (
+    AK,
+    EK_ECC,
+    EK_RSA,
+    Credential,
     make_credential,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.kdf import cfb_decrypt, kdf_a, kdf_e
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.marshal import Reader, sized
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import ecc_key, ecc_point
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import AK, EK_ECC, EK_RSA
 from ansible_collections.attested.kubernetes.tests.support.tpm import CountingRandom, public_area, vector
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa

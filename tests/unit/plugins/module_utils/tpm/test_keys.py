@@ -10,7 +10,6 @@ import json
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import SealedObject
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys import (
     ATTESTATION,
     Persistence,
@@ -18,6 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
     choose_second_key,
     der_prefix,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.sealed import SealedObject
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import EK_ECC, EK_RSA
 
 RSA, ECC, P384 = 0x01C00002, 0x01C0000A, 0x01C00016

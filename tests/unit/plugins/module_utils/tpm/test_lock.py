@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.lock import tpm_lock
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.authorization import tpm_lock
 from ansible_collections.attested.kubernetes.tests.support.tpm import SteppingClock
 
 if TYPE_CHECKING:

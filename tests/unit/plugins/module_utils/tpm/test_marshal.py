@@ -8,14 +8,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.marshal import (
-    Reader,
-    sized,
-    u8,
-    u16,
-    u32,
-    u64,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import Reader, sized, u8, u16, u32, u64
 
 
 def test_numbers_are_big_endian_and_read_back() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.responses import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.commands import (
     RC_INTEGRITY,
     RC_POLICY_FAIL,
     ResponseError,

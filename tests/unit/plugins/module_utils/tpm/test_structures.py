@@ -11,20 +11,19 @@ from dataclasses import replace
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm import (
-    ALG_SHA256,
-    RH_ENDORSEMENT,
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256, RH_ENDORSEMENT
+from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
     EccPoint,
     PcrSelection,
     Public,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.marshal import Reader, u16, u32
-from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.structures import (
+    Reader,
     digest,
     ecc_key,
     ecc_point,
     marshal_selections,
     read_selections,
+    u16,
+    u32,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.templates import (
     AK,

@@ -11,9 +11,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.system.clock import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.transport import (
     DeviceAddress,
     TcpAddress,

@@ -1,0 +1,111 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of age (age-encryption.org/v1) by the library `pyrage`: X25519 recipients and identities, and no others."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from .._deps.age import age
+from ..errors import KeyServiceError, SiteError
+from ..keyservice.master import SecretBytes
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+MAGIC = b"age-encryption.org/"
+
+_VERSION = b"v1\n"
+_MAX_RECIPIENTS = 32
+_MAX_HEADER_BYTES = 16384
+_RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}")
+_IDENTITY = re.compile(r"AGE-SECRET-KEY-1[02-9AC-HJ-NP-Z]{58}")
+_STRANGER = "No matching keys"
+
+
+def close_to(content: bytes, recipients: Sequence[str]) -> bytes:
+    """Return ``content`` as a file of age that each of ``recipients`` opens; raises KIT_KEY_UNUSABLE."""
+    if not 1 <= len(set(recipients)) <= _MAX_RECIPIENTS:
+        raise _unusable(f"1 to {_MAX_RECIPIENTS} recipients")
+    library = age()
+    keys = []
+    for recipient in dict.fromkeys(recipients):
+        if not _RECIPIENT.fullmatch(recipient):
+            raise _unusable("recipients age1… of X25519")
+        try:
+            keys.append(library.x25519.Recipient.from_str(recipient))
+        except library.RecipientError:
+            raise _unusable(f"a recipient of age, {recipient} has a typing mistake,") from None
+    return bytes(library.encrypt(content, keys))
+
+
+def open_by(data: bytes, identities: Sequence[SecretBytes]) -> SecretBytes:
+    """Return the content of the file of age ``data``.
+
+    1. It is of version 1 (KIT_VERSION). 2. Its header ends within its bound (KIT_TRUNCATED). 3. One of ``identities``
+    is a recipient (KIT_NOT_A_RECIPIENT). 4. It is whole and unaltered (KIT_DAMAGED).
+    """
+    library = age()
+    if not data.startswith(MAGIC + _VERSION):  # 1
+        raise KeyServiceError("expected a file of age, version 1, got another version", reason=Reason.KIT_VERSION)
+    if b"\n---" not in data[:_MAX_HEADER_BYTES]:  # 2
+        raise KeyServiceError("expected the end of age's header, it is cut off", reason=Reason.KIT_TRUNCATED)
+    keys = [library.x25519.Identity.from_str(one.reveal().decode("ascii")) for one in identities]
+    try:
+        return SecretBytes(library.decrypt(data, keys))
+    except library.DecryptError as error:
+        if _STRANGER in str(error):  # 3
+            raise KeyServiceError(
+                f"expected an identity that this kit is closed to, none of {len(keys)} is",
+                reason=Reason.KIT_NOT_A_RECIPIENT,
+            ) from None
+        raise KeyServiceError(  # 4
+            "expected a whole file of age, it is altered or cut off", reason=Reason.KIT_DAMAGED
+        ) from None
+
+
+def parse_identities(data: bytes) -> tuple[SecretBytes, ...]:
+    """Return the identities in a file that `age-keygen` wrote; raises KIT_KEY_UNUSABLE, quoting nothing."""
+    lines = [line.strip() for line in data.decode("ascii", "replace").splitlines()]
+    texts = [line for line in lines if line and not line.startswith("#")]
+    if not texts or len(texts) > _MAX_RECIPIENTS or not all(map(_IDENTITY.fullmatch, texts)):
+        raise _unusable("lines AGE-SECRET-KEY-1…, unencrypted, as age-keygen writes them,")
+    library = age()
+    try:
+        for text in texts:
+            library.x25519.Identity.from_str(text)
+    except library.IdentityError:
+        raise _unusable("identities of age without a typing mistake") from None
+    return tuple(SecretBytes(text.encode("ascii")) for text in texts)
+
+
+def _unusable(expected: str) -> KeyServiceError:
+    return KeyServiceError(f"expected {expected} got something else", reason=Reason.KIT_KEY_UNUSABLE)
+
+
+# A passphrase that a person types: on any keyboard, and long enough.
+
+MIN_PASSPHRASE = 12
+_MAX_PASSPHRASE = 256
+_PRINTABLE = range(32, 127)
+
+
+def require_passphrase(data: bytes) -> SecretBytes:
+    """Return ``data`` without the end of its line; raises PASSPHRASE_UNUSABLE.
+
+    Only printable ASCII: another keyboard, or another normal form of the same letter, must not lock its owner out.
+    """
+    text = data.removesuffix(b"\n").removesuffix(b"\r")
+    if not all(byte in _PRINTABLE for byte in text):
+        raise _passphrase_unusable("printable ASCII characters alone")
+    if not MIN_PASSPHRASE <= len(text) <= _MAX_PASSPHRASE:
+        raise _passphrase_unusable(f"{MIN_PASSPHRASE} to {_MAX_PASSPHRASE} characters")
+    return SecretBytes(text)
+
+
+def _passphrase_unusable(expected: str) -> SiteError:
+    return SiteError(f"expected a passphrase of {expected}", reason=Reason.PASSPHRASE_UNUSABLE)

@@ -1,0 +1,199 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which id the cluster assigned to which machine's disk, written beside the machine's identity. Pure.
+
+A disk's key is derived from its id, and when a cluster is down nobody can ask it: so the site has to know, and by its
+files the recovery kit. The id is the key service's word in the identity's status, never what a machine says of itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..core.documents import load_document
+from ..errors import PolicyError, Refusal, SiteError
+from ..keyservice.derive import DiskId
+from ..policy.identity import Admission, Role
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .identities import InventoryNode
+
+
+VARIABLE = "attested_disk_id"
+_HEADER = b"---\n# Written by attested.kubernetes.node: which id the cluster assigned to the disk. Commit it.\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedDisk:
+    """What the site says of one node's disk (empty: nothing), and what it says from now on."""
+
+    node: str
+    before: str
+    disk: DiskId
+
+    @property
+    def exchanged(self) -> str:
+        """Return what a person should know where the site said another id; else nothing."""
+        if self.before in {"", self.disk.uuid}:
+            return ""
+        return f"the site said disk {self.before} of {self.node}, the cluster assigned {self.disk.uuid}"
+
+
+def plan_disks(nodes: Iterable[InventoryNode], identities: Iterable[Mapping[str, Any]]) -> tuple[AssignedDisk, ...]:
+    """Return each node to whose machine the cluster assigned a disk; ``identities`` as `policy_record_info` has them.
+
+    A machine without a disk in the cluster is left as the site has it: it may have taken over that of the machine
+    before it. Raises IDENTITY_AMBIGUOUS for two ids of one machine, SITE_INVENTORY for two nodes with one disk, which
+    would have the one get the other's key.
+    """
+    known = _by_key(identities)
+    every = tuple(nodes)
+    found = tuple(
+        AssignedDisk(node=one.name, before=one.disk, disk=known[one.ek_sha256])
+        for one in every
+        if one.ek_sha256 in known
+    )
+    require_own_disks({**{one.name: one.disk for one in every}, **{one.node: one.disk.uuid for one in found}})
+    return found
+
+
+def is_disk_id(text: str) -> bool:
+    """Say whether ``text`` is a disk id in its one spelling."""
+    try:
+        DiskId(text)
+    except Refusal:
+        return False
+    return True
+
+
+def require_own_disks(disks: Mapping[str, str]) -> None:
+    """Raise SITE_INVENTORY where two nodes (name to disk id, empty without one) have one disk."""
+    owners: dict[str, str] = {}
+    for node, disk in disks.items():
+        owner = owners.setdefault(disk, node) if disk else node
+        if owner != node:
+            raise SiteError(
+                f"expected a disk of its own for each node, {owner} and {node} have {disk}",
+                reason=Reason.SITE_INVENTORY,
+            )
+
+
+def disk_in(text: bytes, *, place: str) -> str:
+    """Return the disk id in a file of host variables, empty where it says none; raises SITE_INVENTORY."""
+    return str(_variables(text, place).get(VARIABLE) or "")
+
+
+def with_disk(text: bytes, disk: DiskId, *, place: str) -> bytes:
+    """Return a file of host variables that says ``disk``, all else as it stands; b"" is a file that is not there yet.
+
+    Raises SITE_INVENTORY where that cannot be said by a line of its own, naming the line to write by hand.
+    """
+    before = _variables(text, place)
+    if before.get(VARIABLE) == disk.uuid:
+        return text
+    kept = b"".join(line for line in _lines(text or _HEADER) if not line.startswith(f"{VARIABLE}:".encode()))
+    after = kept + f"{VARIABLE}: {disk.uuid}\n".encode()
+    if _variables(after, place) != {**before, VARIABLE: disk.uuid}:
+        raise _unusable(place, f"a line a variable, so that {VARIABLE}: {disk.uuid} can be added")
+    return after
+
+
+def _by_key(identities: Iterable[Mapping[str, Any]]) -> dict[str, DiskId]:
+    known: dict[str, DiskId] = {}
+    for one in identities:
+        key, told = str(one["ek_sha256"]), str(one.get("disk_id") or "")
+        if not told:
+            continue
+        disk = known.setdefault(key, DiskId(told))
+        if disk.uuid != told:
+            raise PolicyError(
+                f"expected one disk of the machine {key}, the control planes say {disk.uuid} and {told}",
+                reason=Reason.IDENTITY_AMBIGUOUS,
+            )
+    return known
+
+
+def _lines(text: bytes) -> list[bytes]:
+    whole = text if text.endswith(b"\n") else text + b"\n"
+    return whole.splitlines(keepends=True)
+
+
+def _variables(text: bytes, place: str) -> dict[str, Any]:
+    try:
+        found = load_document(text)
+    except ValueError as error:
+        raise _unusable(place, "YAML") from error
+    if found is not None and not isinstance(found, dict):
+        raise _unusable(place, "a mapping of variables")
+    return found or {}
+
+
+def _unusable(place: str, expected: str) -> SiteError:
+    return SiteError(f"expected {expected} in {place}, got something else", reason=Reason.SITE_INVENTORY)
+
+
+# Which nodes of an inventory are recovered, by which disk: control planes first. Pure.
+#
+# Who is not admitted has no place in the cluster, so nothing is sent to it and its silence is no failure.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A node that is to be recovered; ``disk`` is None where nobody wrote down which one was assigned to it."""
+
+    name: str
+    role: Role
+    disk: DiskId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """The nodes in their order, and who of those that were named is left out, each with the reason in words."""
+
+    candidates: tuple[Candidate, ...]
+    left_out: Mapping[str, str]
+
+
+def make_roster(names: Iterable[str], nodes: Iterable[InventoryNode], files: Mapping[str, bytes]) -> Roster:
+    """Return whom of ``names`` to recover; ``files`` are the site's own in a recovery kit, for ids that the site lacks.
+
+    Raises SITE_INVENTORY for a name that is no node, where nobody is left, and for two nodes with one disk.
+    """
+    known = {one.name: one for one in nodes}
+    wanted = sorted(set(names))
+    strange = [name for name in wanted if name not in known]
+    if strange:
+        raise SiteError(
+            f"expected hosts of control_planes or workers, got {', '.join(strange)}", reason=Reason.SITE_INVENTORY
+        )
+    disks = {name: one.disk or _kept(name, files) for name, one in known.items()}
+    require_own_disks(disks)
+    left_out = {name: why for name in wanted if (why := _left_out(known[name]))}
+    chosen = [known[name] for name in wanted if name not in left_out]
+    if not chosen:
+        raise SiteError(f"expected at least one admitted node, got {_told(left_out)}", reason=Reason.SITE_INVENTORY)
+    candidates = tuple(
+        Candidate(name=one.name, role=one.role, disk=DiskId(disks[one.name]) if disks[one.name] else None)
+        for one in sorted(chosen, key=lambda one: one.role is not Role.CONTROL_PLANE)
+    )
+    return Roster(candidates=candidates, left_out=left_out)
+
+
+def _kept(name: str, files: Mapping[str, bytes]) -> str:
+    place = f"host_vars/{name}/identity.yml"
+    return disk_in(files.get(place, b""), place=f"{place} of the kit")
+
+
+def _left_out(node: InventoryNode) -> str:
+    if node.ek_sha256 is None:
+        return "nobody enrolled its machine"
+    return "" if node.admission is Admission.APPROVED else f"its machine is {node.admission.value}"
+
+
+def _told(left_out: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in left_out.items()) or "none"

@@ -1,0 +1,92 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where secrets may be written in clear: into files of their owner, and never into a repository or a site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.files import read_bytes, write_atomic
+from ..errors import AttestedError, SystemFault
+from ..reasons import Reason
+from .shares import combine_shares, shares_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..keyservice.master import MasterSecret
+    from .shares import Share, ShareOrder
+
+MAX_SHARES_BYTES = 1 << 18
+_SIGNS = (".git", ".hg", ".svn", "hosts.yml")
+
+
+def require_outside(path: str | Path) -> Path:
+    """Return ``path`` with its links followed; raises SHARES_EXPOSED below a site or a repository's working copy."""
+    place = Path(path).resolve()
+    for folder in (place, *place.parents):
+        for sign in _SIGNS:
+            if (folder / sign).exists():
+                raise SystemFault(
+                    f"expected a place outside of repositories and sites, {place} lies below {folder} with its {sign}",
+                    reason=Reason.SHARES_EXPOSED,
+                )
+    return place
+
+
+def write_secret(path: str | Path, data: bytes) -> Path:
+    """Write ``data`` for its owner alone and return where; raises SHARES_EXPOSED and FILE_UNUSABLE."""
+    place = require_outside(path)
+    write_atomic(place, data, mode=0o600)
+    return place
+
+
+def require_empty(folder: str | Path) -> Path:
+    """Return the folder for new shares; raises SHARES_EXPOSED, and SHARES_EXIST where something lies in it."""
+    place = require_outside(folder)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise SystemFault(f"expected an empty folder or none at {place}", reason=Reason.SHARES_EXIST)
+    return place
+
+
+def holds_split(folder: str | Path, master: MasterSecret, order: ShareOrder) -> bool:
+    """Say whether ``folder`` holds all shares of such a split of ``master`` and nothing else.
+
+    Raises SHARES_EXPOSED, and SHARES_EXIST where it holds anything other than that.
+    """
+    place = require_outside(folder)
+    if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+        return False
+    try:
+        shares = read_shares([place])
+        good = combine_shares(shares, order.passphrase).master == master
+    except AttestedError:
+        return require_empty(place).exists()
+    places = [share.phrase.place for share in shares]
+    whole = places == list(range(1, order.count + 1)) and len(list(place.iterdir())) == order.count
+    if not (good and whole and shares[0].phrase.threshold == order.threshold):
+        require_empty(place)
+    return True
+
+
+def write_shares(folder: str | Path, texts: Sequence[str]) -> tuple[Path, ...]:
+    """Write share-1.txt and so on for their owner alone; raises as `require_empty` does, before anything is written."""
+    place = require_empty(folder)
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemFault(f"cannot make {place}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+    paths = tuple(place / f"share-{number}.txt" for number in range(1, len(texts) + 1))
+    for path, text in zip(paths, texts, strict=True):
+        write_atomic(path, text.encode("ascii"), mode=0o600)
+    return paths
+
+
+def read_shares(paths: Iterable[str | Path]) -> tuple[Share, ...]:
+    """Return the shares in the files ``paths``, and in all share-*.txt of those that are folders."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        files += sorted(path.glob("share-*.txt")) if path.is_dir() else [path]
+    return tuple(one for file in files for one in shares_of(str(file), read_bytes(file, limit=MAX_SHARES_BYTES)))

@@ -1,0 +1,142 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a node would be let in by profiles that do not count yet, by the admission's own decision. Pure.
+
+A record holds the values that were judged last and no event log, so what a profile asserts beside values, and values
+of registers that nobody quoted then, are not known from it. What is not known is neither a pass nor a refusal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..errors import PolicyError
+from ..policy.assertions import PROGRAM_REGISTER, Assertions
+from ..policy.decision import MeasurementMismatch, decide
+from ..policy.identity import Role
+from ..policy.profile import Applicant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from ..policy.assertions import BootFacts
+    from ..policy.profile import MeasurementProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSeen:
+    """A node as its identity's status says: the profile that allowed it last, and the values that were judged.
+
+    ``facts`` are what the logs of fresh evidence prove, and ``registers`` are that evidence's then; None: no log is at
+    hand. ``unheard`` says why fresh evidence that was asked for did not come. ``ek_alias``: as in `NodeIdentity`.
+    """
+
+    node_name: str
+    ek_sha256: str
+    revoked: bool
+    phase: str
+    profile: str
+    registers: Mapping[int, bytes]
+    facts: BootFacts | None = None
+    unheard: str = ""
+    ek_alias: str = ""
+    role: Role = Role.WORKER
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its endorsement keys."""
+        return (self.ek_sha256, self.ek_alias) if self.ek_alias else (self.ek_sha256,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failing:
+    """A node that the next policy refuses as it was attested last, and what deviates."""
+
+    node_name: str
+    profile: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        """Return a sentence."""
+        why = f" ({self.why})" if self.why else ""
+        return f"{self.node_name} would fail: it was attested as {self.profile or 'nothing'} last{why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """A node of which nobody can say whether the next policy refuses it."""
+
+    node_name: str
+    why: str
+
+    def __str__(self) -> str:
+        """Return a sentence."""
+        return f"{self.node_name}: not known whether it would fail, {self.why}"
+
+
+def outlook(node: LastSeen, profiles: Sequence[MeasurementProfile], *, now: datetime) -> Failing | Unknown | None:
+    """Return what would become of ``node`` under ``profiles``, those that would count for it; None: it is let in.
+
+    1. A profile of which everything that it asks is known lets it in.
+    2. One of which something is not known might: all that is known fits.
+    3. None does, whatever is not known.
+    """
+    usable = [one for one in profiles if not one.accepts_nobody]
+    if _refusal(node, [one for one in usable if _missing(one, node) is None], now) is None:  # 1
+        return None
+    for profile in usable:
+        missing = _missing(profile, node)
+        if missing is not None and _might(profile, node, now):  # 2
+            unheard = f"; {node.unheard}" if node.unheard else ""
+            return Unknown(node_name=node.node_name, why=f"{profile.name} asks for {missing}{unheard}")
+    refusal = _refusal(node, [_known_part(one, node) for one in usable], now)  # 3
+    return Failing(node_name=node.node_name, profile=node.profile, why=_deviating(refusal))
+
+
+def _missing(profile: MeasurementProfile, node: LastSeen) -> str | None:
+    """Return what of the profile's demands nobody knows of the node, None where all is known."""
+    values = [str(pcr) for pcr in sorted(profile.registers) if pcr not in node.registers]
+    if values:
+        return f"PCR {', '.join(values)}, of which no value is at hand"
+    if node.facts is None and profile.assertions != Assertions():
+        return "what an event log proves, and none is at hand"
+    return None
+
+
+def _might(profile: MeasurementProfile, node: LastSeen, now: datetime) -> bool:
+    part = _known_part(profile, node)
+    return not part.registers or _refusal(node, [part], now) is None
+
+
+def _known_part(profile: MeasurementProfile, node: LastSeen) -> MeasurementProfile:
+    """Return what of the profile can be held against what is known; never an answer by itself where that is less.
+
+    Who measured is known by the programs' register: without its value no assertion can be judged.
+    """
+    unjudged = node.facts is None or (PROGRAM_REGISTER in profile.registers and PROGRAM_REGISTER not in node.registers)
+    return replace(
+        profile,
+        registers={pcr: values for pcr, values in profile.registers.items() if pcr in node.registers},
+        assertions=Assertions() if unjudged else profile.assertions,
+    )
+
+
+def _refusal(node: LastSeen, profiles: Sequence[MeasurementProfile], now: datetime) -> PolicyError | None:
+    """Return why admission would refuse, None where it would not."""
+    try:
+        applicant = Applicant(role=node.role, ek_sha256=node.ek_sha256)
+        decide(profiles, node.registers, (), facts=node.facts, now=now, applicant=applicant)
+    except PolicyError as error:
+        return error
+    return None
+
+
+def _deviating(refusal: PolicyError | None) -> str:
+    if not isinstance(refusal, MeasurementMismatch):
+        return "no profile counts for it"
+    registers = [f"PCR {one.pcr}" for one in refusal.registers]
+    found = [*registers, *(f"{one.reason.name}: {one}" for one in refusal.assertions)] or [refusal.code]
+    return f"nearest {refusal.nearest}: {', '.join(found)}"

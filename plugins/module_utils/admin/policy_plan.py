@@ -1,0 +1,244 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The next policy of a site: what it says, which generation it is, and which nodes would fail it now. Pure.
+
+The site is the author, and what the cluster says of itself only adds: a revocation that any control plane or object
+knows is signed from now on, and the generation is higher than any that was seen. One that was a mistake is taken back
+by name, once: the machine is among the reinstated of the policy from then on, until anybody revokes it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ..errors import PolicyError, SiteError
+from ..policy.cluster import ClusterPolicy, NamedDigest, PolicyException, plan_policy, profile_sha256
+from ..policy.identity import Admission
+from ..reasons import Reason
+from .policy_outlook import Failing, LastSeen, Unknown, outlook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..policy.identity import NodeIdentity
+    from ..policy.profile import MeasurementProfile
+    from .cluster_file import PolicyMark
+
+LONGEST_EXCEPTION = timedelta(days=14)
+_JOINED = "Joined"
+_LONGEST_WHY = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What the control planes say: the verified policy of the API, their records, and the identities."""
+
+    policy: ClusterPolicy | None
+    generations: tuple[int, ...]
+    revoked: frozenset[str]
+    nodes: tuple[LastSeen, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyPlan:
+    """The next policy, the identities as they are applied, and whom it fails; ``changed`` against API and site.
+
+    ``unknown``: nodes of which nobody can say whether it fails them, where it takes something away at all.
+    ``returning``: those of the identities that the API still revokes, which it lets come back once the policy is there.
+    """
+
+    policy: ClusterPolicy
+    identities: tuple[NodeIdentity, ...]
+    returning: tuple[NodeIdentity, ...]
+    failing: tuple[Failing, ...]
+    unknown: tuple[Unknown, ...]
+    changed: bool
+
+
+def plan_next(
+    *,
+    profiles: Sequence[MeasurementProfile],
+    identities: Sequence[NodeIdentity],
+    exceptions: Sequence[PolicyException],
+    excepted: Sequence[MeasurementProfile],
+    mark: PolicyMark,
+    observed: Observed,
+    now: datetime,
+    reinstate: frozenset[str] = frozenset(),
+) -> PolicyPlan:
+    """Return the policy that the site means; the same content keeps its generation.
+
+    ``excepted`` are the profiles that ``exceptions`` name, ``reinstate`` the keys of which the site takes a revocation
+    back now.
+    """
+    signed = frozenset(observed.policy.revoked) if observed.policy else frozenset()
+    banned = {one.ek_sha256 for one in observed.nodes if one.revoked}
+    banned |= {one.ek_sha256 for one in identities if one.admission is Admission.REVOKED}
+    chips = [*(one.keys for one in identities), *(one.keys for one in observed.nodes)]
+    known = _whole_chips(signed | observed.revoked | banned | frozenset(mark.revoked), chips)
+    before = frozenset(observed.policy.reinstated) if observed.policy else frozenset[str]()
+    reinstated = (_whole_chips(reinstate, chips) & known) | (before - _whole_chips(frozenset(banned), chips))
+    revoked = known - reinstated
+    wanted = plan_policy(
+        generation=0,
+        profiles=profiles,
+        identities=identities,
+        revoked=revoked,
+        exceptions=exceptions,
+        reinstated=reinstated,
+    )
+    policy = replace(wanted, generation=_generation(wanted, mark, observed))
+    found = _outlooks(policy, (*profiles, *excepted), _concerned(observed), now)
+    still = frozenset(one.ek_sha256 for one in observed.nodes if one.revoked) & reinstated
+    applied = tuple(_applied(one, revoked) for one in identities)
+    return PolicyPlan(
+        policy=policy,
+        identities=tuple(one for one in applied if one.ek_sha256 not in still),
+        returning=tuple(one for one in applied if one.ek_sha256 in still),
+        failing=tuple(one for one in found if isinstance(one, Failing)),
+        unknown=tuple(one for one in found if isinstance(one, Unknown)) if _takes_away(observed.policy, policy) else (),
+        changed=observed.policy != policy or mark.generation != policy.generation,
+    )
+
+
+def read_exceptions(
+    wanted: Iterable[Mapping[str, Any]],
+    *,
+    profiles: Mapping[str, MeasurementProfile],
+    keys: Mapping[str, tuple[str, ...]],
+) -> tuple[PolicyException, ...]:
+    """Return the exceptions of ``attested_policy_exceptions``; raises SITE_POLICY_EXCEPTION naming every problem.
+
+    ``keys``: node name to its endorsement keys, all of which an exception names. Each: ``profile``, ``nodes``,
+    ``until`` (UTC) and ``why``.
+    """
+    problems: list[str] = []
+    found = tuple(_exception(one, profiles, keys, problems) for one in wanted)
+    if problems:
+        raise SiteError("; ".join(problems), reason=Reason.SITE_POLICY_EXCEPTION)
+    return tuple(one for one in found if one is not None)
+
+
+def reinstated_keys(names: Iterable[str], identities: Iterable[NodeIdentity]) -> frozenset[str]:
+    """Return the keys of the nodes whose revocation is taken back; raises SITE_INVENTORY where the site revokes one."""
+    live = {one.node_name: one for one in identities if one.admission is not Admission.REVOKED}
+    wrong = sorted(name for name in names if name not in live)
+    if wrong:
+        raise SiteError(
+            f"expected enrolled nodes whose attested_admission in host_vars is not Revoked (any more), since their "
+            f"revocation is taken back, got {', '.join(wrong)}",
+            reason=Reason.SITE_INVENTORY,
+        )
+    return frozenset(key for name in names for key in live[name].keys)
+
+
+def require_short(exceptions: Iterable[PolicyException], *, now: datetime) -> None:
+    """Raise SITE_POLICY_EXCEPTION for one that lasts longer than a break-glass should."""
+    late = [one for one in exceptions if one.expires > now + LONGEST_EXCEPTION]
+    if late:
+        raise SiteError(
+            f"expected exceptions of at most {LONGEST_EXCEPTION.days} days, "
+            f"{late[0].profile.name} is to last until {late[0].expires.isoformat()}",
+            reason=Reason.SITE_POLICY_EXCEPTION,
+        )
+
+
+def require_accepted(plan: PolicyPlan, *, accepted: bool) -> None:
+    """Raise POLICY_WOULD_REFUSE or POLICY_OUTLOOK_UNKNOWN, unless somebody has seen that and said yes."""
+    if accepted:
+        return
+    if plan.failing:
+        raise PolicyError(
+            f"expected a policy that every joined node meets now, {'; '.join(map(str, plan.failing))}",
+            reason=Reason.POLICY_WOULD_REFUSE,
+        )
+    if plan.unknown:
+        raise PolicyError(
+            f"expected to know of every joined node that it meets the policy, {'; '.join(map(str, plan.unknown))}",
+            reason=Reason.POLICY_OUTLOOK_UNKNOWN,
+        )
+
+
+def _generation(wanted: ClusterPolicy, mark: PolicyMark, observed: Observed) -> int:
+    same = [mark.generation] if mark.content_sha256 == wanted.content_sha256 else []
+    known = [mark.generation, *observed.generations]
+    if observed.policy is not None:
+        known.append(observed.policy.generation)
+        same += [observed.policy.generation] if observed.policy.content_sha256 == wanted.content_sha256 else []
+    highest = max(known)
+    return highest if highest in same else highest + 1
+
+
+def _applied(identity: NodeIdentity, revoked: frozenset[str]) -> NodeIdentity:
+    """Return the identity as it is applied: the inventory may still list a machine that was revoked."""
+    return identity if revoked.isdisjoint(identity.keys) else replace(identity, admission=Admission.REVOKED)
+
+
+def _whole_chips(revoked: frozenset[str], chips: Iterable[tuple[str, ...]]) -> frozenset[str]:
+    """Return the keys with all keys of each chip that has one of them."""
+    return revoked.union(*(keys for keys in chips if not revoked.isdisjoint(keys)))
+
+
+def _concerned(observed: Observed) -> Iterable[LastSeen]:
+    """Return the nodes of the cluster, also those of which nothing is on record.
+
+    But for its first policy: the control plane that makes a cluster gives its first evidence after that.
+    """
+    joined = (one for one in observed.nodes if one.phase == _JOINED and not one.revoked)
+    return joined if observed.policy is not None else (one for one in joined if one.profile)
+
+
+def _outlooks(
+    policy: ClusterPolicy, profiles: Sequence[MeasurementProfile], nodes: Iterable[LastSeen], now: datetime
+) -> tuple[Failing | Unknown, ...]:
+    found = []
+    for node in nodes:
+        counting = [
+            one for one in profiles if policy.names_profile(one) or policy.excepted(one, node.ek_sha256, now=now)
+        ]
+        found.append(outlook(node, counting, now=now))
+    return tuple(sorted((one for one in found if one is not None), key=lambda one: one.node_name))
+
+
+def _takes_away(before: ClusterPolicy | None, after: ClusterPolicy) -> bool:
+    """Say whether a profile or an exception of before no longer counts; more of them never refuse more."""
+    if before is None:
+        return True
+    return not (set(before.profiles) <= set(after.profiles) and set(before.exceptions) <= set(after.exceptions))
+
+
+def _exception(
+    wanted: Mapping[str, Any],
+    profiles: Mapping[str, MeasurementProfile],
+    keys: Mapping[str, tuple[str, ...]],
+    problems: list[str],
+) -> PolicyException | None:
+    name, nodes = str(wanted.get("profile", "")), [str(one) for one in wanted.get("nodes") or ()]
+    wrong = [f"unknown field {one}" for one in sorted(set(wanted) - {"profile", "nodes", "until", "why"})]
+    if name not in profiles:
+        wrong.append(f"expected a profile of the policy directory, got {name!r}")
+    wrong += [f"expected an enrolled node, got {one!r}" for one in nodes if one not in keys]
+    if not nodes:
+        wrong.append("expected at least one node")
+    until, why = _until(wanted.get("until")), str(wanted.get("why", "")).strip()
+    if until is None:
+        wrong.append(f"expected until as a time like 2026-11-21T12:00:00Z, got {wanted.get('until')!r}")
+    if not (why and why.isprintable() and len(why) <= _LONGEST_WHY):
+        wrong.append(f"expected why, in one line of at most {_LONGEST_WHY} characters")
+    problems += [f"exception {name!r}: {one}" for one in wrong]
+    if wrong or until is None:
+        return None
+    digest = NamedDigest(name, profile_sha256(profiles[name]))
+    machines = tuple(sorted({key for one in nodes for key in keys[one]}))
+    return PolicyException(profile=digest, machines=machines, expires=until, why=why)
+
+
+def _until(value: Any) -> datetime | None:
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return moment.astimezone(UTC).replace(microsecond=0) if moment.tzinfo else None

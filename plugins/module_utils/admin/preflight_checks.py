@@ -1,0 +1,274 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From what is seen of a machine to findings, each with what to do next. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ..bundle.prerequisites import findings_of
+from ..disk.paths import CRYPTSETUP
+from ..disk.plan import BY_ID
+from ..kubeadm.pod_security import PRIVILEGED
+from ..kubeadm.spec import is_node_name
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .preflight_facts import DiskView, Expected, MachineView, StateDisk
+
+PYTHON = (3, 11)
+ARCHITECTURES = ("x86_64", "aarch64")
+_PROCESSORS = 2
+_MEMORY = 1700 << 20  # what kubeadm demands of a control plane
+_MOST_AHEAD = 15 * 60  # docs/protocol/asking.md: more keeps a machine out
+_MOST_BEHIND = 2 * 3600
+_WORTH_SAYING = 60
+_FREE = 4 << 30  # programs and images unpacked are about 2 GiB; the kubelet evicts below a tenth
+_DISK = "state disk"
+_MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
+
+
+class Level(Enum):
+    """What a finding means: with one that is MISSING the machine cannot be a node."""
+
+    MISSING = "missing"
+    NOTE = "note"
+    UNSEEN = "not looked at"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing to know of a machine: what was expected and what came, and what to do next."""
+
+    level: Level
+    check: str
+    text: str
+    next_step: str
+
+    def as_row(self) -> dict[str, str]:
+        """Return plain values for a module's result."""
+        return {"level": self.level.value, "check": self.check, "text": self.text, "next_step": self.next_step}
+
+
+def judge(seen: MachineView, expected: Expected) -> tuple[Finding, ...]:
+    """Return everything that keeps the machine from being a node, then what is worth knowing; raises nothing."""
+    checks = (_access, _base, _machine, _names, _network, _tpm, _boot, _clock, _room, _state_disk, _guards)
+    found = [finding for check in checks for finding in check(seen, expected)]
+    order = list(Level)
+    return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
+
+
+def _missing(check: str, text: str, next_step: str) -> Finding:
+    return Finding(level=Level.MISSING, check=check, text=text, next_step=next_step)
+
+
+def _note(check: str, text: str, next_step: str) -> Finding:
+    return Finding(level=Level.NOTE, check=check, text=text, next_step=next_step)
+
+
+def _access(seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    if not seen.root:
+        yield _missing("root", "expected to be root, it is another user", "Set ansible_become: true in group_vars.")
+    if seen.python < PYTHON:
+        got = ".".join(map(str, seen.python))
+        yield _missing("python", f"expected Python 3.11 or newer, got {got}", "Use Debian 12 or newer.")
+    if seen.remote_tmp_kind not in _MEMORY_KINDS:
+        yield _missing(
+            "temporary directory",
+            f"expected {expected.remote_tmp} in memory, it is on {seen.remote_tmp_kind}",
+            "Set ansible_remote_tmp: /dev/shm/.ansible-admin in group_vars.",
+        )
+
+
+def _base(seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    for text in findings_of(seen.base, allow_cgroup_v1=expected.allow_cgroup_v1):
+        packages = "packages" in text.split()
+        if packages and expected.install_packages:
+            yield _note("system", text, "Nothing: prepare installs them.")
+        else:
+            step = "Install them, or set attested_install_packages: true." if packages else "Repair it on the machine."
+            yield _missing("system", text, step)
+    if not seen.has_dpkg:
+        text, step = "packages: there is no dpkg", "Only Debian is supported; see docs/limitations.md."
+        yield Finding(level=Level.UNSEEN, check="system", text=text, next_step=step)
+    if seen.missing_controllers:
+        names = " ".join(seen.missing_controllers)
+        yield _missing(
+            "cgroups", f"expected the controllers {names}, the kernel has none", "Enable them on its command line."
+        )
+    if seen.missing_commands and not seen.base.missing_packages:
+        names = " ".join(seen.missing_commands)
+        yield _missing("commands", f"expected the commands {names}, they are not there", "Install their packages.")
+
+
+def _machine(seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    if seen.architecture not in ARCHITECTURES:
+        got = seen.architecture
+        yield _missing("architecture", f"expected {' or '.join(ARCHITECTURES)}, got {got}", "Use another machine.")
+    step = "Give it more, or name the check in attested_ignore_preflight_errors."
+    if seen.processors < _PROCESSORS and expected.control_plane and "NumCPU" not in expected.ignored_errors:
+        yield _missing("processors", f"expected {_PROCESSORS} of a control plane, got {seen.processors}", step)
+    if 0 < seen.memory < _MEMORY and expected.control_plane and "Mem" not in expected.ignored_errors:
+        text = f"expected {_MEMORY >> 20} MiB of a control plane, got {seen.memory >> 20}"
+        yield _missing("memory", text, step)
+    if seen.foreign_kubernetes and not seen.prepared:
+        names = " ".join(seen.foreign_kubernetes)
+        yield _missing(
+            "kubernetes", f"expected no other Kubernetes, found {names}", "Run kubeadm reset there, or reinstall it."
+        )
+
+
+def _names(seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    if not is_node_name(expected.node_name):
+        yield _missing(
+            "name", f"expected a lower-case DNS name, got {expected.node_name!r}", "Rename the host in hosts.yml."
+        )
+    if not seen.endpoint_resolves:
+        yield _missing(
+            "endpoint",
+            f"expected {expected.endpoint_host} to have an address, the machine finds none",
+            "Add it to your DNS, or to /etc/hosts of the machine.",
+        )
+
+
+def _network(seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    if not seen.has_node_ip:
+        yield _missing(
+            "address",
+            f"expected {expected.node_ip} to be an address of the machine, it is not",
+            "Set attested_node_ip in host_vars: what the nodes call each other.",
+        )
+    if seen.taken_ports and not seen.prepared:
+        ports = " ".join(map(str, seen.taken_ports))
+        yield _missing(
+            "ports", f"expected the ports {ports} to be free, they are taken", "See ss -ltnp and docs/ports.md."
+        )
+    if seen.silent_peers:
+        names = " ".join(seen.silent_peers)
+        yield _note(
+            "network", f"expected an answer of {names}, none came", "Open the ports of docs/ports.md between them."
+        )
+
+
+def _tpm(seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    tpm = seen.tpm
+    if tpm.problem:
+        yield _missing("tpm", tpm.problem, f"Enable the TPM 2.0 in the firmware; attested_tcti is {expected.tcti}.")
+        return
+    if tpm.disabled:
+        text = f"expected owner and endorsement hierarchy enabled, off: {', '.join(tpm.disabled)}"
+        yield _missing("tpm", f"{text} ({Reason.TPM_HIERARCHY_DISABLED.name})", "Enable it in the firmware; reboot.")
+    if not tpm.sha256_bank:
+        yield _missing(
+            "tpm",
+            f"expected an active SHA-256 bank, it has none ({Reason.TPM_PCR_UNAVAILABLE.name})",
+            "Activate it in the firmware, or by tpm2_pcrallocate.",
+        )
+    if tpm.other_certificates and not tpm.certificates:
+        names = ", ".join(tpm.other_certificates)
+        yield _missing(
+            "endorsement key",
+            f"expected a certificate for RSA-2048 (L-1) or ECC P-256 (L-2), it has {names}",
+            "Only those two templates are supported.",
+        )
+    elif not tpm.certificates:
+        step = "Enroll it by its key: attested_insecure_first_use, or a list of what was delivered."
+        yield _note("endorsement key", "the TPM has no certificate for it", step)
+    if tpm.passwords:
+        step = "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (role tpm_authorization)."
+        yield _note("tpm", f"a password is set for: {', '.join(tpm.passwords)}", step)
+    if tpm.in_lockout:
+        step = "Nothing for a node. See who tries them, then tpm2_dictionarylockout --clear-lockout."
+        yield _note("tpm", f"in lockout after wrong passwords of its objects ({Reason.TPM_LOCKOUT.name})", step)
+
+
+def _boot(seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    boot = seen.boot
+    if seen.tpm.problem:
+        return  # nothing to hold a log against
+    if boot.unseen:
+        yield Finding(level=Level.UNSEEN, check="boot", text=boot.unseen, next_step="Run prepare, then this again.")
+    if boot.firmware_problem:
+        step = f"Boot by UEFI with the TPM enabled; attested_firmware_log is {expected.firmware_log}."
+        yield _missing("event log", boot.firmware_problem, step)
+        return
+    if boot.replay_problem:
+        yield _missing("event log", boot.replay_problem, "Reboot it; if it stays so, its firmware's log is not usable.")
+    if boot.lock == "foreign":
+        yield _missing("node lock", f"expected PCR 15 to be unused, {boot.lock_why}", "Reboot it.")
+    if not boot.userspace_log:
+        step = f"Nothing, before systemd 255; attested_userspace_log is {expected.userspace_log}."
+        yield _note("event log", "systemd wrote no log of what it measured", step)
+    if boot.secure_boot is not True and not boot.unseen:
+        state = "is off" if boot.secure_boot is False else "is not proven by the log"
+        yield _note("secure boot", f"Secure Boot {state}", "Nothing, if its profile shall allow that.")
+
+
+def _clock(seen: MachineView, _expected: Expected) -> Iterator[Finding]:
+    ahead, behind = seen.skew.least, -seen.skew.most
+    worst = max(ahead, behind)
+    if worst <= _WORTH_SAYING:
+        return
+    text = f"expected the admin's time, its clock is {worst:.0f} s {'ahead' if ahead > behind else 'behind'}"
+    keeps_out = ahead > _MOST_AHEAD or behind > _MOST_BEHIND
+    yield (_missing if keeps_out else _note)("clock", text, "Set it: timedatectl set-ntp true.")
+
+
+def _room(seen: MachineView, _expected: Expected) -> Iterator[Finding]:
+    for place, free in seen.free.items():
+        if free < _FREE and not seen.prepared:
+            text = f"expected {_FREE >> 30} GiB free on {place}, got {free / (1 << 30):.1f}"
+            yield _missing("disk", text, "Make room.")
+
+
+def _state_disk(seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    wanted, disk = expected.state_disk, seen.disk
+    if wanted is None or disk is None:
+        return
+    if disk.cryptsetup is not None and disk.cryptsetup < CRYPTSETUP:
+        versions = [".".join(map(str, one)) for one in (CRYPTSETUP, disk.cryptsetup)]
+        text = f"expected cryptsetup {versions[0]} or newer, got {versions[1]}"
+        yield _missing("cryptsetup", text, "Use Debian 12 or newer.")
+    if disk.cryptsetup is None and not seen.base.missing_packages:
+        yield _missing("cryptsetup", "expected the command cryptsetup, it is not there", "Install cryptsetup-bin.")
+    if wanted.erase and f"{BY_ID}{wanted.erase}" != wanted.device:
+        name = wanted.device.removeprefix(BY_ID)
+        text = f"expected {name!r} as the disk to erase, got {wanted.erase!r} ({Reason.STATE_DISK_NAME.name})"
+        yield _missing(_DISK, text, "Correct attested_state_disk_erase, or take it away.")
+    yield from _found_disk(disk, wanted)
+
+
+def _guards(_seen: MachineView, expected: Expected) -> Iterator[Finding]:
+    if expected.pod_security == PRIVILEGED:
+        text = f"Pods will be held to nothing (attested_pod_security: {PRIVILEGED}): who may create one takes its node"
+        yield _note("pod security", text, "Set it to baseline, and name in attested_exempt_namespaces what needs more.")
+    if not expected.kubelets_checked:
+        text = "nobody will check kubelets' serving certificates (attested_kubelet_serving_certificates: false)"
+        yield _note("kubelet", text, "Leave the variable out before init: who answers at a node's address reads exec.")
+
+
+def _found_disk(disk: DiskView, wanted: StateDisk) -> Iterator[Finding]:
+    """Return what would end the step that opens the disk, each with the code that it would end with."""
+    if disk.problem:
+        yield _missing(_DISK, disk.problem, "Look below /dev/disk/by-id, and correct attested_state_disk.")
+        return
+    if not disk.present:
+        text = f"expected a disk at {wanted.device}, found none ({Reason.STATE_DISK_MISSING.name})"
+        yield _missing(_DISK, text, "Look below /dev/disk/by-id, and correct attested_state_disk.")
+        return
+    if disk.users:
+        names = ", ".join(disk.users)
+        text = f"expected {wanted.device} unused, it is used by {names} ({Reason.STATE_DISK_BUSY.name})"
+        yield _missing(_DISK, text, "Unmount it or take it out of what uses it, or name another disk.")
+    if disk.size_bytes < wanted.minimum_bytes:
+        sizes = f"{wanted.minimum_bytes} bytes, it has {disk.size_bytes}"
+        text = f"expected {wanted.device} with at least {sizes} ({Reason.STATE_DISK_TOO_SMALL.name})"
+        yield _missing(_DISK, text, "Name a larger disk, or set attested_state_disk_minimum_bytes.")
+    if disk.contents and not disk.ours and not wanted.erase:
+        text = f"expected {wanted.device} empty or ours, found {disk.contents} ({Reason.STATE_DISK_OCCUPIED.name})"
+        yield _missing(_DISK, text, "Save what is on it, and name it in attested_state_disk_erase.")

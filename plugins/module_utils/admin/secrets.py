@@ -1,0 +1,137 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The secrets of a site: made once, encrypted by Ansible Vault, opened only in memory of the admin's machine.
+
+`plan` decides from what lies in the site; `apply` writes the missing files, the public one last, so that a
+break leaves either a complete set or a set that says it is incomplete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from .._deps.crypto import ed25519, serialization
+from ..core.files import read_bytes, write_atomic
+from ..errors import SiteError
+from ..keyservice.ca import make_join_ca
+from ..keyservice.key_bundle import KeyBundle, make_bundle
+from ..keyservice.master import SecretBytes, generate_master_secret, generate_measurement_salt
+from ..keyservice.ring import import_ring
+from ..reasons import Reason
+from .cluster_file import ClusterFile, read_cluster_file, render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..core.host import Clock, Random
+    from ..keyservice.master import MasterSecret
+    from .layout import Site
+
+
+class Vault(Protocol):
+    """Encrypts and decrypts with the admin's vault password; the Ansible side gives one."""
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Return ``data`` encrypted, as text that Ansible Vault reads."""
+
+    def decrypt(self, data: bytes) -> bytes:
+        """Return the clear bytes; raises SITE_VAULT where the password is absent or wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A master secret that comes from elsewhere; an empty ``measurement_salt`` has a new one made."""
+
+    master: MasterSecret = field(repr=False)
+    measurement_salt: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretsPlan:
+    """The files that are there and the files that are missing, in writing order; ``origin`` is used for the latter."""
+
+    present: tuple[Path, ...]
+    missing: tuple[Path, ...]
+    origin: Origin | None = field(default=None, repr=False)
+
+
+def plan(site: Site, origin: Origin | None = None) -> SecretsPlan:
+    """Decide what to make: all or nothing; raises SITE_SECRETS_INCOMPLETE for a partial set.
+
+    With an ``origin`` the master secret alone may be missing, and is put back. It must be that of the cluster whose
+    public facts are there (CLUSTER_ID_MISMATCH).
+    """
+    files = (site.master_secret, site.join_ca_key, site.policy_key, site.cluster_file)
+    present = tuple(path for path in files if path.exists())
+    missing = tuple(path for path in files if not path.exists())
+    put_back = origin is not None and missing == (site.master_secret,)
+    if present and missing and not put_back:
+        raise SiteError(
+            f"expected all of the site's secrets or none, missing: {', '.join(path.name for path in missing)}",
+            reason=Reason.SITE_SECRETS_INCOMPLETE,
+        )
+    if present and origin is not None:
+        read_cluster_file(site.cluster_file).require_master(origin.master)
+    return SecretsPlan(present=present, missing=missing, origin=origin)
+
+
+def apply(site: Site, wanted: SecretsPlan, *, name: str, vault: Vault, clock: Clock, random: Random) -> ClusterFile:
+    """Make what ``wanted`` lists and return the public facts."""
+    if not wanted.missing:
+        return read_cluster_file(site.cluster_file)
+    origin = wanted.origin
+    if origin is not None and wanted.present:
+        write_atomic(site.master_secret, vault.encrypt(origin.master.to_json()))
+        return read_cluster_file(site.cluster_file)
+    join_ca = make_join_ca(name, now=clock.now())
+    policy_private, policy_public = _new_policy_key()
+    bundle = make_bundle(
+        master=origin.master if origin else generate_master_secret(random),
+        measurement_salt=(origin and origin.measurement_salt) or generate_measurement_salt(random),
+        join_ca_key=SecretBytes(join_ca.private_key),
+        join_ca_certificate=join_ca.certificate,
+        policy_key=policy_public,
+    )
+    public = _public_facts(bundle)
+    write_atomic(site.master_secret, vault.encrypt(bundle.master.to_json()))
+    write_atomic(site.join_ca_key, vault.encrypt(join_ca.private_key))
+    write_atomic(site.policy_key, vault.encrypt(policy_private))
+    write_atomic(site.cluster_file, render(public), mode=0o644)
+    return public
+
+
+def load(site: Site, vault: Vault) -> KeyBundle:
+    """Open the secrets and check that they belong to cluster.yml; raises CLUSTER_ID_MISMATCH where they do not."""
+    if plan(site).missing:
+        raise SiteError(f"expected secrets in {site.secrets}, found none", reason=Reason.SITE_SECRETS_INCOMPLETE)
+    public = read_cluster_file(site.cluster_file)
+    bundle = KeyBundle(
+        ring=import_ring(vault.decrypt(read_bytes(site.master_secret))),
+        measurement_salt=public.measurement_salt,
+        join_ca_key=SecretBytes(vault.decrypt(read_bytes(site.join_ca_key))),
+        join_ca_certificate=public.join_ca,
+        policy_key=public.policy_key,
+        cluster_id=public.cluster_id,
+    )
+    bundle.require_cluster()
+    return bundle
+
+
+def _public_facts(bundle: KeyBundle) -> ClusterFile:
+    return ClusterFile(
+        cluster_id=bundle.cluster_id,
+        measurement_salt=bundle.measurement_salt,
+        join_ca=bundle.join_ca_certificate,
+        policy_key=bundle.policy_key,
+    )
+
+
+def _new_policy_key() -> tuple[bytes, bytes]:
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return private, public

@@ -1,0 +1,257 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The master secret of a cluster as shares that can be printed, kept apart and typed in again.
+
+A share is a text: facts of the cluster that are no secret, and 62 words. What the words hold together is 68 bytes:
+format version (1), the first 3 bytes of a hash over the rest, key (32), salt (32). The words alone are enough; the
+facts say of which cluster they are, and are checked against what the words give.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import KeyServiceError
+from ..keyservice.derive import cluster_id, measurement_secret
+from ..keyservice.master import MasterSecret, SecretBytes
+from ..reasons import Reason
+from .phrases import Phrase, combine_phrases, read_phrase, require_counts, split_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.host import Random
+
+FORMAT = "attested-share/v1"
+WORDS = 62
+
+_VERSION = 1
+_LABEL = b"attested.kubernetes/master-secret/share/"
+_CHECK_BYTES = 3
+_PART_BYTES = 32
+_PAYLOAD_BYTES = 1 + _CHECK_BYTES + 2 * _PART_BYTES
+_MAX_SHARE_BYTES = 16384
+_WORDS_A_LINE = 4
+_WIDEST_WORD = 8
+_FACTS = {"cluster-id": 64, "measurement-salt": 64, "master-secret": 32}  # hex digits of each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFacts:
+    """What of the cluster is no secret, in hex; "" is not known. ``fingerprint`` names the master secret."""
+
+    cluster_id: str = ""
+    measurement_salt: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareOrder:
+    """How to split: any ``threshold`` of ``count`` shares rebuild; an empty ``passphrase`` is none."""
+
+    threshold: int
+    count: int
+    passphrase: SecretBytes = field(default_factory=lambda: SecretBytes(b""), repr=False)
+
+    @classmethod
+    def parse(cls, text: str, passphrase: SecretBytes) -> ShareOrder:
+        """Return the order that ``text`` gives as k/n, such as 3/5; raises SHARES_COUNT."""
+        found = re.fullmatch(r"([0-9]{1,3})/([0-9]{1,3})", text)
+        if not found:
+            raise KeyServiceError("expected k/n, such as 3/5, got something else", reason=Reason.SHARES_COUNT)
+        threshold, count = map(int, found.groups())
+        require_counts(threshold, count)
+        return cls(threshold=threshold, count=count, passphrase=passphrase)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One share as it was read; its words are whole."""
+
+    phrase: Phrase
+    facts: SplitFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """A master secret out of shares, and the facts that stood on them."""
+
+    master: MasterSecret = field(repr=False)
+    facts: SplitFacts
+
+
+def split_master(master: MasterSecret, *, salt: bytes, order: ShareOrder, random: Random) -> tuple[str, ...]:
+    """Return the texts of the shares, share 1 first, each tried before it is given out; raises SHARES_COUNT.
+
+    ``salt`` is the measurement salt, b"" where nobody knows it: then the shares do not name the cluster.
+    """
+    facts = _facts_of(master, salt)
+    phrases = split_secret(
+        SecretBytes(_payload(master)),
+        threshold=order.threshold,
+        count=order.count,
+        passphrase=order.passphrase,
+        random=random,
+    )
+    texts = tuple(_render(phrase, facts, order, place=place) for place, phrase in enumerate(phrases, start=1))
+    read = [parse_share(f"share {place}", text.encode()) for place, text in enumerate(texts, start=1)]
+    if combine_shares(read, order.passphrase).master != master:
+        raise KeyServiceError("expected shares that rebuild their secret", reason=Reason.SHARES_OTHER_SPLIT)
+    return texts
+
+
+def combine_shares(shares: Sequence[Share], passphrase: SecretBytes) -> Rebuilt:
+    """Return the master secret that ``shares`` rebuild.
+
+    1. No two of them name different clusters (SHARES_OTHER_CLUSTER). 2. They are enough, different, and of one split
+    (SHARES_TOO_FEW, SHARE_DUPLICATE, SHARES_OTHER_SPLIT). 3. What they hold is whole, which it is not under another
+    passphrase (SHARE_PASSPHRASE). 4. It is the secret, and of the cluster, that they name (SHARES_OTHER_CLUSTER).
+    """
+    facts = _common_facts(shares)  # 1
+    payload = combine_phrases([share.phrase for share in shares], passphrase)  # 2
+    master = _master_of(payload.reveal())  # 3
+    known = _facts_of(master, bytes.fromhex(facts.measurement_salt))
+    wrong = (facts.fingerprint not in {"", known.fingerprint}) or (
+        known.cluster_id and facts.cluster_id not in {"", known.cluster_id}
+    )
+    if wrong:  # 4
+        raise KeyServiceError(
+            f"expected the master secret {facts.fingerprint or 'that they name'} from these shares, "
+            f"they hold {known.fingerprint}",
+            reason=Reason.SHARES_OTHER_CLUSTER,
+        )
+    return Rebuilt(
+        master=master,
+        facts=SplitFacts(
+            fingerprint=known.fingerprint,
+            cluster_id=known.cluster_id or facts.cluster_id,
+            measurement_salt=facts.measurement_salt,
+        ),
+    )
+
+
+def shares_of(name: str, data: bytes) -> tuple[Share, ...]:
+    """Return the shares of a text in which an empty line ends each; raises as `parse_share` does."""
+    texts = [one for one in re.split(rb"\n\s*\n", data.replace(b"\r\n", b"\n")) if one.strip()]
+    names = [name] if len(texts) == 1 else [f"{name}, share {place}" for place in range(1, len(texts) + 1)]
+    return tuple(parse_share(one, text) for one, text in zip(names, texts, strict=True))
+
+
+def parse_share(name: str, data: bytes) -> Share:
+    """Return the share in ``data``, its file or only its words; ``name`` stands in errors.
+
+    1. It is a short text (SHARE_MALFORMED). 2. Lines with ``#`` say nothing; ``name: value`` are known facts, each at
+    most once (SHARE_MALFORMED, SHARE_VERSION). 3. All else is words, with numbers before them or not, as many as ours
+    (SHARE_MALFORMED). 4. They are whole (`read_phrase`).
+    """
+    if len(data) > _MAX_SHARE_BYTES:  # 1
+        raise _malformed(name, f"at most {_MAX_SHARE_BYTES} bytes")
+    try:
+        lines = data.decode("ascii").splitlines()
+    except UnicodeDecodeError:
+        raise _malformed(name, "ASCII alone") from None
+    facts: dict[str, str] = {}
+    words: list[str] = []
+    for line in (one.strip() for one in lines):
+        if line.startswith("#"):
+            continue
+        if ":" in line:  # 2
+            _take_fact(name, line, facts)
+            continue
+        tokens = (token.rstrip(".,)") for token in line.split())
+        words += [token for token in tokens if token and not token.isdigit()]
+    if len(words) != WORDS:  # 3
+        raise _malformed(name, f"{WORDS} words, got {len(words)}")
+    return Share(
+        phrase=read_phrase(name, words),  # 4
+        facts=SplitFacts(
+            cluster_id=facts.get("cluster-id", ""),
+            measurement_salt=facts.get("measurement-salt", ""),
+            fingerprint=facts.get("master-secret", ""),
+        ),
+    )
+
+
+def _take_fact(name: str, line: str, facts: dict[str, str]) -> None:
+    key, _colon, value = (part.strip().lower() for part in line.partition(":"))
+    if key == "format" and value != FORMAT:
+        raise KeyServiceError(
+            f"expected a share of the format {FORMAT} in {name}, got another", reason=Reason.SHARE_VERSION
+        )
+    digits = _FACTS.get(key)
+    good = key == "format" or (digits is not None and re.fullmatch(rf"[0-9a-f]{{{digits}}}", value))
+    if not good or key in facts:
+        known = ", ".join(("format", *_FACTS))
+        raise _malformed(name, f"only {known} before a colon, each once, with all its digits")
+    facts[key] = value
+
+
+def _render(phrase: str, facts: SplitFacts, order: ShareOrder, *, place: int) -> str:
+    words = phrase.split()
+    rows = [words[at : at + _WORDS_A_LINE] for at in range(0, len(words), _WORDS_A_LINE)]
+    named = zip(_FACTS, (facts.cluster_id, facts.measurement_salt, facts.fingerprint), strict=True)
+    lines = [
+        f"# Share {place} of {order.count} of the master secret of an attested.kubernetes cluster.",
+        f"# Any {order.threshold} of them rebuild it; fewer tell nothing of it. Keep them apart.",
+        f"# A passphrase {'is needed too; it is not on the shares' if len(order.passphrase) else 'is not needed'}.",
+        "# To rebuild: attested secret combine (docs/recovery-kit.md). The words alone are enough.",
+        f"format: {FORMAT}",
+        *(f"{name}: {value}" for name, value in named if value),
+        *(_row(row, first=_WORDS_A_LINE * at + 1) for at, row in enumerate(rows)),
+    ]
+    return "\n".join(lines) + "\n\n"
+
+
+def _row(words: Sequence[str], *, first: int) -> str:
+    return "  ".join(f"{place:2} {word:<{_WIDEST_WORD}}" for place, word in enumerate(words, start=first)).rstrip()
+
+
+def _payload(master: MasterSecret) -> bytes:
+    body = master.key.reveal() + master.salt.reveal()
+    return bytes([_VERSION]) + _check(_VERSION, body) + body
+
+
+def _check(version: int, body: bytes) -> bytes:
+    return hashlib.sha256(_LABEL + bytes([version]) + body).digest()[:_CHECK_BYTES]
+
+
+def _master_of(payload: bytes) -> MasterSecret:
+    version, check, body = payload[0], payload[1 : 1 + _CHECK_BYTES], payload[1 + _CHECK_BYTES :]
+    if len(payload) != _PAYLOAD_BYTES or check != _check(version, body):
+        raise KeyServiceError(
+            "expected a whole master secret from these shares, they give something else under this passphrase",
+            reason=Reason.SHARE_PASSPHRASE,
+        )
+    if version != _VERSION:
+        raise KeyServiceError(f"expected shares of version {_VERSION}, got {version}", reason=Reason.SHARE_VERSION)
+    return MasterSecret(key=SecretBytes(body[:_PART_BYTES]), salt=SecretBytes(body[_PART_BYTES:]))
+
+
+def _facts_of(master: MasterSecret, salt: bytes) -> SplitFacts:
+    return SplitFacts(
+        cluster_id=cluster_id(measurement_secret(master), salt).hex() if salt else "",
+        measurement_salt=salt.hex(),
+        fingerprint=master.fingerprint(),
+    )
+
+
+def _common_facts(shares: Sequence[Share]) -> SplitFacts:
+    found = {}
+    for name in ("cluster_id", "measurement_salt", "fingerprint"):
+        values = {getattr(share.facts, name): share.phrase.name for share in shares}
+        values.pop("", None)
+        if len(values) > 1:
+            raise KeyServiceError(
+                f"expected shares of one cluster, {' and '.join(sorted(values.values()))} name different ones",
+                reason=Reason.SHARES_OTHER_CLUSTER,
+            )
+        found[name] = next(iter(values), "")
+    return SplitFacts(**found)
+
+
+def _malformed(name: str, expected: str) -> KeyServiceError:
+    return KeyServiceError(f"expected {expected} in {name}", reason=Reason.SHARE_MALFORMED)

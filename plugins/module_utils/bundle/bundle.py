@@ -1,0 +1,412 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module `component_bundle`: a bundle directory made from the cache, part by part, and verified."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.command import SystemRunner
+from ..core.files import write_atomic
+from ..core.host import SystemClock, SystemRandom
+from ..errors import ComponentError, SystemFault
+from ..reasons import Reason
+from ..result import Diff, Result
+from .build import GoBuilder
+from .download import Downloader, Downloads, SystemWeb, parse_upstreams
+from .images import LAYERS, ImageSpec, ImageWriter, LayerMaker
+from .manifest import (
+    MANIFEST_NAME,
+    Architecture,
+    Blob,
+    FileEntry,
+    ImageArchive,
+    ImageEntry,
+    Manifest,
+    NodeRole,
+    Origin,
+    WheelArchive,
+    render_manifest,
+)
+from .store import PartCache, key_of, open_bundle, sha256_of, this_architecture, verify_blobs
+from .versions import PAUSE, SOURCES, TOUR, release_for, source_for, version_of
+from .wheels import WheelCollector, entries_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..core.command import Runner
+    from .store import Part
+    from .versions import Release, Source
+
+_ALL_NODES = frozenset(NodeRole)
+_CONTROL_PLANES = frozenset({NodeRole.CONTROL_PLANE})
+_BIN = "/usr/local/bin"
+_WHEELS = "wheels"
+_TOOLS = ("mmdebstrap", "nice", "zstd")
+_FOLDERS = ("images", "programs", "wheels")
+_TOUR = f"localhost/attested-tour:{TOUR}"
+
+PARTS = (*(source.name for source in SOURCES), *(layer.name for layer in LAYERS), _WHEELS)
+"""What a bundle is made of, in the order in which it is made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleMaker:
+    """Makes the parts of one bundle in a cache and puts them together; ``files`` are the role's pinned inputs.
+
+    What ``downloads`` knows is brought, every other program is built.
+    """
+
+    runner: Runner
+    cache: PartCache
+    downloads: Downloads
+    release: Release
+    architecture: Architecture
+    python: str
+    files: Path
+    tree: Path
+    made: dict[str, Part] = field(default_factory=dict)
+
+    @cached_property
+    def programs(self) -> GoBuilder:
+        """The builder of programs for the nodes."""
+        return self._builder(self.architecture)
+
+    @cached_property
+    def layers(self) -> LayerMaker:
+        """The maker of base layers."""
+        return LayerMaker(runner=self.runner, cache=self.cache, architecture=self.architecture)
+
+    @cached_property
+    def wheels(self) -> WheelCollector:
+        """The collector of wheels."""
+        return WheelCollector(
+            runner=self.runner,
+            cache=self.cache,
+            requirements=self.files / "python",
+            tree=self.tree,
+            python=self.python,
+            architecture=self.architecture,
+        )
+
+    def ensure(self, part: str) -> tuple[Part, bool]:
+        """Return the cached part named ``part`` (see `PARTS`) and whether it had to be made."""
+        if part in self.made:
+            return self.made[part], False
+        self.made[part], new = self._ensure(part)
+        return self.made[part], new
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the parts that are not in the cache, in the order in which they would be made."""
+        return tuple(part for part in PARTS if part not in self.made and self._find(part) is None)
+
+    def assemble(self) -> tuple[Manifest, dict[str, Path]]:
+        """Return the manifest of the whole bundle and where in the cache each stored file lies."""
+        places: dict[str, Path] = {}
+        files = [self._program(source, places) for source in SOURCES if source.install_path]
+        archives = [
+            self._archive("node", self._node_images(), _ALL_NODES, places),
+            self._archive("control-plane", self._control_plane_images(), _CONTROL_PLANES, places),
+        ]
+        wheels = self._wheels(places)
+        manifest = Manifest(
+            kubernetes_version=self.release.kubernetes,
+            inputs_sha256=key_of(parts={name: self.ensure(name)[0].sha256 for name in PARTS}),
+            files=tuple(files),
+            image_archives=tuple(archives),
+            wheel_archives=(wheels,),
+        )
+        return manifest, places
+
+    def _find(self, part: str) -> Part | None:
+        if part == _WHEELS:
+            return self.wheels.find()
+        for layer in LAYERS:
+            if layer.name == part:
+                return self.layers.find(layer)
+        return self.downloads.find(part) if self._is_brought(part) else self.programs.find(source_for(part))
+
+    def _ensure(self, part: str) -> tuple[Part, bool]:
+        if part == _WHEELS:
+            return self.wheels.ensure()
+        for layer in LAYERS:
+            if layer.name == part:
+                return self.layers.ensure(layer)
+        made, new = self.downloads.ensure(part) if self._is_brought(part) else self.programs.ensure(source_for(part))
+        self._publish(part, made)
+        return made, new
+
+    def _is_brought(self, part: str) -> bool:
+        return part in self.downloads.upstreams
+
+    def _builder(self, architecture: Architecture) -> GoBuilder:
+        return GoBuilder(
+            runner=self.runner,
+            cache=self.cache,
+            modules=self.files / "go",
+            release=self.release,
+            architecture=architecture,
+        )
+
+    def _publish(self, name: str, part: Part) -> None:
+        """Link the program under a path by name: what tests and people start from the cache."""
+        if self.architecture is not this_architecture():
+            return
+        place = self.cache.root / "bin" / self.release.kubernetes / name
+        if place.is_file() and place.stat().st_size == part.size and sha256_of(place) == part.sha256:
+            return
+        place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _put(part.path, place)
+        place.chmod(0o755)
+
+    def _program(self, source: Source, places: dict[str, Path]) -> FileEntry:
+        built, _new = self.ensure(source.name)
+        key = key_of(program=built.sha256, compression="gzip")
+        packed = self.cache.find("packed", key) or self.cache.make(
+            "packed", key, f"{source.name}.gz", lambda target: _compress(built.path, target)
+        )
+        version = version_of(source, self.release)
+        path = f"programs/{source.name}-{version}-{self.architecture.value}.gz"
+        places[path] = packed.path
+        return FileEntry(
+            name=source.name,
+            version=version,
+            blob=self._blob(
+                packed,
+                path,
+                _CONTROL_PLANES if source.control_plane_only else _ALL_NODES,
+                origin=Origin.DOWNLOADED if self._is_brought(source.name) else Origin.BUILT,
+            ),
+            compression="gzip",
+            content_sha256=built.sha256,
+            content_size=built.size,
+            install_path=source.install_path,
+            mode=0o755,
+        )
+
+    def _archive(
+        self, name: str, specs: list[ImageSpec], roles: frozenset[NodeRole], places: dict[str, Path]
+    ) -> ImageArchive:
+        key = key_of(images=[_spec_inputs(spec) for spec in specs], architecture=self.architecture.value)
+        made = self.cache.find("archives", key) or self.cache.make(
+            "archives", key, f"{name}.tar", lambda target: self._write_images(target, specs)
+        )
+        path = f"images/{name}-{self.release.kubernetes}-{self.architecture.value}.tar"
+        places[path] = made.path
+        images = tuple(ImageEntry(**row) for row in made.facts["images"])
+        return ImageArchive(name=name, blob=self._blob(made, path, roles), images=images)
+
+    def _write_images(self, target: Path, specs: list[ImageSpec]) -> Mapping[str, Any]:
+        entries = ImageWriter(self.runner, self.architecture).write(target, specs)
+        return {"images": [{"reference": e.reference, "digest": e.digest, "component": e.component} for e in entries]}
+
+    def _wheels(self, places: dict[str, Path]) -> WheelArchive:
+        made, _new = self.ensure(_WHEELS)
+        path = f"wheels/py{self.python}-{self.architecture.value}.tar"
+        places[path] = made.path
+        blob = self._blob(made, path, _ALL_NODES, origin=Origin.DOWNLOADED)
+        return WheelArchive(python=self.python, blob=blob, wheels=entries_of(made))
+
+    def _blob(self, part: Part, path: str, roles: frozenset[NodeRole], *, origin: Origin = Origin.BUILT) -> Blob:
+        return Blob(path=path, sha256=part.sha256, size=part.size, arch=self.architecture, origin=origin, roles=roles)
+
+    def _node_images(self) -> list[ImageSpec]:
+        return [
+            self._image("pause", {"pause": "/pause"}, entrypoint=("/pause",), user="65535:65535"),
+            self._image("kube-proxy", {"kube-proxy": f"{_BIN}/kube-proxy"}, base="proxy-base"),
+            self._image("coredns", {"coredns": "/coredns"}, entrypoint=("/coredns",)),
+            ImageSpec(
+                component="tour",
+                reference=_TOUR,
+                files=(),
+                base=self.ensure("tour-base")[0].path,
+                entrypoint=("/bin/busybox",),
+            ),
+        ]
+
+    def _control_plane_images(self) -> list[ImageSpec]:
+        simple = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        etcd = {name: f"{_BIN}/{name}" for name in ("etcd", "etcdctl", "etcdutl")}
+        return [*(self._image(name, {name: f"{_BIN}/{name}"}) for name in simple), self._image("etcd", etcd)]
+
+    def _image(
+        self,
+        component: str,
+        programs: Mapping[str, str],
+        *,
+        base: str = "",
+        entrypoint: tuple[str, ...] = (),
+        user: str = "",
+    ) -> ImageSpec:
+        return ImageSpec(
+            component=component,
+            reference=self._references[component],
+            files=tuple((self.ensure(name)[0].path, inside) for name, inside in programs.items()),
+            base=self.ensure(base)[0].path if base else None,
+            entrypoint=entrypoint,
+            user=user,
+        )
+
+    @cached_property
+    def _references(self) -> dict[str, str]:
+        """The exact names and tags that this kubeadm wants, asked of it; they must carry the versions we built."""
+        if self.architecture is this_architecture():
+            kubeadm, _new = self.ensure("kubeadm")
+        else:
+            kubeadm, _new = self._builder(this_architecture()).ensure(source_for("kubeadm"))
+        kubeadm.path.chmod(0o755)
+        version = f"v{self.release.kubernetes}"
+        asked = [str(kubeadm.path), "config", "images", "list", "--kubernetes-version", version]
+        listed = self.runner.run(asked).stdout.decode()
+        references = {line.rpartition(":")[0].rpartition("/")[2]: line for line in listed.split()}
+        wanted = {"etcd": self.release.etcd, "coredns": self.release.coredns, "pause": PAUSE}
+        wrong = {name: references.get(name) for name, have in wanted.items() if have not in references.get(name, "")}
+        if wrong:
+            raise ComponentError(
+                f"expected the versions {wanted} in the images of kubeadm {version}, got {wrong}",
+                reason=Reason.BUNDLE_INCOMPLETE,
+                hint="Correct the versions table of the collection.",
+            )
+        return references
+
+
+def make_bundle(
+    params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = None, downloader: Downloader | None = None
+) -> Result:
+    """Do what ``params['state']`` says: ``cached`` (one part), ``present`` (the directory), ``verified`` (hashes).
+
+    Raises BUNDLE_*, COMPONENT_*, GO_TOOLCHAIN_UNUSABLE; a run that was cut off is continued by the next.
+    """
+    if params["state"] == "verified":
+        return _verified(Path(params["path"]))
+    cache = PartCache(Path(params["cache_dir"]))
+    maker = BundleMaker(
+        runner=runner or SystemRunner(),
+        cache=cache,
+        downloads=Downloads(
+            cache=cache,
+            upstreams=parse_upstreams(params.get("sources") or ()),
+            downloader=downloader or Downloader(web=SystemWeb(), clock=SystemClock(), random=SystemRandom()),
+        ),
+        release=release_for(params["kubernetes_version"]),
+        architecture=Architecture(params["architecture"]),
+        python=params["python_version"],
+        files=Path(params["files_dir"]),
+        tree=Path(params["collection_dir"]),
+    )
+    _require_tools()
+    if params["state"] == "cached":
+        return _cached(maker, params["part"], check_mode)
+    return _present(maker, Path(params["path"]), check_mode)
+
+
+def _require_tools() -> None:
+    if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
+        raise SystemFault(
+            f"expected the programs {', '.join(_TOOLS)} on this machine, missing {', '.join(missing)}",
+            reason=Reason.COMMAND_MISSING,
+            hint="Install the packages of these names, then run bundle again.",
+        )
+
+
+def _cached(maker: BundleMaker, part: str, check_mode: bool) -> Result:
+    if check_mode:
+        return Result(changed=part in maker.missing(), values={"part": part})
+    made, new = maker.ensure(part)
+    return Result(changed=new, values={"part": part, "file": str(made.path), "sha256": made.sha256, "size": made.size})
+
+
+def _present(maker: BundleMaker, path: Path, check_mode: bool) -> Result:
+    if check_mode:
+        return _foreseen(maker, path)
+    manifest, places = maker.assemble()
+    data = render_manifest(manifest)
+    stale = [blob for blob in manifest.blobs if not _holds(path / blob.path, blob)]
+    for blob in stale:
+        _put(places[blob.path], path / blob.path)
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    written = write_atomic(path / MANIFEST_NAME, data, mode=0o644)
+    _drop_strangers(path, {blob.path for blob in manifest.blobs})
+    done = _verified(path)
+    return Result(
+        changed=bool(stale) or written,
+        values=done.values,
+        diff=Diff(before="", after="".join(f"{blob.path} sha256:{blob.sha256[:16]}\n" for blob in stale)),
+    )
+
+
+def _foreseen(maker: BundleMaker, path: Path) -> Result:
+    missing = maker.missing()
+    there = path / MANIFEST_NAME
+    stale = bool(missing) or not there.is_file() or there.read_bytes() != render_manifest(maker.assemble()[0])
+    return Result(
+        changed=stale,
+        values={"path": str(path), "missing_parts": list(missing)},
+        diff=Diff(before="", after="".join(f"{part}\n" for part in missing)),
+    )
+
+
+def _verified(path: Path) -> Result:
+    bundle = open_bundle(path)
+    verify_blobs(bundle, bundle.manifest.blobs)
+    return Result(
+        values={
+            "path": str(path),
+            "manifest_sha256": bundle.digest,
+            "kubernetes_version": bundle.manifest.kubernetes_version,
+            "files": len(bundle.manifest.blobs),
+            "bytes": sum(blob.size for blob in bundle.manifest.blobs),
+            "images": {image.component: image.reference for image in bundle.manifest.images},
+        }
+    )
+
+
+def _holds(path: Path, blob: Blob) -> bool:
+    return path.is_file() and path.stat().st_size == blob.size and sha256_of(path) == blob.sha256
+
+
+def _put(source: Path, target: Path) -> None:
+    """Link ``source`` as ``target`` (copy across file systems), replacing what is there by rename."""
+    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    fresh = target.with_name(f".{target.name}.new")
+    fresh.unlink(missing_ok=True)
+    try:
+        os.link(source, fresh)
+    except OSError:
+        shutil.copyfile(source, fresh)
+    fresh.replace(target)
+
+
+def _drop_strangers(root: Path, known: set[str]) -> None:
+    for folder in _FOLDERS:
+        for path in (root / folder).glob("*"):
+            if f"{folder}/{path.name}" not in known:
+                path.unlink()
+
+
+def _compress(source: Path, target: Path) -> Mapping[str, Any]:
+    with (
+        source.open("rb") as plain,
+        target.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as packed,
+    ):
+        shutil.copyfileobj(plain, packed, 1 << 20)
+    return {}
+
+
+def _spec_inputs(spec: ImageSpec) -> dict[str, Any]:
+    return {
+        "reference": spec.reference,
+        "files": [[sha256_of(source), inside] for source, inside in spec.files],
+        "base": sha256_of(spec.base) if spec.base else "",
+        "entrypoint": spec.entrypoint,
+        "user": spec.user,
+    }

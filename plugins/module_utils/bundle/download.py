@@ -1,0 +1,411 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One file from the first of several places that has it: bounded, continued where it broke off, judged by its hash."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import os
+import re
+import shutil
+import tarfile
+import urllib.error
+import urllib.request
+import zlib
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from ..core.files import make_directory
+from ..core.host import uniform
+from ..errors import ComponentError, SystemFault
+from ..reasons import Reason
+from .store import key_of, sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from ..core.host import Clock, Random
+    from .store import Part, PartCache
+
+
+# Programs that are brought instead of built: where each lies, the hash of what lies there, how it gets out of that.
+
+MAX_BYTES = 1 << 30
+"""More than this is no program: neither what is brought nor what comes out of it."""
+_STREAM_CHUNK = 1 << 20
+_URL = re.compile(r"https?://[^\s/]+/\S*|/\S+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """Where one program comes from: URLs or files in the order in which they are tried, and the SHA-256 (hex) there.
+
+    ``extract`` is ``none``, ``gzip``, or ``tar`` with the name of the ``member``.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    sha256: str
+    extract: str = "none"
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downloads:
+    """The programs of a bundle that are brought, by their names, each kept in the cache under its hash."""
+
+    cache: PartCache
+    upstreams: Mapping[str, Upstream]
+    downloader: Downloader
+
+    def find(self, name: str) -> Part | None:
+        """Return the program if it is in the cache."""
+        return self.cache.find("brought", _key(self.upstreams[name]))
+
+    def ensure(self, name: str) -> tuple[Part, bool]:
+        """Return the program and whether it had to be brought; raises COMPONENT_* as `Downloader.fetch`."""
+        if part := self.find(name):
+            return part, False
+        upstream = self.upstreams[name]
+        return self.cache.make("brought", _key(upstream), name, lambda target: self._bring(upstream, target)), True
+
+    def _bring(self, upstream: Upstream, target: Path) -> Mapping[str, Any]:
+        """Fetch beside the cache's parts, so that what a killed run has brought is not brought again."""
+        place = self.cache.root / "downloads" / upstream.sha256
+        make_directory(place.parent, mode=0o755)
+        self.downloader.fetch(upstream, place)
+        extract(upstream, place, target)
+        place.unlink()
+        return {"sha256": upstream.sha256}
+
+
+def parse_upstreams(rows: Sequence[Mapping[str, Any]]) -> dict[str, Upstream]:
+    """Return what the option says, by name; raises OPTION_INVALID with every mistake."""
+    problems = [problem for row in rows for problem in _problems(row)]
+    names = [row["name"] for row in rows]
+    problems += [f"expected {name} once, got it again" for name in sorted(set(names)) if names.count(name) > 1]
+    if problems:
+        raise ComponentError("; ".join(problems), reason=Reason.OPTION_INVALID)
+    return {
+        row["name"]: Upstream(
+            name=row["name"],
+            urls=tuple(row["urls"]),
+            sha256=row["sha256"],
+            extract=row.get("extract") or "none",
+            member=row.get("member") or "",
+        )
+        for row in rows
+    }
+
+
+def extract(upstream: Upstream, source: Path, target: Path) -> None:
+    """Write the program out of ``source``, whose hash is right, to ``target``; raises COMPONENT_NOT_INSIDE."""
+    try:
+        if upstream.extract == "tar":
+            _from_tar(source, upstream.member, target)
+        elif upstream.extract == "gzip":
+            with gzip.open(source) as stream:
+                _copy(stream, target)
+        else:
+            shutil.copyfile(source, target)
+    except (EOFError, KeyError, gzip.BadGzipFile, tarfile.TarError, zlib.error) as error:
+        raise _not_inside(upstream, str(error)) from error
+    except OSError as error:
+        raise SystemFault(f"cannot write {target}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+
+
+def _from_tar(source: Path, member: str, target: Path) -> None:
+    with tarfile.open(source) as tar:
+        stream = tar.extractfile(member)
+        if stream is None:
+            raise KeyError(f"{member} is no file")
+        with stream:
+            _copy(stream, target)
+
+
+def _copy(stream: IO[bytes] | gzip.GzipFile, target: Path) -> None:
+    written = 0
+    with target.open("wb") as sink:
+        while chunk := stream.read(_STREAM_CHUNK):
+            written += len(chunk)
+            if written > MAX_BYTES:
+                raise KeyError(f"more than {MAX_BYTES} bytes")
+            sink.write(chunk)
+
+
+def _key(upstream: Upstream) -> str:
+    """Return what names the program; where it came from does not change it."""
+    return key_of(sha256=upstream.sha256, extract=upstream.extract, member=upstream.member)
+
+
+def _problems(row: Mapping[str, Any]) -> list[str]:
+    name, urls = row["name"], row["urls"]
+    problems = [f"expected http(s)://HOST/PATH or /PATH for {name}, got {url!r}" for url in urls if not _is_url(url)]
+    if not urls:
+        problems.append(f"expected at least one URL or file for {name}, got none")
+    if not _SHA256.fullmatch(row["sha256"]):
+        problems.append(f"expected 64 lower-case hex digits as sha256 of {name}, got {row['sha256']!r}")
+    if (row.get("extract") == "tar") != bool(row.get("member")):
+        problems.append(f"expected a member of {name} where it comes out of a tar, and only there")
+    return problems
+
+
+def _is_url(text: str) -> bool:
+    return bool(_URL.fullmatch(text))
+
+
+def _not_inside(upstream: Upstream, why: str) -> ComponentError:
+    what = f"{upstream.extract} {upstream.member}".rstrip()
+    return ComponentError(
+        f"expected {upstream.name} in what has sha256 {upstream.sha256}, by {what}: {why}",
+        reason=Reason.COMPONENT_NOT_INSIDE,
+    )
+
+
+ROUNDS = 5
+"""How often all places are asked; what never passes is asked once."""
+_FIRST_WINDOW = 2.0
+_LONGEST_WINDOW = 60.0
+_SECONDS = 3600.0
+_CHUNK = 1 << 18
+_PAGES = (b"<!doctype", b"<html", b"<?xml")
+_PASSES = frozenset({Reason.COMPONENT_UNREACHABLE, Reason.COMPONENT_INCOMPLETE})
+_MOST_TELLING = (
+    Reason.COMPONENT_HASH_MISMATCH,
+    Reason.COMPONENT_IS_A_PAGE,
+    Reason.COMPONENT_TOO_LARGE,
+    Reason.COMPONENT_NOT_FOUND,
+    Reason.COMPONENT_INCOMPLETE,
+    Reason.COMPONENT_UNREACHABLE,
+)
+
+
+class Reply(Protocol):
+    """What a place gives: from which byte of the file on, how many bytes it announced (None: it did not say)."""
+
+    start: int
+    length: int | None
+    is_page: bool
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, none at the end; raises OSError where the connection breaks."""
+
+
+class Web(Protocol):
+    """The way to URLs and files."""
+
+    def get(self, url: str, *, start: int) -> AbstractContextManager[Reply]:
+        """Open ``url`` from byte ``start`` on, or from 0; raises COMPONENT_UNREACHABLE, COMPONENT_NOT_FOUND."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downloader:
+    """Asks the places of a file in turn, and all of them again after pauses that no two machines share."""
+
+    web: Web
+    clock: Clock
+    random: Random
+
+    def fetch(self, upstream: Upstream, place: Path) -> None:
+        """Bring the file of ``upstream`` to ``place`` and go on with what lies there; raises the most telling error.
+
+        COMPONENT_HASH_MISMATCH, COMPONENT_IS_A_PAGE, COMPONENT_TOO_LARGE, COMPONENT_NOT_FOUND: no place has it.
+        COMPONENT_INCOMPLETE, COMPONENT_UNREACHABLE: another run may, and begins where this one ended.
+        """
+        said: dict[str, ComponentError] = {}
+        for attempt in range(ROUNDS):
+            left = [url for url in upstream.urls if url not in said or said[url].reason in _PASSES]
+            if attempt and left:
+                window = min(_LONGEST_WINDOW, _FIRST_WINDOW * 2**attempt)
+                self.clock.sleep(uniform(self.random, below=window))
+            for url in left:
+                try:
+                    self._take(url, upstream, place)
+                except ComponentError as error:
+                    said[url] = error
+                else:
+                    return
+        raise _most_telling(upstream, said)
+
+    def _take(self, url: str, upstream: Upstream, place: Path) -> None:
+        start = _size(place)
+        if start and sha256_of(place) == upstream.sha256:
+            return
+        with self.web.get(url, start=start) as reply:
+            self._receive(url, reply, place)
+        got = sha256_of(place)
+        if got == upstream.sha256:
+            return
+        place.unlink()
+        if reply.start:  # half of it came from elsewhere, or from yesterday
+            self._take(url, upstream, place)
+            return
+        raise ComponentError(
+            f"{url}: expected sha256 {upstream.sha256}, got {got}", reason=Reason.COMPONENT_HASH_MISMATCH
+        )
+
+    def _receive(self, url: str, reply: Reply, place: Path) -> None:
+        deadline = self.clock.monotonic() + _SECONDS
+        with _opened(place, reply.start) as sink:
+            written = reply.start
+            while chunk := _next(url, reply, first=written == 0):
+                written += len(chunk)
+                if written > MAX_BYTES:
+                    place.unlink()
+                    raise ComponentError(
+                        f"{url}: expected at most {MAX_BYTES} bytes, more came", reason=Reason.COMPONENT_TOO_LARGE
+                    )
+                _write(sink, chunk, place)
+                if self.clock.monotonic() > deadline:
+                    raise _incomplete(url, f"{written} bytes after an hour")
+        if reply.length is not None and written < reply.start + reply.length:
+            raise _incomplete(url, f"{written} of {reply.start + reply.length} bytes")
+
+
+def _next(url: str, reply: Reply, *, first: bool) -> bytes:
+    try:
+        chunk = reply.read(_CHUNK)
+    except OSError as error:
+        raise _incomplete(url, str(error)) from error
+    if first and (reply.is_page or chunk.lstrip()[:9].lower().startswith(_PAGES)):
+        raise ComponentError(
+            f"{url}: expected a file, got a page that begins with {chunk[:60]!r}", reason=Reason.COMPONENT_IS_A_PAGE
+        )
+    return chunk
+
+
+def _opened(place: Path, start: int) -> FileIO:
+    """Open ``place`` to be written from ``start`` on; without a buffer, which would fail once more at its end."""
+    try:
+        sink = FileIO(place, "r+" if start else "w")
+    except OSError as error:
+        raise SystemFault(f"cannot write {place}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+    if start:
+        sink.truncate(sink.seek(start))
+    return sink
+
+
+def _write(sink: FileIO, chunk: bytes, place: Path) -> None:
+    try:
+        while chunk:
+            chunk = chunk[sink.write(chunk) :]
+    except OSError as error:
+        with suppress(OSError):  # what does not fit makes room
+            sink.truncate(0)
+        raise SystemFault(f"cannot write {place}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+
+
+def _size(place: Path) -> int:
+    return place.stat().st_size if place.is_file() else 0
+
+
+def _incomplete(url: str, got: str) -> ComponentError:
+    return ComponentError(f"{url}: expected the whole file, got {got}", reason=Reason.COMPONENT_INCOMPLETE)
+
+
+def _most_telling(upstream: Upstream, said: dict[str, ComponentError]) -> ComponentError:
+    reason = min((error.reason for error in said.values()), key=_MOST_TELLING.index)
+    stories = "; ".join(f"{error.code}: {error.message}" for error in said.values())
+    return ComponentError(f"expected {upstream.name} from one of {len(said)} places: {stories}", reason=reason)
+
+
+# HTTP, HTTPS and plain files, and nothing else that a URL or a redirection may name.
+
+_IDLE_SECONDS = 30
+_PARTIAL = 206
+_BEYOND_THE_END = 416
+_PASSING_STATUS = frozenset({408, 425, 429})
+_SERVER_ERROR = 500
+
+
+@dataclass(slots=True)
+class Opened:
+    """A reply of a server, or a file (`download.Reply`)."""
+
+    stream: IO[bytes] | http.client.HTTPResponse
+    start: int
+    length: int | None
+    is_page: bool = False
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes; a body that ends too early is an OSError like any other broken connection."""
+        try:
+            return self.stream.read(size)
+        except http.client.HTTPException as error:
+            raise ConnectionError(str(error)) from error
+
+
+class SystemWeb:
+    """This machine's own way to URLs: its proxies of the environment, its certificates."""
+
+    def __init__(self) -> None:
+        """Take no handler but those of HTTP, so that a redirection leads to nothing else."""
+        self._opener = urllib.request.OpenerDirector()
+        for handler in (
+            urllib.request.ProxyHandler,
+            urllib.request.UnknownHandler,
+            urllib.request.HTTPHandler,
+            urllib.request.HTTPSHandler,
+            urllib.request.HTTPDefaultErrorHandler,
+            urllib.request.HTTPRedirectHandler,
+            urllib.request.HTTPErrorProcessor,
+        ):
+            self._opener.add_handler(handler())
+
+    @contextmanager
+    def get(self, url: str, *, start: int) -> Iterator[Opened]:
+        """Open ``url`` from byte ``start`` on; raises COMPONENT_UNREACHABLE, COMPONENT_NOT_FOUND."""
+        opened = _file(Path(url), start) if url.startswith("/") else self._http(url, start)
+        with opened.stream:
+            yield opened
+
+    def _http(self, url: str, start: int) -> Opened:
+        headers = {"Accept-Encoding": "identity", "User-Agent": "attested.kubernetes"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        try:
+            reply = self._opener.open(urllib.request.Request(url, headers=headers), timeout=_IDLE_SECONDS)  # noqa: S310
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == _BEYOND_THE_END and start:
+                return self._http(url, 0)
+            raise _refused(url, error.code) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise ComponentError(f"{url}: {error}", reason=Reason.COMPONENT_UNREACHABLE) from error
+        length = reply.headers.get("Content-Length", "")
+        return Opened(
+            stream=reply,
+            start=_start_of(reply, start),
+            length=int(length) if length.isdecimal() else None,
+            is_page=reply.headers.get_content_type() == "text/html",
+        )
+
+
+def _start_of(reply: http.client.HTTPResponse, asked: int) -> int:
+    """Return where the body begins; a server that does not go on where it was asked to begins anew."""
+    said = str(reply.headers.get("Content-Range", ""))
+    return asked if reply.status == _PARTIAL and said.startswith(f"bytes {asked}-") else 0
+
+
+def _file(path: Path, start: int) -> Opened:
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise ComponentError(f"{path}: {error.strerror}", reason=Reason.COMPONENT_NOT_FOUND) from error
+    size = os.fstat(stream.fileno()).st_size
+    begin = start if start <= size else 0
+    stream.seek(begin)
+    return Opened(stream=stream, start=begin, length=size - begin)
+
+
+def _refused(url: str, status: int) -> ComponentError:
+    passes = status >= _SERVER_ERROR or status in _PASSING_STATUS
+    reason = Reason.COMPONENT_UNREACHABLE if passes else Reason.COMPONENT_NOT_FOUND
+    return ComponentError(f"{url}: the server answered {status}", reason=reason)

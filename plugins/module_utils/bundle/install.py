@@ -1,0 +1,167 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Modules `kubernetes_components` and `kubernetes_components_info`: a node as the bundle says."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.command import SystemRunner
+from ..errors import ComponentError, SystemFault
+from ..reasons import Reason
+from ..result import Diff, Result
+from .manifest import NodeRole, parse_manifest
+from .plan import InstalledFile, Observed, Plan, plan, render_diff, select, select_wheels
+from .runtime import RuntimeGateway
+from .store import blob_fault, open_bundle, sha256_of, this_architecture, unpack_file, verify_blobs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..core.command import Runner
+    from .manifest import Blob, FileEntry, ImageArchive, Manifest
+    from .plan import Selection
+    from .store import Bundle
+
+
+# The node's side of the world: installed programs, containerd's images.
+
+_NAMESPACE = "k8s.io"
+_SOCKET = "run/containerd/containerd.sock"
+_IMPORT_SECONDS = 600
+_COLUMNS = 3
+
+
+class NodeGateway:
+    """Reads and changes one node; ``root`` replaces ``/`` in tests."""
+
+    def __init__(self, runner: Runner, *, root: Path = Path("/")) -> None:
+        """Keep the runner of `ctr` and the root of the file system."""
+        self._runner = runner
+        self._root = root
+
+    def observe(self, selection: Selection) -> Observed:
+        """Hash the programs of ``selection`` and list containerd's images."""
+        files = {e.install_path: found for e in selection.files if (found := self._installed(e)) is not None}
+        return Observed(files=files, images=self._images())
+
+    def apply(self, steps: Plan, bundle: Bundle) -> None:
+        """Carry out the plan from ``bundle``: first all its files are verified, then each step is whole or not done."""
+        verify_blobs(bundle, steps.blobs)
+        for step in steps.installs:
+            unpack_file(bundle.path(step.entry.blob), step.entry, self._place(step.entry))
+        for job in steps.imports:
+            self._import_images(job.archive, bundle.path(job.archive.blob))
+
+    def _place(self, entry: FileEntry) -> Path:
+        return self._root / entry.install_path.lstrip("/")
+
+    def _installed(self, entry: FileEntry) -> InstalledFile | None:
+        place = self._place(entry)
+        if place.is_symlink() or not place.is_file():
+            return None
+        return InstalledFile(sha256_of(place), stat.S_IMODE(place.stat().st_mode))
+
+    def _images(self) -> dict[str, str]:
+        if not (self._root / _SOCKET).exists():
+            return {}
+        listed = self._runner.run(["ctr", "--namespace", _NAMESPACE, "images", "list"])
+        return parse_image_list(listed.stdout.decode("utf-8", "replace"))
+
+    def _import_images(self, archive: ImageArchive, path: Path) -> None:
+        command = ["ctr", "--namespace", _NAMESPACE, "images", "import", str(path)]
+        try:
+            self._runner.run(command, timeout_seconds=_IMPORT_SECONDS)
+        except SystemFault as error:
+            raise ComponentError(
+                f"expected containerd to import {path}: {error.message}", reason=Reason.IMAGE_IMPORT_FAILED
+            ) from error
+        found = self._images()
+        if lacking := [i.reference for i in archive.images if found.get(i.reference) != i.digest]:
+            raise ComponentError(
+                f"expected {', '.join(lacking)} after importing {path}, containerd does not list them",
+                reason=Reason.IMAGE_IMPORT_FAILED,
+            )
+
+
+def parse_image_list(text: str) -> dict[str, str]:
+    """Return references and digests out of `ctr images list` (columns REF, TYPE, DIGEST ...)."""
+    rows = (line.split() for line in text.splitlines()[1:])
+    return {row[0]: row[2] for row in rows if len(row) >= _COLUMNS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWorld:
+    """What the two modules need of the outside: commands, the file system's root, the machine type."""
+
+    runner: Runner
+    root: Path = Path("/")
+    machine: str | None = None
+
+
+def install_components(params: Mapping[str, Any], check_mode: bool, *, world: NodeWorld | None = None) -> Result:
+    """Install the programs and images that this node needs from the bundle directory ``params['bundle']``.
+
+    Raises BUNDLE_* and IMAGE_IMPORT_FAILED; a run that was cut off is continued by the next.
+    """
+    outside = world or NodeWorld(runner=SystemRunner())
+    bundle = open_bundle(params["bundle"], expected_digest=params.get("manifest_sha256"))
+    selection = select(bundle.manifest, role=NodeRole(params["role"]), architecture=this_architecture(outside.machine))
+    gateway = NodeGateway(outside.runner, root=outside.root)
+    steps = plan(selection, gateway.observe(selection))
+    if not check_mode:
+        gateway.apply(steps, bundle)
+    rendered = render_diff(steps)
+    return Result(
+        changed=not steps.is_empty,
+        values={
+            "kubernetes_version": bundle.manifest.kubernetes_version,
+            "installed": [step.entry.install_path for step in steps.installs],
+            "imported": [reference for job in steps.imports for reference in job.missing],
+        },
+        diff=Diff(before=rendered["before"], after=rendered["after"]),
+    )
+
+
+def inspect_components(params: Mapping[str, Any], _check_mode: bool, *, world: NodeWorld | None = None) -> Result:
+    """Say which stored files of a bundle this node still needs, given only the bundle's manifest.
+
+    Nothing of the bundle has to be on the node; files that already lie in ``params['store']`` with the right
+    hash are needed but not missing.
+    """
+    outside = world or NodeWorld(runner=SystemRunner())
+    manifest = parse_manifest(_decoded(params["manifest"]))
+    role = NodeRole(params["role"])
+    architecture = this_architecture(outside.machine)
+    selection = select(manifest, role=role, architecture=architecture)
+    steps = plan(selection, NodeGateway(outside.runner, root=outside.root).observe(selection))
+    runtime = RuntimeGateway(outside.runner, root=outside.root)
+    wheels = select_wheels(manifest, python=runtime.python_version(), architecture=architecture)
+    runtime_current = runtime.observe(params["runtime_path"]).digest == runtime.digest(wheels, role)
+    needed = [*steps.blobs, *([] if runtime_current else [wheels.blob])]
+    store = outside.root / str(params["store"]).lstrip("/")
+    return Result(values=_inspection(manifest, steps, needed, store))
+
+
+def _inspection(manifest: Manifest, steps: Plan, needed: list[Blob], store: Path) -> dict[str, Any]:
+    missing = [blob for blob in needed if not (store / blob.path).is_file() or blob_fault(store / blob.path, blob)]
+    return {
+        "kubernetes_version": manifest.kubernetes_version,
+        "needed": [blob.path for blob in needed],
+        "missing": [blob.path for blob in missing],
+        "missing_bytes": sum(blob.size for blob in missing),
+        "components_current": steps.is_empty,
+    }
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ComponentError(f"expected the manifest in base64: {error}", reason=Reason.BUNDLE_MALFORMED) from error

@@ -1,0 +1,110 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module `node_prerequisites_info`: what a machine lacks before it can be prepared, all at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.command import SystemRunner
+from ..errors import SystemFault
+from ..result import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..core.command import Runner
+
+_KERNEL_MODULES = ("br_netfilter", "overlay")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What was observed: packages absent, swap files in use, cgroup version, kernel parts absent, PID 1."""
+
+    missing_packages: tuple[str, ...]
+    swaps: tuple[str, ...]
+    cgroup_version: int
+    missing_kernel_parts: tuple[str, ...]
+    systemd: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineReader:
+    """Observes a machine; ``root`` replaces ``/`` in tests."""
+
+    runner: Runner
+    root: Path = Path("/")
+
+    def observe(self, packages: Sequence[str], *, kernel_parts: Sequence[str] = ()) -> Machine:
+        """Look at everything once; nothing is changed. ``kernel_parts`` are needed beside those of every node."""
+        return Machine(
+            missing_packages=self._missing_packages(packages),
+            swaps=self._swaps(),
+            cgroup_version=2 if (self.root / "sys/fs/cgroup/cgroup.controllers").exists() else 1,
+            missing_kernel_parts=tuple(
+                name for name in (*_KERNEL_MODULES, *kernel_parts) if not self._has_kernel_part(name)
+            ),
+            systemd=(self.root / "run/systemd/system").is_dir(),
+        )
+
+    def _missing_packages(self, packages: Sequence[str]) -> tuple[str, ...]:
+        if not packages:
+            return ()
+        # the exit code is 1 as soon as one package is unknown; what is known is listed all the same
+        asked = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", *packages]
+        listed = self.runner.run(asked, check=False).stdout.decode("utf-8", "replace")
+        there = {line.split()[0] for line in listed.splitlines() if line.endswith(" installed")}
+        return tuple(name for name in packages if name not in there)
+
+    def _swaps(self) -> tuple[str, ...]:
+        table = self.root / "proc/swaps"
+        lines = table.read_text(encoding="utf-8").splitlines()[1:] if table.exists() else []
+        return tuple(line.split()[0] for line in lines if line.strip())
+
+    def _has_kernel_part(self, name: str) -> bool:
+        if (self.root / "sys/module" / name).is_dir():  # loaded, be it from an initrd whose modules are gone
+            return True
+        try:
+            return self.runner.run(["modprobe", "--dry-run", "--quiet", name], check=False).returncode == 0
+        except SystemFault:  # without kmod nothing can be loaded; the missing package is a finding of its own
+            return False
+
+
+def findings_of(machine: Machine, *, allow_cgroup_v1: bool) -> list[str]:
+    """Return one sentence for each thing to repair, in the order in which to repair it; pure."""
+    found = []
+    if not machine.systemd:
+        found.append("expected systemd as the first process, found another")
+    if machine.missing_packages:
+        found.append(f"expected the packages {' '.join(machine.missing_packages)}, they are not installed")
+    if machine.swaps:
+        found.append(f"expected no swap, found {' '.join(machine.swaps)}: a secret in memory could reach a disk")
+    if machine.cgroup_version == 1 and not allow_cgroup_v1:
+        found.append("expected cgroup v2, found v1 (attested_allow_cgroup_v1 lets it pass, for test machines)")
+    if machine.missing_kernel_parts:
+        found.append(
+            f"expected a kernel with {' '.join(machine.missing_kernel_parts)}, it has neither module nor built-in"
+        )
+    return found
+
+
+def inspect_prerequisites(
+    params: Mapping[str, Any], _check_mode: bool, *, reader: MachineReader | None = None
+) -> Result:
+    """List what is missing on this machine; never fails because of what it finds."""
+    machine = (reader or MachineReader(runner=SystemRunner())).observe(
+        params["packages"], kernel_parts=params["kernel_modules"]
+    )
+    findings = findings_of(machine, allow_cgroup_v1=params["allow_cgroup_v1"])
+    return Result(
+        values={
+            "findings": findings,
+            "missing_packages": list(machine.missing_packages),
+            "cgroup_version": machine.cgroup_version,
+            "ready": not findings,
+        }
+    )

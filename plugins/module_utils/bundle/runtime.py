@@ -1,0 +1,175 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's virtual environment, made from the bundle's wheels and nothing else (module `node_runtime`).
+
+Each state of the wheels has its own directory beside a stable link (`/opt/attested/venv`), which is switched
+by one rename when the new environment is complete: a run that was cut off leaves the old one in use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.command import SystemRunner
+from ..core.files import make_directory, place_link, write_atomic
+from ..errors import ComponentError, SystemFault
+from ..reasons import Reason
+from ..result import Diff, Result
+from .manifest import NodeRole
+from .plan import select_wheels
+from .store import open_bundle, sha256_of, this_architecture, unpack_member, verify_blobs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..core.command import Runner
+    from .manifest import WheelArchive
+
+_STAMP = ".attested-complete"
+_PIP_SECONDS = 600
+_SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeState:
+    """The environment behind the link: its directory and the digest of its wheels, or None where there is none."""
+
+    directory: Path | None
+    digest: str | None
+
+
+class RuntimeGateway:
+    """Reads and makes virtual environments; ``root`` replaces ``/`` in tests."""
+
+    def __init__(self, runner: Runner, *, root: Path = Path("/"), python: str = _SYSTEM_PYTHON) -> None:
+        """Keep the runner of python and pip, the root of the file system and the system's Python."""
+        self._runner = runner
+        self._root = root
+        self._python = python
+
+    def python_version(self) -> str:
+        """Return the minor version of the system's Python (``3.11``)."""
+        code = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
+        return self._runner.run([self._python, "-c", code]).stdout.decode().strip()
+
+    @staticmethod
+    def digest(archive: WheelArchive, role: NodeRole) -> str:
+        """Return what names an environment: its Python and every wheel in it."""
+        return hashlib.sha256(f"{archive.python}\n{archive.requirements(role)}".encode()).hexdigest()
+
+    def observe(self, link: str | Path) -> RuntimeState:
+        """Look behind ``link``; an incomplete environment counts as none."""
+        place = self._place(link)
+        stamp = place / _STAMP
+        if not place.is_symlink() or not stamp.is_file():
+            return RuntimeState(None, None)
+        return RuntimeState(place.resolve(), stamp.read_text(encoding="ascii").strip())
+
+    def install(self, archive: WheelArchive, wheels: Path, *, link: str | Path, role: NodeRole) -> None:
+        """Make the environment of ``archive`` (the tar at ``wheels``), then switch ``link`` to it."""
+        place = self._place(link)
+        digest = self.digest(archive, role)
+        target = place.with_name(f"{place.name}-{digest[:12]}")
+        previous = self.observe(link).directory
+        make_directory(place.parent, mode=0o755)
+        shutil.rmtree(target, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".wheels-", dir=place.parent) as scratch:
+            self._fill(target, archive, wheels, scratch=Path(scratch), role=role)
+        write_atomic(target / _STAMP, f"{digest}\n".encode(), mode=0o644)
+        _switch(place, target)
+        _prune(place, keep={target, previous})
+
+    def _fill(self, target: Path, archive: WheelArchive, wheels: Path, *, scratch: Path, role: NodeRole) -> None:
+        _extract(archive, wheels, scratch)
+        requirements = scratch / "requirements.txt"
+        requirements.write_text(archive.requirements(role), encoding="ascii")
+        python = str(target / "bin/python")
+        # the bundle's pip runs out of its wheel: making one by ensurepip would take longer than all the rest
+        pip = [python, str(_pip_of(archive, scratch) / "pip"), "--disable-pip-version-check", "--isolated", "install"]
+        offline = ["--quiet", "--no-index", "--find-links", str(scratch), "--no-cache-dir", "--no-deps", "--no-compile"]
+        pinned = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(requirements)]
+        # a service may not write into its own environment, and the playbook that makes a cluster is Ansible's first run
+        left_out = "/site-packages/ansible_test/|/tests?/"
+        compile_all = ["-m", "compileall", "-q", "-j", "0", "-x", left_out, str(target / "lib")]
+        try:
+            self._runner.run([self._python, "-m", "venv", "--without-pip", str(target)], timeout_seconds=_PIP_SECONDS)
+            self._runner.run([*pip, *offline, *pinned], timeout_seconds=_PIP_SECONDS)
+            self._runner.run([python, *compile_all], timeout_seconds=_PIP_SECONDS)
+        except SystemFault as error:
+            shutil.rmtree(target, ignore_errors=True)
+            raise ComponentError(
+                f"expected a virtual environment from the bundle's wheels: {error.message}",
+                reason=Reason.RUNTIME_INSTALL_FAILED,
+            ) from error
+
+    def _place(self, link: str | Path) -> Path:
+        return self._root / str(link).lstrip("/")
+
+
+def install_runtime(params: Mapping[str, Any], check_mode: bool, *, gateway: RuntimeGateway | None = None) -> Result:
+    """Make the environment at ``params['path']`` hold exactly the bundle's wheels for ``params['role']``."""
+    runtime = gateway or RuntimeGateway(SystemRunner())
+    bundle = open_bundle(params["bundle"], expected_digest=params.get("manifest_sha256"))
+    role = NodeRole(params["role"])
+    archive = select_wheels(bundle.manifest, python=runtime.python_version(), architecture=this_architecture())
+    found = runtime.observe(params["path"]).digest
+    wanted = runtime.digest(archive, role)
+    if found != wanted and not check_mode:
+        verify_blobs(bundle, [archive.blob])
+        runtime.install(archive, bundle.path(archive.blob), link=params["path"], role=role)
+    return Result(
+        changed=found != wanted,
+        values={"path": str(params["path"]), "python": archive.python, "digest": wanted},
+        diff=Diff(before=f"wheels {found or 'none'}\n", after=f"wheels {wanted}\n"),
+    )
+
+
+def _pip_of(archive: WheelArchive, scratch: Path) -> Path:
+    for wheel in archive.wheels:
+        if wheel.name == "pip":
+            return scratch / wheel.filename
+    raise ComponentError(
+        f"expected pip among the wheels for Python {archive.python}, it is not there", reason=Reason.BUNDLE_INCOMPLETE
+    )
+
+
+def _extract(archive: WheelArchive, source: Path, scratch: Path) -> None:
+    known = {wheel.filename: wheel.sha256 for wheel in archive.wheels}
+    with tarfile.open(source, "r:") as tar:
+        for member in tar:
+            if not member.isreg() or member.name not in known:
+                raise ComponentError(
+                    f"{source}: expected only the wheels of the manifest, got {member.name}",
+                    reason=Reason.BUNDLE_HASH_MISMATCH,
+                )
+            unpack_member(tar, member, scratch / member.name)
+    absent = sorted(name for name in known if not (scratch / name).is_file())
+    wrong = sorted(name for name, value in known.items() if name not in absent and sha256_of(scratch / name) != value)
+    if absent or wrong:
+        raise ComponentError(
+            f"{source}: absent {', '.join(absent) or 'none'}; with another hash {', '.join(wrong) or 'none'}",
+            reason=Reason.BUNDLE_HASH_MISMATCH,
+        )
+
+
+def _switch(link: Path, target: Path) -> None:
+    if link.exists() and not link.is_symlink():
+        raise ComponentError(
+            f"expected {link} to be absent or a link of ours, found a file or directory",
+            reason=Reason.RUNTIME_INSTALL_FAILED,
+            hint=f"Move {link} away, then run prepare again.",
+        )
+    place_link(link, target.name)
+
+
+def _prune(link: Path, *, keep: set[Path | None]) -> None:
+    for old in link.parent.glob(f"{link.name}-*"):
+        if old not in keep:
+            shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,255 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A bundle directory: its manifest, its stored files, and what is wrong with them."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ..core.files import read_bytes, write_atomic
+from ..errors import ComponentError
+from ..reasons import Reason
+from .manifest import MANIFEST_LIMIT, MANIFEST_NAME, Architecture, Manifest, parse_manifest
+
+if TYPE_CHECKING:
+    import tarfile
+    from collections.abc import Callable, Iterable, Mapping
+
+    from .manifest import Blob, FileEntry
+
+
+_CHUNK = 1 << 20
+_MACHINES = {"x86_64": Architecture.AMD64, "amd64": Architecture.AMD64, "aarch64": Architecture.ARM64}
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle directory whose manifest was read; ``digest`` is the manifest's SHA-256 in hex."""
+
+    root: Path
+    manifest: Manifest
+    digest: str
+
+    def path(self, blob: Blob) -> Path:
+        """Where ``blob`` is stored."""
+        return self.root / blob.path
+
+
+def open_bundle(root: str | Path, *, expected_digest: str | None = None) -> Bundle:
+    """Read the manifest of the bundle at ``root``.
+
+    With ``expected_digest`` (hex) any other manifest raises BUNDLE_HASH_MISMATCH before it is parsed; an
+    absent one raises BUNDLE_INCOMPLETE, an unreadable one BUNDLE_MALFORMED.
+    """
+    path = Path(root) / MANIFEST_NAME
+    if not path.is_file():
+        raise ComponentError(f"expected a bundle manifest at {path}, found none", reason=Reason.BUNDLE_INCOMPLETE)
+    data = read_bytes(path, limit=MANIFEST_LIMIT)
+    digest = hashlib.sha256(data).hexdigest()
+    if expected_digest is not None and digest != expected_digest:
+        raise ComponentError(
+            f"expected the manifest {path} with sha256 {expected_digest}, got {digest}",
+            reason=Reason.BUNDLE_HASH_MISMATCH,
+            hint="This is another bundle than the one that the site delivers: run bundle and prepare again.",
+        )
+    return Bundle(Path(root), parse_manifest(data), digest)
+
+
+def verify_blobs(bundle: Bundle, blobs: Iterable[Blob]) -> None:
+    """Hold every stored file of ``blobs`` against the manifest; all findings in one error.
+
+    Raises BUNDLE_INCOMPLETE if files are absent, BUNDLE_HASH_MISMATCH if any differs.
+    """
+    wanted = list(blobs)
+    missing = [blob.path for blob in wanted if not bundle.path(blob).is_file()]
+    if missing:
+        raise ComponentError(
+            f"expected {len(wanted)} files in {bundle.root}, missing {', '.join(missing)}",
+            reason=Reason.BUNDLE_INCOMPLETE,
+        )
+    if wrong := [fault for blob in wanted if (fault := blob_fault(bundle.path(blob), blob))]:
+        raise ComponentError("; ".join(wrong), reason=Reason.BUNDLE_HASH_MISMATCH)
+
+
+def blob_fault(path: Path, blob: Blob) -> str | None:
+    """One sentence on how the file ``path`` differs from ``blob``, or None."""
+    size = path.stat().st_size
+    if size != blob.size:
+        return f"{path}: expected {blob.size} bytes, got {size}"
+    digest = sha256_of(path)
+    return None if digest == blob.sha256 else f"{path}: expected sha256 {blob.sha256}, got {digest}"
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def this_architecture(machine: str | None = None) -> Architecture:
+    """Return the architecture of this machine (or of ``machine``, uname's word); raises BUNDLE_ARCH_MISMATCH."""
+    name = machine or platform.machine()
+    if name not in _MACHINES:
+        raise ComponentError(
+            f"expected a machine of {', '.join(sorted(_MACHINES))}, got {name}", reason=Reason.BUNDLE_ARCH_MISMATCH
+        )
+    return _MACHINES[name]
+
+
+def unpack_file(source: Path, entry: FileEntry, target: Path) -> None:
+    """Install the program ``entry`` from its stored file ``source`` as ``target``, whole or not at all.
+
+    What is written is hashed on the way (BUNDLE_HASH_MISMATCH); the target is replaced by rename, so a
+    running program keeps its old file.
+    """
+    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as sink:
+            _copy_checked(source, entry, sink)
+            os.fchmod(sink.fileno(), entry.mode)
+            os.fsync(sink.fileno())
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    """Write one regular file out of ``tar``; the extraction filters of newer Pythons are not in Debian 12's."""
+    stream = tar.extractfile(member)
+    if stream is None:
+        raise ComponentError(f"expected a file, got {member.name}", reason=Reason.BUNDLE_HASH_MISMATCH)
+    with stream, target.open("wb") as sink:
+        shutil.copyfileobj(stream, sink, _CHUNK)
+
+
+def _copy_checked(source: Path, entry: FileEntry, sink: IO[bytes]) -> None:
+    digest = hashlib.sha256()
+    size = 0
+    with source.open("rb") as raw, gzip.open(raw) if entry.compression == "gzip" else raw as stream:
+        try:
+            while size <= entry.content_size and (chunk := stream.read(_CHUNK)):
+                size += len(chunk)
+                digest.update(chunk)
+                sink.write(chunk)
+        except (EOFError, OSError, zlib.error) as error:
+            raise ComponentError(
+                f"{source}: expected gzip data, got {error}", reason=Reason.BUNDLE_HASH_MISMATCH
+            ) from error
+    sink.flush()
+    if size != entry.content_size or digest.hexdigest() != entry.content_sha256:
+        raise ComponentError(
+            f"{source}: expected {entry.content_size} bytes with sha256 {entry.content_sha256} inside, "
+            f"got {size} bytes with {digest.hexdigest()}",
+            reason=Reason.BUNDLE_HASH_MISMATCH,
+        )
+
+
+# The admin's cache of built parts: each lies under the hash of what it was made from.
+#
+# A part is one file and one small JSON record beside it. The record is written last, so a part that was cut off
+# is simply absent; the file's own hash is in the record, so a damaged one is made again.
+
+_RECORD = "part.json"
+_KEPT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One cached file: its hash (hex), its size in bytes, and facts its maker noted."""
+
+    path: Path
+    sha256: str
+    size: int
+    facts: Mapping[str, Any]
+
+
+class PartCache:
+    """Parts below one directory, for example `~/.cache/attested-kubernetes`."""
+
+    def __init__(self, root: Path) -> None:
+        """Keep the directory; it is made when the first part is."""
+        self.root = root
+
+    def find(self, kind: str, key: str) -> Part | None:
+        """Return the part made from ``key``, or None if it is absent or damaged."""
+        record = self._folder(kind, key) / _RECORD
+        try:
+            noted = json.loads(record.read_bytes())
+            path = record.with_name(noted["name"])
+            part = Part(path=path, sha256=noted["sha256"], size=noted["size"], facts=noted["facts"])
+            return part if path.stat().st_size == part.size and sha256_of(path) == part.sha256 else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def make(self, kind: str, key: str, name: str, maker: Callable[[Path], Mapping[str, Any]]) -> Part:
+        """Let ``maker`` write the file ``name`` of a new part and return it; its facts go into the record.
+
+        Two runs at once make a part once; of parts with one name the newest few are kept.
+        """
+        folder = self._folder(kind, key)
+        folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with (folder.parent / f".{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if part := self.find(kind, key):
+                return part
+            part = self._make(folder, name, maker)
+            _prune(folder.parent, name)
+            return part
+
+    @staticmethod
+    def _make(folder: Path, name: str, maker: Callable[[Path], Mapping[str, Any]]) -> Part:
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
+            made = Path(scratch) / name
+            facts = dict(maker(made))
+            noted: dict[str, Any] = {
+                "name": name,
+                "sha256": sha256_of(made),
+                "size": made.stat().st_size,
+                "facts": facts,
+            }
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o755)
+            made.replace(folder / name)
+        write_atomic(folder / _RECORD, json.dumps(noted, sort_keys=True).encode() + b"\n", mode=0o644)
+        return Part(path=folder / name, sha256=noted["sha256"], size=noted["size"], facts=facts)
+
+    def _folder(self, kind: str, key: str) -> Path:
+        return self.root / kind / key
+
+
+def _prune(kind: Path, name: str) -> None:
+    known = sorted(kind.glob(f"*/{name}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in known[_KEPT:]:
+        shutil.rmtree(old.parent, ignore_errors=True)
+
+
+def key_of(**inputs: object) -> str:
+    """Return the hash of everything that a part is made from; values must be plain."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def tree_digest(root: Path, names: tuple[str, ...]) -> str:
+    """Return one hash over the files ``names`` (files or directories) below ``root``, without compiled Python."""
+    digest = hashlib.sha256()
+    for name in names:
+        start = root / name
+        found = [start] if start.is_file() else sorted(start.rglob("*"))
+        for path in found:
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(root)}\0{path.stat().st_mode & 0o111}\0".encode())
+                digest.update(bytes.fromhex(sha256_of(path)))
+    return digest.hexdigest()

@@ -1,0 +1,117 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The log of a service: one line an event, one canonical line a request.
+
+JSON under systemd, key=value on a terminal. Values are numbers, booleans and text; anything else, bytes above all,
+appears as its kind and size only, so that no key can slip in. Whatever a peer calls itself stays on its line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO, TypeAlias
+
+from ..errors import AttestedError
+from ..reasons import Reason
+from .host import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_MAX_TEXT = 2000
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+")
+
+Value: TypeAlias = "str | float | bool | None"
+
+
+class Line:
+    """The canonical line of one request while it is being handled."""
+
+    def __init__(self, fields: dict[str, Value]) -> None:
+        """Begin with ``fields``."""
+        self.fields = fields
+
+    def set(self, **fields: Value) -> None:
+        """Add to the line; the last value of a name counts."""
+        self.fields.update(fields)
+
+
+class Log:
+    """Writes events to one stream."""
+
+    def __init__(self, stream: TextIO, *, as_json: bool, clock: Clock) -> None:
+        """Write to ``stream``; `open_log` chooses for a service."""
+        self._stream = stream
+        self._as_json = as_json
+        self._clock = clock
+        self._observers: list[Callable[[str, Mapping[str, Value]], None]] = []
+
+    def observed_by(self, observer: Callable[[str, Mapping[str, Value]], None]) -> None:
+        """Let ``observer`` hear the name and the fields of every line."""
+        self._observers.append(observer)
+
+    def event(self, name: str, /, **fields: Value) -> None:
+        """Write one line: time, event name, fields."""
+        clean = {key: _clean(value) for key, value in fields.items()}
+        text = self._json(name, clean) if self._as_json else self._readable(name, clean)
+        self._stream.write(text + "\n")
+        self._stream.flush()
+        for observer in self._observers:
+            observer(name, clean)
+
+    @contextmanager
+    def request(self, name: str, /, **fields: Value) -> Iterator[Line]:
+        """Write the one line of a request when it ends: outcome, reason, seconds; errors go on to the caller."""
+        line = Line(dict(fields))
+        begun = self._clock.monotonic()
+        try:
+            yield line
+        except AttestedError as error:
+            line.set(outcome="refused", reason=error.code, detail=error.message)
+            raise
+        except asyncio.CancelledError:
+            line.set(outcome="cancelled")
+            raise
+        except BaseException as error:
+            line.set(outcome="failed", reason=Reason.INTERNAL.name, detail=f"{type(error).__name__}: {error}")
+            raise
+        else:
+            line.fields.setdefault("outcome", "ok")
+        finally:
+            line.set(seconds=round(self._clock.monotonic() - begun, 4))
+            self.event(name, **line.fields)
+
+    def _json(self, name: str, fields: Mapping[str, Value]) -> str:
+        return json.dumps({"time": self._clock.now().isoformat(), "event": name, **fields})
+
+    def _readable(self, name: str, fields: Mapping[str, Value]) -> str:
+        words = [f"{key}={_word(value)}" for key, value in fields.items() if value is not None]
+        return " ".join((f"{self._clock.now():%H:%M:%S}", name, *words))
+
+
+def open_log(*, stream: TextIO | None = None, environ: Mapping[str, str] | None = None) -> Log:
+    """Return the log of this process: JSON unless it writes to a terminal without systemd behind it."""
+    target = stream or sys.stderr
+    under_systemd = "JOURNAL_STREAM" in (os.environ if environ is None else environ)
+    return Log(target, as_json=under_systemd or not target.isatty(), clock=SystemClock())
+
+
+def _clean(value: object) -> Value:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}… ({len(value)} characters)"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value)} bytes>"
+    return f"<{type(value).__name__}>"
+
+
+def _word(value: Value) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)

@@ -1,0 +1,354 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Observing a disk, and doing what the plan says. A kill between any two steps is continued by the next run."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from ..core.files import read_bytes, remove, require_tmpfs, write_atomic
+from ..core.host import SystemRandom
+from ..errors import AttestedError, DiskError
+from ..reasons import Reason
+from .gateway import KEY_BYTES
+from .generation import Record, parse_record, render_record, verify_record
+from .luks_check import STATE_DISK, JudgedHeader, judge_header
+from .plan import Observed, Step, Target, judged_header, plan
+from .process import read_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ..keyservice.master import DiskKey
+    from .gateway import Device
+    from .generation import Counter
+    from .paths import StatePaths
+    from .plan import Plan, Wanted
+
+
+def _nothing(step: Step) -> None:
+    del step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """Called with each step just before it (tests stop the process there)."""
+
+    before: Callable[[Step], None] = field(default=_nothing)
+
+
+class StateDisk:
+    """One state disk of this machine: what it is, and the steps that make it what is wanted."""
+
+    def __init__(
+        self,
+        device: Device,
+        wanted: Wanted,
+        *,
+        paths: StatePaths,
+        counter: Counter,
+        key: DiskKey | None = None,
+        former: Sequence[DiskKey] = (),
+        hooks: Hooks | None = None,
+    ) -> None:
+        """Keep the collaborators; ``key`` is the permanent key, without which a disk is formatted or closed at most.
+
+        ``former``: what a disk in use may still be under, and opens with as well.
+        """
+        self._device = device
+        self._wanted = wanted
+        self._paths = paths
+        self._counter = counter
+        self._key = key
+        self._former = tuple(former)
+        self._by_former: dict[int, DiskKey] = {}
+        self._current = frozenset({0})
+        self._hooks = hooks or Hooks()
+        self._volume = wanted.volume
+        self._digest: str  # of the header judged last
+        self._name_before = ""
+
+    def plan(self) -> Plan:
+        """Return what is to be done, changing nothing but files in memory; raises what `plan` refuses."""
+        self._prepare_memory()
+        with self._without_copy():
+            found = plan(self._observe(), self._wanted)
+        if found.header is not None:
+            self._keep(found.header)
+            if found.header.initialised:
+                self._current = frozenset(found.header.slots)
+        return found
+
+    def apply(self, todo: Plan) -> None:
+        """Do the steps of a plan that `plan` of this object made."""
+        with self._without_copy():
+            for step in todo.steps:
+                self._hooks.before(step)
+                self._ACTIONS[step](self)
+
+    def volume(self) -> JudgedHeader:
+        """Return the judged header as it is now; raises LUKS_…."""
+        with self._without_copy():
+            return self._judge(slots=self._current)
+
+    @contextmanager
+    def _without_copy(self) -> Iterator[None]:
+        """Leave no copy of the header behind, whatever comes of it: whoever needs one copies it anew."""
+        try:
+            yield
+        finally:
+            remove(self._paths.header)
+
+    def _prepare_memory(self) -> None:
+        self._paths.memory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_tmpfs(self._paths.memory, mounts=self._paths.mounts)
+
+    def _observe(self) -> Observed:
+        disk = self._device.facts(self._wanted.uuid)
+        if disk is None:
+            return Observed(disk=None)
+        header = self._copied()
+        slots = header.slots if header else ()
+        first, paths = self._first_key(), self._paths
+        mounted = disk.mapped and self._device.mounted()
+        permanent, former = self._opened_by(self._key, slots), self._opened_by_former(slots)
+        self._by_former = former
+        unbound = [target for target in paths.directories if not self._device.bound(target)]
+        point = () if mounted else (paths.mount_point,)
+        return Observed(
+            disk=disk,
+            began=self._began(),
+            first=self._opened_by(first, slots),
+            permanent=permanent,
+            former=frozenset(former),
+            named=mounted and self._wanted.target is Target.REKEYED and self._is_named(header),
+            mounted=mounted,
+            counted=_content(paths.counted) == self._wanted.uuid.encode(),
+            bound=not unbound,
+            hidden=tuple(str(target) for target in (*unbound, *point) if _holds_something(target)),
+        )
+
+    def _copied(self) -> JudgedHeader | None:
+        """Return the judged header of a fresh copy, if it is ours in every field: a key may be tried in its slots.
+
+        To no other one is cryptsetup shown or given the key, and the plan says what it is.
+        """
+        try:
+            return judged_header(self._device.copy_header(), self._wanted)
+        except AttestedError:
+            return None
+
+    def _opened_by(self, key: DiskKey | None, slots: tuple[int, ...]) -> frozenset[int]:
+        if key is None:
+            return frozenset()
+        return frozenset(slot for slot in slots if self._device.opens(slot, key))
+
+    def _opened_by_former(self, slots: tuple[int, ...]) -> dict[int, DiskKey]:
+        return {slot: key for key in reversed(self._former) for slot in self._opened_by(key, slots)}
+
+    def _is_named(self, header: JudgedHeader | None) -> bool:
+        """Say whether the record of the volume names the wanted key for the header as it is now."""
+        record = self._record_now()
+        if record is None or header is None:
+            return False
+        return (record.key, record.header) == (self._wanted.key_name, header.sha256.hex())
+
+    def _record_now(self) -> Record | None:
+        content = _content(self._paths.record)
+        return None if content is None else parse_record(content)
+
+    def _first_key(self) -> DiskKey | None:
+        if not self._paths.first_key.exists():
+            return None
+        return read_key(self._paths.first_key, mounts=self._paths.mounts)
+
+    def _began(self) -> bool:
+        return _content(self._paths.journal) == self._journal()
+
+    def _journal(self) -> bytes:
+        members = {"version": 1, "formatting": self._wanted.device, "uuid": self._wanted.uuid}
+        return json.dumps(members, indent=2).encode() + b"\n"
+
+    def _judge(self, *, slots: frozenset[int]) -> JudgedHeader:
+        """Judge a fresh copy of the header, which has to be that of the volume judged before, if there was one."""
+        header = self._device.copy_header()
+        judged = judge_header(header, STATE_DISK, uuid=self._wanted.uuid, volume=self._volume, slots=slots)
+        self._keep(judged)
+        return judged
+
+    def _keep(self, judged: JudgedHeader) -> None:
+        self._volume, self._digest = judged.volume, judged.sha256.hex()
+
+    def _permanent(self) -> DiskKey:
+        if self._key is None:
+            raise DiskError("expected the disk's key, got none", reason=Reason.STATE_DISK_KEY)
+        return self._key
+
+    def _first(self) -> DiskKey:
+        return read_key(self._paths.first_key, mounts=self._paths.mounts)
+
+    def _close(self) -> None:
+        self._device.close()
+        remove(self._paths.counted)
+
+    def _remember(self) -> None:
+        self._paths.journal.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _write_synced(self._paths.journal, self._journal())
+
+    def _erase(self) -> None:
+        self._device.erase()
+
+    def _discard(self) -> None:
+        remove(self._paths.counted)
+        self._device.discard()
+
+    def _format(self) -> None:
+        self._volume, self._by_former = self._wanted.volume, {}  # of the volume that was there
+        remove(self._paths.counted)
+        write_atomic(self._paths.first_key, SystemRandom().token(KEY_BYTES))
+        self._device.format(uuid=self._wanted.uuid, key=self._first(), progress=self._show)
+        remove(self._paths.progress)
+
+    def _show(self, done: int, size: int) -> None:
+        write_atomic(self._paths.progress, json.dumps({"done_bytes": done, "size_bytes": size}).encode() + b"\n")
+
+    def _note(self) -> None:
+        self._device.write_token(initialised=False)
+        self._judge(slots=frozenset({0}))
+
+    def _forget(self) -> None:
+        remove(self._paths.journal)
+
+    def _add_beside(self) -> None:
+        self._device.add_key(slot=1, known=self._by_former.get(0) or self._first(), new=self._permanent())
+
+    def _drop_first(self) -> None:
+        self._device.drop_key(slot=0, known=self._permanent())
+
+    def _add_permanent(self) -> None:
+        self._device.add_key(slot=0, known=self._permanent(), new=self._permanent())
+
+    def _drop_beside(self) -> None:
+        self._device.drop_key(slot=1, known=self._permanent())
+
+    def _open(self) -> None:
+        remove(self._paths.counted)
+        self._judge(slots=self._current)
+        slot = next(iter(self._current))  # any of them: the plan has seen that each one opens
+        self._device.open(self._by_former.get(slot) or self._permanent(), slot=slot)
+        remove(self._paths.first_key)
+
+    def _make_filesystem(self) -> None:
+        self._device.make_filesystem()
+
+    def _mount(self) -> None:
+        self._device.mount(checked=True)
+
+    def _begin_record(self) -> None:
+        generation = self._counter.define() + 1
+        _write_synced(self._paths.record, render_record(Record(generation=generation, header="")))
+        self._counter.increment()
+
+    def _initialise(self) -> None:
+        self._device.write_token(initialised=True)
+        self._judge(slots=frozenset({0}))
+
+    def _check(self) -> None:
+        """Look at the volume before anything on it is used; what was put back is taken away again."""
+        try:
+            self._device.mount(checked=False)
+            record = verify_record(self._record_now(), counter=self._counter.read(), header=self._digest)
+            self._name_before = record.key
+        except AttestedError:
+            with suppress(AttestedError):
+                self._device.close()
+            raise
+
+    def _advance(self) -> None:
+        """Count this unlock: the record first, then the counter, so that a cut leaves it one ahead and never behind."""
+        self._count(key=self._name_now())
+
+    def _count(self, *, key: str) -> None:
+        generation = self._counter.define() + 1
+        _write_synced(self._paths.record, render_record(Record(generation=generation, header=self._digest, key=key)))
+        self._counter.increment()
+        write_atomic(self._paths.counted, self._wanted.uuid.encode())
+
+    def _name_now(self) -> str:
+        """Return what the disk is under, where its only slot opens by the key that has a name or the record says it."""
+        if self._current == {0} and self._wanted.key_name and 0 not in self._by_former:
+            return self._wanted.key_name
+        return self._name_before
+
+    def _loosen(self) -> None:
+        """Let the record go without a header until the exchange is over, if it is the record of the header now.
+
+        The generation stays: what was put back to this state later is behind the counter all the same.
+        """
+        record = verify_record(self._record_now(), counter=self._counter.read(), header=self._digest)
+        _write_synced(self._paths.record, render_record(Record(generation=record.generation, header="")))
+
+    def _prove(self) -> None:
+        self._judge(slots=frozenset({0, 1}))
+        if not self._device.opens(1, self._permanent()):
+            raise DiskError("expected the new key to open the slot that it was put into", reason=Reason.DISK_KEY_WRONG)
+
+    def _record_header(self) -> None:
+        """Record the header of one slot, which the permanent key opens, as a change that is counted."""
+        self._current = frozenset({0})
+        self._judge(slots=self._current)
+        self._count(key=self._wanted.key_name)
+
+    def _bind(self) -> None:
+        for target in self._paths.directories:
+            if not self._device.bound(target):
+                self._device.bind(target)
+
+    _ACTIONS: ClassVar[Mapping[Step, Callable[[StateDisk], None]]] = {
+        Step.ADD_BESIDE: _add_beside,
+        Step.ADD_PERMANENT: _add_permanent,
+        Step.ADVANCE: _advance,
+        Step.BEGIN_RECORD: _begin_record,
+        Step.BIND: _bind,
+        Step.CHECK: _check,
+        Step.CLOSE: _close,
+        Step.DISCARD: _discard,
+        Step.DROP_BESIDE: _drop_beside,
+        Step.DROP_FIRST: _drop_first,
+        Step.ERASE: _erase,
+        Step.FORGET: _forget,
+        Step.FORMAT: _format,
+        Step.INITIALISE: _initialise,
+        Step.LOOSEN: _loosen,
+        Step.MAKE_FILESYSTEM: _make_filesystem,
+        Step.MOUNT: _mount,
+        Step.NOTE: _note,
+        Step.OPEN: _open,
+        Step.PROVE: _prove,
+        Step.RECORD: _record_header,
+        Step.REMEMBER: _remember,
+    }
+
+
+def _content(path: Path) -> bytes | None:
+    return read_bytes(path) if path.exists() else None
+
+
+def _holds_something(folder: Path) -> bool:
+    return folder.is_dir() and next(folder.iterdir(), None) is not None
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    """Write a file, and let its name outlive a power cut too."""
+    write_atomic(path, data)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,414 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The disk itself: its facts from the kernel and wipefs, what is done to it by cryptsetup, mkfs and mount."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import DiskError, SystemFault
+from ..reasons import Reason
+from .luks_check import CIPHER, SECTOR_BYTES, STATE_DISK, XTS_KEY_BYTES, state_token
+from .luks_header import AREA_BYTES, read_header
+from .paths import NAME
+from .plan import DiskFacts, Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..core.command import Follower, Runner
+    from ..keyservice.master import DiskKey
+    from .luks_header import Header
+    from .paths import StatePaths
+
+    Progress = Callable[[int, int], None]
+
+
+# The commands, with every parameter that decides over a disk's shape: nothing is left to a program's defaults.
+#
+# Keys come over standard input, 32 bytes each; where two are needed, the one that is known comes first.
+
+KEY_BYTES = 32
+FILESYSTEM = "ext4"
+# what is looked at before it is believed runs nothing and opens no device
+CHECKED = "ro,nodev,nosuid,noexec"
+USED = "rw,nodev,suid,exec"
+
+_KEY = ("--key-file", "-", "--keyfile-size", str(KEY_BYTES))
+_NEW_KEY = ("--new-keyfile-size", str(KEY_BYTES))
+_PBKDF = (
+    *("--pbkdf", STATE_DISK.kdf.type, "--hash", STATE_DISK.kdf.hash),
+    *("--pbkdf-force-iterations", str(STATE_DISK.kdf.cost[0])),
+)
+_SHAPE = (
+    *("--type", "luks2", "--cipher", CIPHER, "--key-size", str(8 * XTS_KEY_BYTES)),
+    *("--integrity", "hmac-sha256", "--sector-size", str(SECTOR_BYTES)),
+    *("--luks2-metadata-size", "16384", "--luks2-keyslots-size", str(STATE_DISK.keyslots_bytes)),
+    *("--label", str(STATE_DISK.label), "--key-slot", "0"),
+)
+_PROGRESS = ("--progress-json", "--progress-frequency", "5")
+
+
+def format_disk(node: str, *, uuid: str) -> tuple[str, ...]:
+    """Format and wipe; standard input is the first key, the output has a line of JSON every five seconds."""
+    return ("cryptsetup", "luksFormat", "--batch-mode", *_SHAPE, *_PBKDF, *_KEY, "--uuid", uuid, *_PROGRESS, node)
+
+
+def write_token(node: str, *, replace: bool) -> tuple[str, ...]:
+    """Write our note, which is standard input: `token_bytes`."""
+    words = ("--token-id", "0", *(("--token-replace",) if replace else ()), "--json-file", "-")
+    return ("cryptsetup", "token", "import", *words, node)
+
+
+def token_bytes(*, initialised: bool) -> bytes:
+    """Return the note that `write_token` reads."""
+    return json.dumps(state_token(initialised=initialised)).encode("ascii")
+
+
+def add_key(node: str, *, slot: int) -> tuple[str, ...]:
+    """Add a key in a free slot; standard input is a key that opens the disk, then the new one."""
+    return ("cryptsetup", "luksAddKey", "--batch-mode", "--key-slot", str(slot), *_PBKDF, *_KEY, *_NEW_KEY, node, "-")
+
+
+def drop_key(node: str, *, slot: int) -> tuple[str, ...]:
+    """Remove a slot; standard input is a key that opens another one, without which nothing is removed."""
+    return ("cryptsetup", "luksKillSlot", *_KEY, node, str(slot))
+
+
+def try_key(header: Path, *, slot: int) -> tuple[str, ...]:
+    """Say by the exit code whether standard input opens a slot of a copied header."""
+    words = ("--type", "luks2", "--disable-external-tokens", "--key-slot", str(slot), *_KEY)
+    return ("cryptsetup", "open", "--test-passphrase", *words, str(header))
+
+
+def open_disk(node: str, name: str, *, header: Path, slot: int = 0) -> tuple[str, ...]:
+    """Map the disk by a copy of its header, and by that copy alone; standard input is the key of ``slot``."""
+    words = ("--type", "luks2", "--disable-external-tokens", "--key-slot", str(slot), *_KEY, "--header", str(header))
+    return ("cryptsetup", "open", *words, node, name)
+
+
+def close_disk(name: str) -> tuple[str, ...]:
+    """Take the mapping away."""
+    return ("cryptsetup", "close", name)
+
+
+def erase_signatures(node: str) -> tuple[str, ...]:
+    """Remove what other programs would find on a disk."""
+    return ("wipefs", "--all", node)
+
+
+def list_signatures(node: str) -> tuple[str, ...]:
+    """List what is found on a disk, as JSON, changing nothing."""
+    return ("wipefs", "--no-act", "--json", node)
+
+
+def make_filesystem(mapped: str) -> tuple[str, ...]:
+    """Make the file system of a volume that was wiped."""
+    return (f"mkfs.{FILESYSTEM}", "-q", "-F", "-L", str(STATE_DISK.label), "-E", "nodiscard", mapped)
+
+
+def mount_volume(mapped: str, point: Path, *, options: str) -> tuple[str, ...]:
+    """Mount the volume."""
+    return ("mount", "-t", FILESYSTEM, "-o", options, mapped, str(point))
+
+
+def remount_volume(point: Path) -> tuple[str, ...]:
+    """Let a volume that was looked at be used."""
+    return ("mount", "-o", f"remount,{USED}", str(point))
+
+
+def bind(source: Path, target: Path) -> tuple[str, ...]:
+    """Put a directory of the volume in the place of one of the machine."""
+    return ("mount", "--bind", str(source), str(target))
+
+
+def unmount(point: Path) -> tuple[str, ...]:
+    """Take a mount away."""
+    return ("umount", str(point))
+
+
+_BLOCK_SECTOR_SIZE = 0x1268  # BLKSSZGET, linux/fs.h
+_BEGIN_BYTES = 16 << 20
+_END_BYTES = 1 << 20
+_COPY_BYTES = AREA_BYTES + STATE_DISK.keyslots_bytes
+_NO_KEY = 2  # how cryptsetup ends when a slot does not open
+_TRY_SECONDS = 120.0
+_OPEN_SECONDS = 180.0
+_WIPE_SECONDS = 7 * 86400.0  # a disk of 20 TB at 40 MB/s
+
+
+class Device(Protocol):
+    """One disk and its volume; `LinuxDevice` for real, a disk in memory in unit tests."""
+
+    def facts(self, uuid: str) -> DiskFacts | None:
+        """Return what is on it, None where there is no such disk; ``uuid`` tells our mapping from another's."""
+
+    def opens(self, slot: int, key: DiskKey) -> bool:
+        """Say whether ``key`` opens ``slot``, by the header that was copied last: the caller has judged that one."""
+
+    def erase(self) -> None:
+        """Remove all signatures."""
+
+    def discard(self) -> None:
+        """Overwrite what says that anything is on it, the key slots with it."""
+
+    def format(self, *, uuid: str, key: DiskKey, progress: Progress) -> None:
+        """Format and wipe, one key in slot 0, no token."""
+
+    def write_token(self, *, initialised: bool) -> None:
+        """Write our token, or replace it."""
+
+    def add_key(self, *, slot: int, known: DiskKey, new: DiskKey) -> None:
+        """Put ``new`` into a free slot."""
+
+    def drop_key(self, *, slot: int, known: DiskKey) -> None:
+        """Remove ``slot``; ``known`` opens another one."""
+
+    def copy_header(self) -> Header:
+        """Copy the header and the key slots into memory, and return the copy's header, read strictly."""
+
+    def open(self, key: DiskKey, *, slot: int = 0) -> None:
+        """Map the volume by the header that was copied last."""
+
+    def close(self) -> None:
+        """Take mounts and mapping away, as far as they are there."""
+
+    def make_filesystem(self) -> None:
+        """Make an empty file system in the mapped volume."""
+
+    def mounted(self) -> bool:
+        """Say whether the volume is mounted in its place."""
+
+    def mount(self, *, checked: bool) -> None:
+        """Mount the volume, or let a mounted one be used; not ``checked``: read only, and nothing on it runs."""
+
+    def bound(self, target: Path) -> bool:
+        """Say whether a directory of the volume is in the place of ``target``."""
+
+    def bind(self, target: Path) -> None:
+        """Put a directory of the volume in the place of ``target``."""
+
+
+class LinuxDevice:
+    """A block device of this machine, by its path below /dev/disk/by-id."""
+
+    def __init__(self, device: str, *, paths: StatePaths, runner: Runner, follower: Follower) -> None:
+        """Resolve ``device`` once: what the path names later does not matter to this run."""
+        self._device = device
+        self._node = os.path.realpath(device)
+        self._paths = paths
+        self._runner = runner
+        self._follower = follower
+        self._mapped = f"/dev/mapper/{NAME}"
+
+    def facts(self, uuid: str) -> DiskFacts | None:
+        """Return what is on it, None where there is no such block device."""
+        try:
+            descriptor = os.open(self._node, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(self._node, error) from error
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISBLK(os.fstat(descriptor).st_mode):
+                return None
+            size = stream.seek(0, os.SEEK_END)
+            sector = int.from_bytes(fcntl.ioctl(descriptor, _BLOCK_SECTOR_SIZE, bytes(4)), "little")
+            stream.seek(0)
+            begin = stream.read(_BEGIN_BYTES)
+            stream.seek(max(0, size - _END_BYTES))
+            blank = not any(begin) and not any(stream.read(_END_BYTES))
+        mapped = self._is_mapped(uuid)
+        return DiskFacts(
+            device=self._device,
+            node=self._node,
+            size_bytes=size,
+            sector_bytes=sector,
+            signatures=self._signatures(),
+            blank=blank,
+            begin=begin[:AREA_BYTES],
+            users=() if mapped else self._users(),
+            mapped=mapped,
+        )
+
+    def opens(self, slot: int, key: DiskKey) -> bool:
+        """Try the key on header and key slots as they were copied last."""
+        argv = try_key(self._paths.header, slot=slot)
+        done = self._runner.run(argv, stdin=key.reveal(), timeout_seconds=_TRY_SECONDS, check=False)
+        if done.returncode not in {0, _NO_KEY}:
+            said = done.stderr.decode("utf-8", "replace").strip()[-500:]
+            raise SystemFault(f"cryptsetup ended with {done.returncode}: {said}", reason=Reason.COMMAND_FAILED)
+        return done.returncode == 0
+
+    def erase(self) -> None:
+        """Remove all signatures."""
+        self._runner.run(erase_signatures(self._node))
+
+    def discard(self) -> None:
+        """Write zeros over both headers, all key slots and the disk's end, and see them on the disk."""
+        try:
+            with Path(self._node).open("r+b", buffering=0) as disk:
+                size = disk.seek(0, os.SEEK_END)
+                for start, length in ((0, _BEGIN_BYTES), (max(0, size - _END_BYTES), _END_BYTES)):
+                    disk.seek(start)
+                    disk.write(bytes(min(length, size)))
+                os.fsync(disk.fileno())
+        except OSError as error:
+            raise _unusable(self._node, error) from error
+
+    def format(self, *, uuid: str, key: DiskKey, progress: Progress) -> None:
+        """Format and wipe, telling ``progress`` (bytes done, bytes of all)."""
+
+        def heard(line: str) -> None:
+            if line.startswith("{"):
+                members = json.loads(line)
+                progress(int(members["device_bytes"]), int(members["device_size"]))
+
+        argv = format_disk(self._node, uuid=uuid)
+        self._follower.follow(argv, stdin=key.reveal(), on_line=heard, timeout_seconds=_WIPE_SECONDS)
+
+    def write_token(self, *, initialised: bool) -> None:
+        """Write our token, or replace it."""
+        argv = write_token(self._node, replace=initialised)
+        self._runner.run(argv, stdin=token_bytes(initialised=initialised))
+
+    def add_key(self, *, slot: int, known: DiskKey, new: DiskKey) -> None:
+        """Put ``new`` into a free slot."""
+        argv = add_key(self._node, slot=slot)
+        self._runner.run(argv, stdin=known.reveal() + new.reveal(), timeout_seconds=_TRY_SECONDS)
+
+    def drop_key(self, *, slot: int, known: DiskKey) -> None:
+        """Remove ``slot``; ``known`` opens another one."""
+        argv = drop_key(self._node, slot=slot)
+        self._runner.run(argv, stdin=known.reveal(), timeout_seconds=_TRY_SECONDS)
+
+    def copy_header(self) -> Header:
+        """Copy the header and the key slots into memory; raises what `read_header` refuses."""
+        try:
+            with Path(self._node).open("rb") as disk:
+                copied = disk.read(_COPY_BYTES)
+            descriptor = os.open(self._paths.header, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as copy:
+                copy.write(copied)
+        except OSError as error:
+            raise _unusable(self._node, error) from error
+        return read_header(copied[:AREA_BYTES])
+
+    def open(self, key: DiskKey, *, slot: int = 0) -> None:
+        """Map the volume by the header that was copied last."""
+        argv = open_disk(self._node, NAME, header=self._paths.header, slot=slot)
+        self._runner.run(argv, stdin=key.reveal(), timeout_seconds=_OPEN_SECONDS)
+
+    def close(self) -> None:
+        """Take mounts and mapping away, as far as they are there; raises COMMAND_FAILED where somebody uses them."""
+        for target in reversed(self._paths.directories):
+            if self.bound(target):
+                self._runner.run(unmount(target))
+        if self.mounted():
+            self._runner.run(unmount(self._paths.mount_point))
+        if Path(self._mapped).exists():
+            self._runner.run(close_disk(NAME), timeout_seconds=_OPEN_SECONDS)
+
+    def make_filesystem(self) -> None:
+        """Make an empty file system in the mapped volume."""
+        self._runner.run(make_filesystem(self._mapped), timeout_seconds=_OPEN_SECONDS)
+
+    def mounted(self) -> bool:
+        """Say whether the volume, and nothing else, is mounted in its place."""
+        try:
+            return self._paths.mount_point.stat().st_dev == Path(self._mapped).stat().st_rdev
+        except FileNotFoundError:
+            return False
+
+    def mount(self, *, checked: bool) -> None:
+        """Mount the volume, or let a mounted one be used."""
+        point = self._paths.mount_point
+        if self.mounted():
+            if checked:
+                self._runner.run(remount_volume(point))
+            return
+        point.mkdir(mode=0o700, parents=True, exist_ok=True)
+        options = USED if checked else CHECKED
+        self._runner.run(mount_volume(self._mapped, point, options=options))
+
+    def bound(self, target: Path) -> bool:
+        """Say whether a directory of the volume is in the place of ``target``."""
+        try:
+            here, there = target.stat(), self._paths.inside(target).stat()
+        except FileNotFoundError:
+            return False
+        return self.mounted() and (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+    def bind(self, target: Path) -> None:
+        """Put a directory of the volume, with the mode of ``target``, in its place."""
+        inside = self._paths.inside(target)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not inside.exists():
+            inside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            inside.mkdir()
+            inside.chmod(stat.S_IMODE(target.stat().st_mode))
+        self._runner.run(bind(inside, target))
+
+    def _signatures(self) -> tuple[Signature, ...]:
+        said = self._runner.run(list_signatures(self._node)).stdout.strip()
+        rows = json.loads(said)["signatures"] if said else []
+        return tuple(Signature(type=str(row["type"]), offset=int(row["offset"], 16)) for row in rows)
+
+    def _block(self, *parts: str) -> Path:
+        return Path("/sys/class/block", Path(self._node).name, *parts)
+
+    def _is_mapped(self, uuid: str) -> bool:
+        """Say whether our mapping is there, on this disk, of the volume with this id."""
+        holders = [_dm(Path("/sys/class/block", name), "uuid") for name in _names(self._block("holders"))]
+        if not Path(self._mapped).exists():
+            return False
+        number = Path(self._mapped).stat().st_rdev
+        top = _dm(Path("/sys/dev/block", f"{os.major(number)}:{os.minor(number)}"), "uuid")
+        plain = uuid.replace("-", "")
+        return holders == [f"CRYPT-INTEGRITY-{plain}-{NAME}_dif"] and top == f"CRYPT-LUKS2-{plain}-{NAME}"
+
+    def _users(self) -> tuple[str, ...]:
+        names = _names(self._block("holders"))
+        holders = tuple(sorted(_dm(Path("/sys/class/block", name), "name") or name for name in names))
+        try:
+            os.close(os.open(self._node, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise _unusable(self._node, error) from error
+            return holders or ("a mount, swap or another program of this machine",)
+        return holders
+
+
+def read_begin(device: str) -> bytes:
+    """Return the area of the headers of a disk as it is now; raises FILE_UNUSABLE."""
+    try:
+        with Path(device).open("rb") as disk:
+            return disk.read(AREA_BYTES)
+    except OSError as error:
+        raise _unusable(device, error) from error
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _dm(block: Path, name: str) -> str:
+    """Return the name or uuid of a mapping by its folder in sysfs, "" for any other device."""
+    try:
+        return (block / "dm" / name).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _unusable(node: str, error: OSError) -> DiskError:
+    return DiskError(f"cannot read {node}: {error.strerror}", reason=Reason.FILE_UNUSABLE)

@@ -1,0 +1,148 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The short-lived process that holds keys: a job on standard input, its outcome on standard output, no secret in them.
+
+A job names files: the permanent key lies on tmpfs, and this process alone reads it. Or it holds the secrets of a
+ticket as they came, sealed, and this process alone opens them. It ends with the job, and what it starts gets keys over
+standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.command import SystemRunner
+from ..keyservice.ticket import SealedSecrets
+from ..tpm.client import open_tpm
+from ..tpm.constants import NV_DISK_COUNTER
+from ..tpm.nv import NvCounter
+from .apply import StateDisk
+from .gateway import LinuxDevice
+from .paths import StatePaths
+from .plan import Target, Wanted
+from .process import read_key, serve_key_job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ..keyservice.master import DiskKey
+    from .generation import Counter
+
+
+_GONE = (Target.CLOSED, Target.DESTROYED)
+"""After these there is no header to look at."""
+
+
+class TpmCounter:
+    """The counter of this machine's TPM; the TPM is open during one call only, others use it too."""
+
+    def __init__(self, tcti: str, *, timeout_seconds: float) -> None:
+        """Keep how the TPM is reached."""
+        self._tcti = tcti
+        self._timeout_seconds = timeout_seconds
+
+    def define(self) -> int:
+        """Return the value; the counter is made where there is none."""
+        with self._open() as counter:
+            return counter.define()
+
+    def read(self) -> int | None:
+        """Return the value, None where there is no counter."""
+        with self._open() as counter:
+            return counter.read()
+
+    def increment(self) -> int:
+        """Add one and return the new value."""
+        with self._open() as counter:
+            return counter.increment()
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[NvCounter]:
+        with open_tpm(self._tcti, timeout_seconds=self._timeout_seconds) as tpm:
+            yield NvCounter(tpm, NV_DISK_COUNTER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobKeys:
+    """The key that a disk is to be under, None for none, its name, and what the disk may still be under."""
+
+    key: DiskKey | None
+    name: str
+    former: tuple[DiskKey, ...]
+
+
+def perform(job: Mapping[str, Any], *, counter: Counter | None = None) -> dict[str, Any]:
+    """Plan, and with ``apply`` do it; return the steps and what the disk is then. Raises `AttestedError`."""
+    paths, runner = _paths(job), SystemRunner()
+    keys = keys_of(job, mounts=paths.mounts)
+    wanted = _wanted(job, key_name=keys.name)
+    disk = StateDisk(
+        LinuxDevice(wanted.device, paths=paths, runner=runner, follower=runner),
+        wanted,
+        paths=paths,
+        counter=counter or TpmCounter(job["tcti"], timeout_seconds=job["tpm_timeout_seconds"]),
+        key=keys.key,
+        former=keys.former,
+    )
+    try:
+        todo = disk.plan()
+        header = todo.header
+        if todo and job["apply"]:
+            disk.apply(todo)
+            header = None if wanted.target in _GONE else disk.volume()
+    finally:
+        paths.header.unlink(missing_ok=True)
+    return {
+        "steps": [step.name.lower() for step in todo.steps],
+        "volume": header.volume.hex() if header else "",
+        "initialised": bool(header and header.initialised),
+    }
+
+
+def keys_of(job: Mapping[str, Any], *, mounts: Path) -> JobKeys:
+    """Return the keys that a job brings or names; raises what their opening or reading raises.
+
+    While the master secret is rotated a ticket brings the disk's key under both versions.
+    """
+    if "sealed" in job:
+        lead, *others = SealedSecrets.from_job(job["sealed"]).opened().disk_keys()
+        return JobKeys(key=lead.key, name=lead.name, former=tuple(one.key for one in others))
+    return JobKeys(
+        key=read_key(Path(job["key_file"]), mounts=mounts) if job["key_file"] else None,
+        name=job["key_name"],
+        former=tuple(read_key(Path(name), mounts=mounts) for name in job["former_key_files"]),
+    )
+
+
+def main() -> int:
+    """Do the job on standard input."""
+    return serve_key_job(perform)
+
+
+def _wanted(job: Mapping[str, Any], *, key_name: str) -> Wanted:
+    return Wanted(
+        device=job["device"],
+        uuid=job["uuid"],
+        target=Target(job["state"]),
+        minimum_bytes=job["minimum_bytes"],
+        erase=job["erase"],
+        volume=bytes.fromhex(job["volume"]) if job["volume"] else None,
+        key_name=key_name,
+    )
+
+
+def _paths(job: Mapping[str, Any]) -> StatePaths:
+    return StatePaths(
+        memory=Path(job["memory"]),
+        journal=Path(job["journal"]),
+        mount_point=Path(job["mount_point"]),
+        directories=tuple(Path(name) for name in job["directories"]),
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

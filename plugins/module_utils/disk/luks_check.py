@@ -1,0 +1,295 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Is this the header of our state disk? Every field is compared with what it must be; nothing is merely read over."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DiskError
+from ..reasons import Reason
+from .luks_header import AREA_BYTES
+
+if TYPE_CHECKING:
+    from .luks_header import Header
+    from .luks_metadata import Digest, Kdf, Keyslot, Metadata, Segment
+
+
+# What a state disk must look like: ours, and Constellation's, as tables.
+
+CIPHER = "aes-xts-plain64"
+INTEGRITY = "hmac(sha256)"
+SECTOR_BYTES = 4096
+XTS_KEY_BYTES = 64
+MAC_KEY_BYTES = 32
+LABEL = "attested-state"
+STATE_TOKEN = "attested-state-disk"  # noqa: S105  # the type of a note in the header
+STATE_TOKEN_VERSION = 1
+CONSTELLATION_TOKEN = "constellation-state-disk"  # noqa: S105  # the same of theirs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KdfBounds:
+    """The one kind of key derivation, and how much it may cost whoever tries a key."""
+
+    type: str
+    hash: str
+    cost: tuple[int, int]
+    memory_kib: tuple[int, int]
+    threads: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskShape:
+    """The pinned part of a header: ``label`` None takes any; ``integrity`` names the kinds that may be.
+
+    ``token`` and ``token_version`` (0: none is written) say which note there must be, ``flag`` which of its members
+    tells that the disk was initialised.
+    """
+
+    label: str | None
+    integrity: frozenset[str]
+    kdf: KdfBounds
+    token: str
+    token_version: int
+    flag: str
+    keyslots_bytes: int = 16744448
+
+
+STATE_DISK = DiskShape(
+    label=LABEL,
+    integrity=frozenset({INTEGRITY}),
+    # the key is 32 random bytes, which nobody guesses: stretching it costs time at every boot and adds nothing
+    kdf=KdfBounds(type="pbkdf2", hash="sha256", cost=(1000, 1000), memory_kib=(0, 0), threads=(1, 1)),
+    token=STATE_TOKEN,
+    token_version=STATE_TOKEN_VERSION,
+    flag="initialised",
+)
+CONSTELLATION_DISK = DiskShape(
+    label=None,
+    integrity=frozenset({INTEGRITY, ""}),
+    kdf=KdfBounds(type="argon2id", hash="", cost=(1, 100), memory_kib=(32, 1 << 20), threads=(1, 4)),
+    token=CONSTELLATION_TOKEN,
+    token_version=0,
+    flag="diskIsInitialized",
+)
+
+
+def state_token(*, initialised: bool) -> dict[str, Any]:
+    """Return the note that a state disk of ours carries: formatted, or in use."""
+    return {"type": STATE_TOKEN, "keyslots": [], "version": STATE_TOKEN_VERSION, "initialised": initialised}
+
+
+_STRIPES = 4000
+_HASH = "sha256"
+_SALT_BYTES = 32
+_BLOCK = 4096
+_DIGEST_ITERATIONS = (1000, 10_000_000)
+_VOLUME_LABEL = b"attested.kubernetes/luks/volume/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedHeader:
+    """A header that is what a state disk's must be; only `judge_header` makes one.
+
+    ``volume`` names the encrypted volume (32 public bytes): the same as long as its key is, whatever the slots hold.
+    ``sha256`` is of the header's bytes: what is opened must be a copy of those.
+    """
+
+    uuid: str
+    initialised: bool
+    integrity: str
+    slots: tuple[int, ...]
+    sequence: int
+    volume: bytes
+    sha256: bytes
+    total_bytes: int
+
+
+def judge_header(
+    header: Header,
+    shape: DiskShape,
+    *,
+    uuid: str | None = None,
+    volume: bytes | None = None,
+    slots: frozenset[int] = frozenset({0}),
+) -> JudgedHeader:
+    """Return the judged header, or raise the code of the first thing that is not as it must be.
+
+    ``uuid`` is the assigned one (None: any); ``volume`` the one of the last time (None: never seen); ``slots`` those
+    that must be used: {0} but while a key is being exchanged.
+
+    1. UUID (LUKS_UUID) and label (LUKS_LABEL).
+    2. No re-encryption (LUKS_REENCRYPTION), no other requirement or flag (LUKS_FLAGS).
+    3. One segment (LUKS_SEGMENTS) with our cipher (LUKS_CIPHER), integrity (LUKS_INTEGRITY), sector size
+       (LUKS_SECTOR_SIZE) and place (LUKS_LAYOUT).
+    4. Our slots (LUKS_KEYSLOTS), each with our cipher, key derivation (LUKS_KDF) and an area of its own (LUKS_LAYOUT).
+    5. One digest over them all (LUKS_DIGEST).
+    6. The volume of the last time (LUKS_VOLUME_FOREIGN).
+    7. Our token, and no other (LUKS_TOKENS).
+    The caller owes: the header is of a copy, and that copy is what is opened.
+    """
+    metadata = header.metadata
+    _judge_names(header, shape, uuid)  # 1
+    _judge_flags(metadata.requirements, metadata.flags)  # 2
+    segment = _judged_segment(metadata, shape)  # 3
+    _judge_slots(metadata.keyslots, shape, segment=segment, slots=slots)  # 4
+    digest = _judged_digest(metadata.digests, slots)  # 5
+    found = _judged_volume(_volume(header.uuid, segment, digest), expected=volume)  # 6
+    return JudgedHeader(
+        uuid=header.uuid,
+        initialised=_initialised(header, shape),  # 7
+        integrity=segment.integrity,
+        slots=tuple(sorted(slots)),
+        sequence=header.sequence,
+        volume=found,
+        sha256=header.digest,
+        total_bytes=header.total_bytes,
+    )
+
+
+def _judge_names(header: Header, shape: DiskShape, uuid: str | None) -> None:
+    if uuid is not None and header.uuid != uuid:
+        raise _error(f"expected the disk {uuid}, got {header.uuid}", Reason.LUKS_UUID)
+    if shape.label is not None and (header.label, header.subsystem) != (shape.label, ""):
+        raise _error(
+            f"expected the label {shape.label!r} and no subsystem, got {header.label!r} and {header.subsystem!r}",
+            Reason.LUKS_LABEL,
+        )
+
+
+def _judge_flags(requirements: tuple[str, ...], flags: tuple[str, ...]) -> None:
+    if any("reencrypt" in name for name in requirements):
+        raise _error(f"expected no re-encryption, got {requirements}", Reason.LUKS_REENCRYPTION)
+    if requirements or flags:
+        raise _error(f"expected no requirement and no flag, got {(*requirements, *flags)}", Reason.LUKS_FLAGS)
+
+
+def _judged_segment(metadata: Metadata, shape: DiskShape) -> Segment:
+    if set(metadata.segments) != {0}:
+        raise _error(f"expected segment 0 alone, got {sorted(metadata.segments)}", Reason.LUKS_SEGMENTS)
+    segment = metadata.segments[0]
+    _judge_segment(segment, shape, metadata.keyslots_bytes)
+    return segment
+
+
+def _judge_segment(segment: Segment, shape: DiskShape, keyslots_bytes: int) -> None:
+    if segment.cipher != CIPHER:
+        raise _error(f"expected the cipher {CIPHER}, got {segment.cipher!r}", Reason.LUKS_CIPHER)
+    if segment.integrity not in shape.integrity:
+        raise _error(
+            f"expected integrity by {sorted(shape.integrity)}, got {segment.integrity!r}", Reason.LUKS_INTEGRITY
+        )
+    if segment.sector_bytes != SECTOR_BYTES:
+        raise _error(f"expected sectors of {SECTOR_BYTES} bytes, got {segment.sector_bytes}", Reason.LUKS_SECTOR_SIZE)
+    place = (keyslots_bytes, segment.offset, segment.tweak)
+    expected = (shape.keyslots_bytes, AREA_BYTES + shape.keyslots_bytes, 0)
+    if place != expected:
+        raise _error(f"expected key slots, data and tweak at {expected}, got {place}", Reason.LUKS_LAYOUT)
+
+
+def _judge_slots(found: dict[int, Keyslot], shape: DiskShape, *, segment: Segment, slots: frozenset[int]) -> None:
+    if set(found) != slots:
+        raise _error(f"expected key slots {sorted(slots)}, got {sorted(found)}", Reason.LUKS_KEYSLOTS)
+    for slot in found.values():
+        _judge_slot(slot, shape, key_bytes=XTS_KEY_BYTES + (MAC_KEY_BYTES if segment.integrity else 0))
+    _judge_areas(list(found.values()), end=segment.offset)
+
+
+def _judge_slot(slot: Keyslot, shape: DiskShape, *, key_bytes: int) -> None:
+    if (slot.cipher, slot.cipher_key_bytes) != (CIPHER, XTS_KEY_BYTES):
+        raise _error(f"expected a slot under {CIPHER}, got {slot.cipher!r}", Reason.LUKS_CIPHER)
+    found = (slot.key_bytes, slot.stripes, slot.split_hash, slot.priority)
+    if found != (key_bytes, _STRIPES, _HASH, None):
+        raise _error(f"expected a slot of {key_bytes} bytes in {_STRIPES} stripes, got {found}", Reason.LUKS_KEYSLOTS)
+    _judge_kdf(slot.kdf, shape)
+
+
+def _judge_kdf(kdf: Kdf, shape: DiskShape) -> None:
+    bounds = shape.kdf
+    inside = (
+        bounds.cost[0] <= kdf.cost <= bounds.cost[1]
+        and bounds.memory_kib[0] <= kdf.memory_kib <= bounds.memory_kib[1]
+        and bounds.threads[0] <= kdf.threads <= bounds.threads[1]
+    )
+    if (kdf.type, kdf.hash, len(kdf.salt)) != (bounds.type, bounds.hash, _SALT_BYTES) or not inside:
+        raise _error(
+            f"expected {bounds.type} {bounds.hash} within its bounds, got {kdf.type} {kdf.hash} of cost {kdf.cost}, "
+            f"{kdf.memory_kib} KiB, {kdf.threads} threads, {len(kdf.salt)} bytes of salt",
+            Reason.LUKS_KDF,
+        )
+
+
+def _judge_areas(slots: list[Keyslot], *, end: int) -> None:
+    free_from = AREA_BYTES
+    for slot in sorted(slots, key=lambda one: one.offset):
+        needed = -(-slot.key_bytes * slot.stripes // _BLOCK) * _BLOCK
+        if slot.offset < free_from or slot.offset % _BLOCK or slot.size != needed or slot.offset + slot.size > end:
+            raise _error(
+                f"expected {needed} bytes for a slot between {free_from} and {end}, got {slot.size} at {slot.offset}",
+                Reason.LUKS_LAYOUT,
+            )
+        free_from = slot.offset + slot.size
+
+
+def _judged_digest(digests: dict[int, Digest], slots: frozenset[int]) -> Digest:
+    if set(digests) != {0}:
+        raise _error(f"expected digest 0 alone, got {sorted(digests)}", Reason.LUKS_DIGEST)
+    digest = digests[0]
+    if slots != set(digest.keyslots) or digest.segments != (0,):
+        raise _error(
+            f"expected a digest over the slots {sorted(slots)} and segment 0, "
+            f"got {digest.keyslots} and {digest.segments}",
+            Reason.LUKS_DIGEST,
+        )
+    low, high = _DIGEST_ITERATIONS
+    sizes = (len(digest.salt), len(digest.value))
+    if (digest.type, digest.hash, *sizes) != ("pbkdf2", _HASH, _SALT_BYTES, 32) or not low <= digest.iterations <= high:
+        raise _error(
+            f"expected pbkdf2 {_HASH}, got {digest.type} {digest.hash}, {digest.iterations} times", Reason.LUKS_DIGEST
+        )
+    return digest
+
+
+def _judged_volume(found: bytes, *, expected: bytes | None) -> bytes:
+    if expected is not None and expected != found:
+        raise _error(f"expected the volume {expected.hex()}, got {found.hex()}", Reason.LUKS_VOLUME_FOREIGN)
+    return found
+
+
+def _initialised(header: Header, shape: DiskShape) -> bool:
+    tokens = header.metadata.tokens
+    expected = {"version", shape.flag} if shape.token_version else {shape.flag}
+    token = tokens.get(0)
+    if token is None or len(tokens) != 1:
+        raise _error(f"expected token 0 alone, got {sorted(tokens)}", Reason.LUKS_TOKENS)
+    flag = token.details.get(shape.flag)
+    if (
+        (token.type, token.keyslots, set(token.details)) != (shape.token, (), expected)
+        or token.details.get("version", 0) != shape.token_version
+        or isinstance(token.details.get("version"), bool)
+        or not isinstance(flag, bool)
+    ):
+        raise _error(
+            f"expected {shape.token} of version {shape.token_version}, got {token.type!r} with {sorted(token.details)}",
+            Reason.LUKS_TOKENS,
+        )
+    return flag
+
+
+def _volume(uuid: str, segment: Segment, digest: Digest) -> bytes:
+    parts = [
+        _VOLUME_LABEL,
+        *(text.encode("ascii") for text in (uuid, segment.cipher, segment.integrity, digest.hash)),
+        *(number.to_bytes(8, "big") for number in (segment.offset, segment.sector_bytes, digest.iterations)),
+        digest.salt,
+        digest.value,
+    ]
+    return hashlib.sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()
+
+
+def _error(message: str, reason: Reason) -> DiskError:
+    return DiskError(message, reason=reason)

@@ -1,0 +1,180 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a machine's registers will hold after it boots a unified kernel image: computed ahead, without a boot.
+
+PCR 4: firmware says that it starts a boot option, a separator, each program that it starts; the kernel inside, unless
+Secure Boot is on and systemd-stub 257 or later starts it itself. PCR 9: the kernel's load options, then the initrd as
+the kernel receives it. PCR 11: name and content of each section that the stub knows, then systemd's phases. What
+nobody saw is not computed but refused (PREDICTION_INCOMPLETE): stubs 252 and 257 were recorded; of others from 254 on
+the sections are those that systemd documents.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import PolicyError
+from ...policy.assertions import IMAGE_REGISTER, KERNEL_REGISTER, PROGRAM_REGISTER, Loader
+from ...policy.profile import AllowedValue, MeasuredEvent
+from ...reasons import Reason
+from ..eventlog import kinds
+from ..eventlog.describe import load_options, printable
+from ..eventlog.replay import extend, initial_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ...policy.profile import MeasurementProfile
+    from .pe import KernelImage
+
+PHASES = ("sysinit", "ready")
+"""What systemd extends into PCR 11 until a node joins; with systemd in the initrd two more come first."""
+
+INITRD_PHASES = ("enter-initrd", "leave-initrd", *PHASES)
+
+_ACTION = b"Calling EFI Application from Boot Option"
+_SEPARATOR = bytes(4)
+_INITRD_TEXT = "initrd"
+_FIRST_SECTIONS = frozenset({".linux", ".osrel", ".cmdline", ".initrd", ".splash", ".dtb", ".pcrpkey"})
+_LEARNED_STUB, _FULL_STUB, _UNCHANGED_INITRD_STUB = 252, 254, 252
+_INNER_KERNEL_STUB = 257
+_INTO_INITRD = (".initrd", ".osrel", ".ucode", ".profile", ".pcrpkey")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The values that were computed, the events that lead to them, and why a register is missing."""
+
+    registers: Mapping[int, bytes]
+    events: tuple[MeasuredEvent, ...]
+    missing: Mapping[int, str]
+
+
+def predict(
+    image: KernelImage,
+    *,
+    secure_boot: bool,
+    command_line: str | None = None,
+    phases: Sequence[str] = PHASES,
+    reference: Sequence[MeasuredEvent] = (),
+) -> Prediction:
+    """Return what PCR 4, 9 and 11 will hold when firmware starts ``image`` itself.
+
+    ``command_line`` replaces the image's own; ``reference``: the events of a machine of the same kind, from which the
+    initrd's event is taken where stub and initrd are the same.
+    """
+    missing: dict[int, str] = {}
+    events = _programs(image, secure_boot=secure_boot, missing=missing)
+    initrd = _initrd(image, reference)
+    if initrd is None:
+        missing[KERNEL_REGISTER] = (
+            f"systemd-stub {image.stub or 'of unknown version'} adds to the initrd, and no reference booted this one"
+        )
+    else:
+        line = image.command_line if command_line is None else command_line
+        hashed = load_options(line)[0]
+        events.append(_event(KERNEL_REGISTER, hashed, f"kernel command line (load options): {line}"))
+        events.append(MeasuredEvent(pcr=KERNEL_REGISTER, digest=initrd, text=_INITRD_TEXT))
+    events += image_events(image, phases, missing)
+    events = [event for event in events if event.pcr not in missing]
+    return Prediction(registers=_replayed(events), events=tuple(events), missing=missing)
+
+
+def predict_profile(base: MeasurementProfile, name: str, prediction: Prediction, *, label: str) -> MeasurementProfile:
+    """Return ``base`` with the computed registers in place of its own, for machines that will boot the image.
+
+    Registers that no image moves (firmware, keys) stay as they are, and so do assertions. Raises `PolicyError`
+    PREDICTION_INCOMPLETE for a register that the profile holds and that could not be computed, and for the profile of a
+    machine that booted another way.
+    """
+    wanted = sorted({PROGRAM_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER} & set(base.registers))
+    lacking = [f"PCR {pcr} ({prediction.missing[pcr]})" for pcr in wanted if pcr in prediction.missing]
+    if base.loader is not None and base.loader is not Loader.IMAGE:
+        lacking.append(f"the boot path (the loader of {base.name} is {base.loader.value})")
+    if lacking:
+        raise PolicyError(
+            f"expected to compute every register of {base.name} that an image moves, could not: {'; '.join(lacking)}",
+            reason=Reason.PREDICTION_INCOMPLETE,
+        )
+    computed = {pcr: (AllowedValue(prediction.registers[pcr], label),) for pcr in wanted}
+    kept = [event for event in base.reference_events if event.pcr not in computed]
+    return dataclasses.replace(
+        base,
+        name=name,
+        registers={**base.registers, **computed},
+        reference_events=(*kept, *(event for event in prediction.events if event.pcr in computed)),
+        loader=Loader.IMAGE if PROGRAM_REGISTER in computed else base.loader,
+        retired=False,
+    )
+
+
+def image_events(
+    image: KernelImage, phases: Sequence[str], missing: dict[int, str] | None = None
+) -> list[MeasuredEvent]:
+    """Return the events of PCR 11; a stub whose sections nobody compared with a boot is noted in ``missing``."""
+    known = image.stub == _LEARNED_STUB or image.stub >= _FULL_STUB
+    if not known and missing is not None:
+        missing[IMAGE_REGISTER] = (
+            f"systemd-stub {image.stub or 'of unknown version'} measures sections of its own choice"
+        )
+    measured = [
+        name
+        for name in kinds.SECTIONS
+        if name in image.sections and (image.stub >= _FULL_STUB or name in _FIRST_SECTIONS)
+    ]
+    events: list[MeasuredEvent] = []
+    for name in measured:
+        events.append(_event(IMAGE_REGISTER, f"{name}\0".encode(), f"kernel image has a section {name}"))
+        told = f"contents of the kernel image's section {name}"
+        if name == ".cmdline":
+            told = f"kernel command line (section .cmdline): {image.command_line}"
+        events.append(MeasuredEvent(pcr=IMAGE_REGISTER, digest=image.sections[name], text=printable(told)))
+    return [*events, *(_event(IMAGE_REGISTER, phase.encode(), f"phase: {phase}") for phase in phases)]
+
+
+def _programs(image: KernelImage, *, secure_boot: bool, missing: dict[int, str]) -> list[MeasuredEvent]:
+    events = [
+        _event(PROGRAM_REGISTER, _ACTION, _ACTION.decode()),
+        _event(PROGRAM_REGISTER, _SEPARATOR, "separator"),
+        MeasuredEvent(pcr=PROGRAM_REGISTER, digest=image.program, text="the unified kernel image"),
+    ]
+    if not secure_boot:
+        events.append(MeasuredEvent(pcr=PROGRAM_REGISTER, digest=image.kernel, text="the kernel in the image"))
+    elif image.stub < _INNER_KERNEL_STUB:
+        missing[PROGRAM_REGISTER] = (
+            f"nobody saw how systemd-stub {image.stub or 'of unknown version'} starts its kernel under Secure Boot"
+        )
+    return events
+
+
+def _initrd(image: KernelImage, reference: Sequence[MeasuredEvent]) -> bytes | None:
+    """Return the digest of the initrd as the kernel receives it, or None where that is not known."""
+    own = image.sections.get(".initrd")
+    if own is not None and image.stub == _UNCHANGED_INITRD_STUB:
+        return own
+    seen = [event for event in reference if event.pcr == KERNEL_REGISTER and event.text == _INITRD_TEXT]
+    booted = _booted_sections(reference)
+    same = bool(booted) and all(booted.get(name) == image.sections.get(name) for name in (*_INTO_INITRD, ".sbat"))
+    return seen[0].digest if len(seen) == 1 and same else None
+
+
+def _booted_sections(reference: Sequence[MeasuredEvent]) -> dict[str, bytes]:
+    """Return the sections that the machine of ``reference`` booted: a name's event stands before its content's."""
+    names = {hashlib.sha256(f"{name}\0".encode()).digest(): name for name in kinds.SECTIONS}
+    digests = [event.digest for event in reference if event.pcr == IMAGE_REGISTER]
+    return {names[name]: content for name, content in zip(digests[::2], digests[1::2], strict=False) if name in names}
+
+
+def _event(pcr: int, hashed: bytes, text: str) -> MeasuredEvent:
+    return MeasuredEvent(pcr=pcr, digest=hashlib.sha256(hashed).digest(), text=printable(text), proven=True, rank=1)
+
+
+def _replayed(events: Iterable[MeasuredEvent]) -> dict[int, bytes]:
+    values: dict[int, bytes] = {}
+    for event in events:
+        values[event.pcr] = extend(values.get(event.pcr, initial_value(event.pcr)), event.digest)
+    return values

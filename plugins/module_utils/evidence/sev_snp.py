@@ -1,0 +1,434 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check an SEV-SNP report in numbered steps, offline: chain, revocation, signature, platform, guest, identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .._deps.crypto import asymmetric_utils, ec, exceptions, hashes, unreadable, x509
+from ..errors import Refusal
+from ..reasons import Reason
+from . import der
+from .tee import TeeBinding, require, verify_identity
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from .tee import TeeIdentity
+
+
+# Types of the variant ``sev-snp``: evidence, collateral from files, policy, and what verification yields.
+
+VARIANT = "sev-snp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnpEvidence:
+    """What a guest presents: its report, the certificate of the key that signed it (DER), its own X25519 key."""
+
+    report: bytes
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnpCollateral:
+    """The processor family's authorities and revocation list, as AMD publishes them; nothing is fetched.
+
+    ``ark`` is the root of trust: who configures it decides. ``ask``: the ASK for VCEKs, the ASVK for VLEKs.
+    """
+
+    ark: x509.Certificate
+    ask: x509.Certificate
+    crl: x509.CertificateRevocationList
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnpPolicy:
+    """What a report must say. Without measurements or keys everything is refused.
+
+    ``measurements``: launch digests (48 bytes). ``keys``: names of enrolled keys (`tee.key_name`). ``chip_ids``: an
+    additional allow-list; empty means any. Debugging, migration and VMPLs other than 0 are always refused.
+    """
+
+    measurements: frozenset[bytes]
+    keys: frozenset[str]
+    minimum_tcb: TcbVersion
+    minimum_guest_svn: int = 0
+    chip_ids: frozenset[bytes] = frozenset()
+    smt: bool = True
+    vlek: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedSnpReport:
+    """A report that every step of `verify_snp_report` let through: verification only, not proven on hardware."""
+
+    report: SnpReport
+    identity: TeeIdentity
+    product: str
+
+
+def load_snp_collateral(*, chain: bytes, crl: bytes) -> SnpCollateral:
+    """Return the collateral of AMD's files: ``chain`` PEM (ASK, then ARK), ``crl`` DER.
+
+    Raises `Refusal` TEE_COLLATERAL_MALFORMED.
+    """
+    try:
+        ask, ark = x509.load_pem_x509_certificates(chain)
+        revoked = x509.load_der_x509_crl(crl)
+    except unreadable() as error:
+        raise Refusal(
+            "expected a chain of two certificates in PEM and a revocation list in DER, got others",
+            reason=Reason.TEE_COLLATERAL_MALFORMED,
+        ) from error
+    return SnpCollateral(ark=ark, ask=ask, crl=revoked)
+
+
+# The attestation report of SEV-SNP, bytes to object: strict, and judged by nobody here.
+#
+# Source: SEV Secure Nested Paging Firmware ABI Specification (AMD 56860), ATTESTATION_REPORT, versions 2 to 5; all
+# numbers are little-endian.
+
+REPORT_BYTES = 0x4A0
+SIGNED_BYTES = 0x2A0
+VERSIONS = range(2, 6)
+
+VCEK, VLEK = 0, 1
+"""The signing key of a report: derived of the chip, or given out by AMD to a provider."""
+
+_ECDSA_P384_SHA384 = 1
+_FAMILY_TURIN = 0x1A
+_COMPONENT_BYTES = 72
+_POLICY_RESERVED_ONE = 1 << 17
+_POLICY_BITS = 25
+_SMT, _MIGRATION, _DEBUG = 1 << 16, 1 << 18, 1 << 19
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcbVersion:
+    """Security versions of the firmware's parts; ``fmc`` only on Turin."""
+
+    bootloader: int = 0
+    tee: int = 0
+    snp: int = 0
+    microcode: int = 0
+    fmc: int = 0
+
+    @classmethod
+    def parse(cls, data: bytes, *, turin: bool) -> TcbVersion:
+        """Return the TCB_VERSION of eight bytes; raises `Refusal` EVIDENCE_MALFORMED for reserved bits."""
+        used = (0, 1, 2, 3, 7) if turin else (0, 1, 6, 7)
+        if any(data[index] for index in range(len(data)) if index not in used):
+            raise _malformed("reserved bytes of zero in a TCB version", data.hex())
+        if turin:
+            return cls(fmc=data[0], bootloader=data[1], tee=data[2], snp=data[3], microcode=data[7])
+        return cls(bootloader=data[0], tee=data[1], snp=data[6], microcode=data[7])
+
+    def below(self, minimum: TcbVersion) -> list[str]:
+        """Return the names of the parts that are older than in ``minimum``."""
+        parts = ("bootloader", "tee", "snp", "microcode", "fmc")
+        return [part for part in parts if getattr(self, part) < getattr(minimum, part)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnpReport:
+    """A report as it came. ``signed`` is what the signature (``r``, ``s``) is over."""
+
+    version: int
+    guest_svn: int
+    policy: int
+    vmpl: int
+    signing_key: int
+    chip_key_masked: bool
+    report_data: bytes
+    measurement: bytes
+    host_data: bytes
+    report_id: bytes
+    reported_tcb: TcbVersion
+    launch_tcb: TcbVersion
+    chip_id: bytes
+    signed: bytes
+    r: int
+    s: int
+
+    @property
+    def debug(self) -> bool:
+        """Whether the host may read the guest's memory."""
+        return bool(self.policy & _DEBUG)
+
+    @property
+    def migratable(self) -> bool:
+        """Whether a migration agent may move the guest elsewhere."""
+        return bool(self.policy & _MIGRATION)
+
+    @property
+    def smt(self) -> bool:
+        """Whether simultaneous multithreading is allowed."""
+        return bool(self.policy & _SMT)
+
+    @classmethod
+    def parse(cls, data: bytes) -> SnpReport:
+        """Return the report of ``data``; raises `Refusal` EVIDENCE_MALFORMED."""
+        if len(data) != REPORT_BYTES:
+            raise _malformed(f"{REPORT_BYTES} bytes", f"{len(data)}")
+        version, flags = _number(data, 0x000, 4), _number(data, 0x048, 4)
+        if version not in VERSIONS or _number(data, 0x034, 4) != _ECDSA_P384_SHA384:
+            raise _malformed("version 2 to 5 signed with ECDSA P-384", f"version {version}")
+        _require_reserved(data, version)
+        policy, turin = _policy(data), version > VERSIONS[0] and data[0x188] >= _FAMILY_TURIN
+        return cls(
+            version=version,
+            guest_svn=_number(data, 0x004, 4),
+            policy=policy,
+            vmpl=_number(data, 0x030, 4),
+            signing_key=flags >> 2 & 7,
+            chip_key_masked=bool(flags & 2),
+            report_data=data[0x050:0x090],
+            measurement=data[0x090:0x0C0],
+            host_data=data[0x0C0:0x0E0],
+            report_id=data[0x140:0x160],
+            reported_tcb=TcbVersion.parse(data[0x180:0x188], turin=turin),
+            launch_tcb=TcbVersion.parse(data[0x1F0:0x1F8], turin=turin),
+            chip_id=data[0x1A0:0x1E0],
+            signed=data[:SIGNED_BYTES],
+            r=_number(data, SIGNED_BYTES, _COMPONENT_BYTES),
+            s=_number(data, SIGNED_BYTES + _COMPONENT_BYTES, _COMPONENT_BYTES),
+        )
+
+
+def _policy(data: bytes) -> int:
+    policy = _number(data, 0x008, 8)
+    if not policy & _POLICY_RESERVED_ONE or policy >> _POLICY_BITS:
+        raise _malformed("a guest policy with its reserved bits as demanded", f"{policy:#x}")
+    return policy
+
+
+def _require_reserved(data: bytes, version: int) -> None:
+    """Refuse what is neither signed nor zero, or zero by the specification of this version."""
+    family = 0x18B if version > VERSIONS[0] else 0x188
+    vectors = 0x208 if version == VERSIONS[-1] else 0x1F8
+    ranges = ((0x04C, 0x050), (family, 0x1A0), (0x1EB, 0x1EC), (0x1EF, 0x1F0), (vectors, SIGNED_BYTES))
+    tail = SIGNED_BYTES + 2 * _COMPONENT_BYTES
+    if any(any(data[first:end]) for first, end in (*ranges, (tail, REPORT_BYTES))) or _number(data, 0x048, 4) >> 5:
+        raise _malformed("reserved bytes of zero", "others")
+
+
+def _number(data: bytes, offset: int, size: int) -> int:
+    return int.from_bytes(data[offset : offset + size], "little")
+
+
+def _malformed(expected: str, got: str) -> Refusal:
+    return Refusal(f"expected {expected} in an SEV-SNP report, got {got}", reason=Reason.EVIDENCE_MALFORMED)
+
+
+MAX_CERTIFICATE_BYTES = 4096
+
+_AMD = "1.3.6.1.4.1.3704.1"
+_PRODUCT, _HARDWARE_ID, _FMC = f"{_AMD}.2", f"{_AMD}.4", f"{_AMD}.3.9"
+_TCB_PARTS = {"bootloader": f"{_AMD}.3.1", "tee": f"{_AMD}.3.2", "snp": f"{_AMD}.3.3", "microcode": f"{_AMD}.3.8"}
+_CHIP_ID_BYTES = 64
+
+
+def verify_snp_report(
+    evidence: SnpEvidence,
+    *,
+    qualifying_data: bytes,
+    policy: SnpPolicy,
+    collateral: SnpCollateral,
+    now: datetime,
+    vtpm_ak_name: bytes = b"",
+) -> VerifiedSnpReport:
+    """Return what a guest proved, after these steps.
+
+    1. The report parses strictly (EVIDENCE_MALFORMED).
+    2. Root, intermediate and revocation list belong together (TEE_CHAIN_UNTRUSTED) and are valid now
+       (TEE_COLLATERAL_EXPIRED); the intermediate is not revoked (TEE_KEY_REVOKED).
+    3. The signing key's certificate parses (TEE_COLLATERAL_MALFORMED), is of the intermediate (TEE_CHAIN_UNTRUSTED)
+       and valid now (TEE_COLLATERAL_EXPIRED).
+    4. The report is signed by that key (TEE_SIGNATURE).
+    5. The certificate is for the TCB that the report states, and for its chip (TEE_CERTIFICATE_MISMATCH).
+    6. The guest: no debugging (TEE_DEBUG), VMPL 0 (TEE_VMPL), no migration; SMT and VLEK if allowed (TEE_ATTRIBUTES).
+    7. Reported and launch TCB and the guest's own version are at least the minimum (TEE_TCB_TOO_OLD).
+    8. The chip is on the allow-list, if there is one (TEE_CHIP_UNKNOWN).
+    9. The key is enrolled (TEE_KEY_UNKNOWN); the report names it, the exchange and the virtual TPM (BINDING_MISMATCH).
+    10. The launch measurement is allowed (POLICY_EMPTY, TEE_MEASUREMENT).
+
+    ``qualifying_data``: 32 bytes of this exchange. ``vtpm_ak_name``: of a `VerifiedQuote` that the caller verified over
+    the same exchange; such a guest names its virtual TPM, and without it here its report does not match.
+    The caller owes the freshness of the exchange.
+    """
+    report = SnpReport.parse(evidence.report)  # 1
+    _verify_collateral(collateral, now)  # 2
+    certificate, key = _signing_certificate(evidence.certificate, collateral, now)  # 3
+    _verify_signature(report, key)  # 4
+    _verify_platform(report, certificate)  # 5
+    _verify_guest(report, policy)  # 6
+    _verify_versions(report, policy)  # 7
+    _verify_chip(report, policy)  # 8
+    binding = TeeBinding(variant=VARIANT, key=evidence.key, qualifying_data=qualifying_data, vtpm_ak_name=vtpm_ak_name)
+    identity = verify_identity(binding, reported=report.report_data, enrolled=policy.keys)  # 9
+    _verify_measurement(report, policy)  # 10
+    return VerifiedSnpReport(report=report, identity=identity, product=_text(_extension(certificate, _PRODUCT)))
+
+
+def _verify_collateral(collateral: SnpCollateral, now: datetime) -> None:
+    ark, ask, crl = collateral.ark, collateral.ask, collateral.crl
+    _verify_issued(ark, ark, "a root that signed itself")
+    _verify_issued(ask, ark, "an intermediate of the root")
+    require(_signed(crl, ark), "a revocation list of the root, got another", Reason.TEE_CHAIN_UNTRUSTED)
+    _verify_dates("root", ark.not_valid_before_utc, ark.not_valid_after_utc, now)
+    _verify_dates("intermediate", ask.not_valid_before_utc, ask.not_valid_after_utc, now)
+    _verify_dates("revocation list", crl.last_update_utc, crl.next_update_utc, now)
+    require(
+        crl.get_revoked_certificate_by_serial_number(ask.serial_number) is None,
+        "an intermediate that is not revoked, got a revoked one",
+        Reason.TEE_KEY_REVOKED,
+    )
+
+
+def _signed(crl: x509.CertificateRevocationList, ark: x509.Certificate) -> bool:
+    try:
+        return crl.issuer == ark.subject and crl.is_signature_valid(ark.public_key())  # type: ignore[arg-type]
+    except unreadable():
+        return False
+
+
+def _signing_certificate(
+    data: bytes, collateral: SnpCollateral, now: datetime
+) -> tuple[x509.Certificate, ec.EllipticCurvePublicKey]:
+    if len(data) > MAX_CERTIFICATE_BYTES:
+        raise _collateral_malformed(f"at most {MAX_CERTIFICATE_BYTES} bytes", f"{len(data)}")
+    try:
+        certificate = x509.load_der_x509_certificate(data)
+        first, last, _read = certificate.not_valid_before_utc, certificate.not_valid_after_utc, certificate.extensions
+        key = certificate.public_key()
+    except unreadable() as error:
+        raise _collateral_malformed("a certificate", f"{error}") from error
+    _verify_issued(certificate, collateral.ask, "a signing key of the intermediate")
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise _collateral_malformed("a key on P-384", "another kind")
+    _verify_dates("signing key's certificate", first, last, now)
+    return certificate, key
+
+
+def _verify_issued(certificate: x509.Certificate, issuer: x509.Certificate, expected: str) -> None:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except unreadable(exceptions.InvalidSignature) as error:
+        raise Refusal(
+            f"expected {expected}, got a certificate that is none", reason=Reason.TEE_CHAIN_UNTRUSTED
+        ) from error
+
+
+def _verify_dates(what: str, first: datetime, last: datetime | None, now: datetime) -> None:
+    if last is None or not first <= now <= last:
+        raise Refusal(
+            f"expected a {what} valid at {now:%Y-%m-%d}, got one for {first:%Y-%m-%d} to "
+            f"{'ever' if last is None else format(last, '%Y-%m-%d')}",
+            reason=Reason.TEE_COLLATERAL_EXPIRED,
+        )
+
+
+def _verify_signature(report: SnpReport, key: ec.EllipticCurvePublicKey) -> None:
+    signature = asymmetric_utils.encode_dss_signature(report.r, report.s)
+    try:
+        key.verify(signature, report.signed, ec.ECDSA(hashes.SHA384()))
+    except exceptions.InvalidSignature as error:
+        raise Refusal(
+            "expected a report signed by the certified key, got another signature", reason=Reason.TEE_SIGNATURE
+        ) from error
+
+
+def _verify_platform(report: SnpReport, certificate: x509.Certificate) -> None:
+    certified = TcbVersion(
+        **{part: _small(_extension(certificate, oid)) for part, oid in _TCB_PARTS.items()},
+        fmc=_small(found) if (found := _extension(certificate, _FMC)) else 0,
+    )
+    require(
+        certified == report.reported_tcb,
+        f"a certificate for the TCB {report.reported_tcb}, got one for {certified}",
+        Reason.TEE_CERTIFICATE_MISMATCH,
+    )
+    hardware = _chip(_extension(certificate, _HARDWARE_ID))
+    if report.signing_key == VCEK:
+        require(
+            not report.chip_key_masked and hardware == report.chip_id and any(report.chip_id),
+            f"a certificate of the chip {report.chip_id.hex()}, got one of {hardware.hex() or 'no chip'}",
+            Reason.TEE_CERTIFICATE_MISMATCH,
+        )
+    else:
+        require(
+            report.signing_key == VLEK and not hardware,
+            "a certificate without chip for a VLEK, got another kind of key",
+            Reason.TEE_CERTIFICATE_MISMATCH,
+        )
+
+
+def _verify_guest(report: SnpReport, policy: SnpPolicy) -> None:
+    require(not report.debug, "a guest that cannot be debugged, got one that can", Reason.TEE_DEBUG)
+    require(report.vmpl == 0, f"a report of VMPL 0, got one of {report.vmpl}", Reason.TEE_VMPL)
+    wrong = {
+        "that cannot be migrated": report.migratable,
+        "without simultaneous multithreading": report.smt and not policy.smt,
+        "whose report the chip's own key signed": report.signing_key == VLEK and not policy.vlek,
+    }
+    found = [what for what, is_so in wrong.items() if is_so]
+    require(not found, f"a guest {', '.join(found)}, got another", Reason.TEE_ATTRIBUTES)
+
+
+def _verify_versions(report: SnpReport, policy: SnpPolicy) -> None:
+    old = {*report.reported_tcb.below(policy.minimum_tcb), *report.launch_tcb.below(policy.minimum_tcb)}
+    if report.guest_svn < policy.minimum_guest_svn:
+        old.add("guest")
+    require(
+        not old,
+        f"at least {policy.minimum_tcb}, got older versions of {', '.join(sorted(old))}",
+        Reason.TEE_TCB_TOO_OLD,
+    )
+
+
+def _verify_chip(report: SnpReport, policy: SnpPolicy) -> None:
+    require(
+        not policy.chip_ids or report.chip_id in policy.chip_ids,
+        f"a chip of the allow-list, got {report.chip_id.hex()}",
+        Reason.TEE_CHIP_UNKNOWN,
+    )
+
+
+def _verify_measurement(report: SnpReport, policy: SnpPolicy) -> None:
+    require(bool(policy.measurements), "at least one launch measurement in the policy, got none", Reason.POLICY_EMPTY)
+    require(
+        report.measurement in policy.measurements,
+        f"an allowed launch measurement, got {report.measurement.hex()}",
+        Reason.TEE_MEASUREMENT,
+    )
+
+
+def _extension(certificate: x509.Certificate, oid: str) -> bytes:
+    """Return the bytes of one of AMD's extensions, empty where there is none."""
+    try:
+        return certificate.extensions.get_extension_for_oid(x509.ObjectIdentifier(oid)).value.public_bytes()
+    except x509.ExtensionNotFound:
+        return b""
+
+
+def _chip(data: bytes) -> bytes:
+    """Return a hardware id, which AMD writes raw or as an octet string."""
+    return data if len(data) in {0, _CHIP_ID_BYTES} else der.only(data, der.OCTET_STRING).content
+
+
+def _small(data: bytes) -> int:
+    return der.integer(der.only(data, der.INTEGER))
+
+
+def _text(data: bytes) -> str:
+    content = der.only(data, der.IA5_STRING).content
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "?" for byte in content[:_CHIP_ID_BYTES])  # noqa: PLR2004
+
+
+def _collateral_malformed(expected: str, got: str) -> Refusal:
+    return Refusal(f"expected {expected} for the signing key, got {got}", reason=Reason.TEE_COLLATERAL_MALFORMED)

@@ -1,0 +1,452 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the key service is put together of, from its configuration: the one place that knows all parts.
+
+1. `_ground`: the keys, the API and the policy, on which all else stands.
+2. `_releaser`, `_reattester`: what decides.
+3. `_service`, `_servers`: what is asked, and where.
+4. `_tasks`: what goes on beside the calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..core.files import read_bytes, write_atomic
+from ..core.host import SystemClock, SystemRandom, release
+from ..core.metrics import counted
+from ..core.rate import TokenBuckets
+from ..core.runtime import Reloader, load_config
+from ..errors import AttestedError, KeyServiceError
+from ..evidence.ek_profile import load_ek_store
+from ..evidence.verify import Demands
+from ..reasons import Reason
+from .attestation_state import RefusalKeeper
+from .audit_log import AuditPlace
+from .audit_trail import AuditTrail
+from .audit_verify import HeadSigner
+from .auditing import HeadKeeper
+from .authority import PolicyAuthority
+from .cached_policy import NearPolicy, NearReader
+from .config import KeyServiceConfig
+from .control_plane import OwnControlPlane
+from .initial_disk import FounderDisk
+from .issue import ClusterFacts
+from .join_attempts import AttemptWriter
+from .join_lease import JoinTurns
+from .kube_api import IDENTITIES, PROFILES, ApiGateway
+from .kube_http import CredentialFiles
+from .kubelet import SERVICE_LIFE, load_cluster_ca, mint_service_credential
+from .listener import SocketServer
+from .live_policy import LivePolicy, StatusWriter
+from .node_conditions import StandingWatcher
+from .nodes import NodeWatcher, UsageWatcher
+from .pending import WaitingRoom
+from .policy_watch import PolicyDesk, PolicyWatch
+from .reattest import Reattester
+from .record import PolicyRecord, RecordFiles, RecordKey, TpmCounter
+from .refusals import Teller
+from .releaser import Releaser
+from .rpc import KeyService
+from .serving_approver import ServingApprover
+from .wrap import KeyPaths, KeyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from ..core.host import Clock
+    from ..core.logs import Log
+    from ..core.metrics import Metrics
+    from .key_bundle import KeyBundle
+    from .kubelet import ClusterCa
+
+
+# What the key service does beside its calls: each task in a thread of its own, again and again.
+
+_PAUSE_SECONDS = 5.0
+
+
+class Background:
+    """Tasks by name; each returns or raises when it must begin anew."""
+
+    def __init__(self, tasks: Mapping[str, Callable[[], None]], *, clock: Clock, log: Log) -> None:
+        """Run each of ``tasks`` for ever once it is started."""
+        self._tasks = tasks
+        self._clock = clock
+        self._log = log
+
+    def start(self) -> None:
+        """Start a thread for each task; none of them keeps the process alive."""
+        for name in self._tasks:
+            threading.Thread(target=self._repeat, args=(name,), name=name, daemon=True).start()
+
+    def _repeat(self, name: str) -> None:
+        """Run it for ever; while the API is away, try again every few seconds, and say so once."""
+        told = ""
+        while True:
+            try:
+                self._tasks[name]()
+                told = ""
+            except AttestedError as error:
+                if error.code != told:
+                    self._log.event("watch_interrupted", what=name, reason=error.code, detail=error.message)
+                told = error.code
+                self._clock.sleep(_PAUSE_SECONDS)
+
+
+# The key service's own credential for the API: minted from the cluster CA, 24 h, renewed at half of its life.
+
+
+class MintedCredential:
+    """Files in ``directory`` (root-only tmpfs) that hold a certificate which is never older than 12 h."""
+
+    def __init__(self, ca: ClusterCa, directory: Path, *, clock: Clock) -> None:
+        """Mint from ``ca`` at the first use."""
+        self._ca = ca
+        self._directory = directory
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._serial = 0
+        self._renew_at: datetime | None = None
+
+    def current(self) -> CredentialFiles:
+        """Return the files to use now; mints when there is no certificate or its half-life is over."""
+        with self._lock:
+            now = self._clock.now()
+            if self._renew_at is None or now >= self._renew_at:
+                self._mint(now)
+                self._renew_at = now + SERVICE_LIFE / 2
+                self._serial += 1
+            return CredentialFiles(
+                self._directory / "api-client.crt", self._directory / "api-client.key", serial=self._serial
+            )
+
+    def _mint(self, now: datetime) -> None:
+        certificate, key = mint_service_credential(self._ca, now=now)
+        write_atomic(self._directory / "api-client.key", key)
+        write_atomic(self._directory / "api-client.crt", certificate)
+
+
+# The key service's figures: it has no network listener, so the join service asks for them and shows them.
+
+
+def key_metrics(
+    log: Log,
+    *,
+    near: NearPolicy,
+    audit: AuditTrail,
+    reloader: Reloader[KeyServiceConfig],
+    standings: StandingWatcher,
+) -> Metrics | None:
+    """Return figures that count the lines of ``log`` and show the state of the rest; None without the library."""
+    metrics = counted("key", log)
+    if metrics is None:
+        return None
+    metrics.gauge("config_generation", "Readings of the configuration and its roots.", lambda: reloader.generation)
+    metrics.gauge("audit_sequence", "Number of the last audit record.", lambda: audit.head().sequence)
+    metrics.gauge("identities", "Identities that are followed.", lambda: len(near.caches[IDENTITIES]))
+    metrics.gauge("profiles", "Profiles that are followed.", lambda: len(near.caches[PROFILES]))
+    metrics.gauge("nodes_not_attested", "Nodes whose evidence was refused or is overdue.", lambda: standings.bad)
+    return metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What runs: the answers, the sockets that take calls, and what goes on beside them."""
+
+    cluster_id: bytes
+    service: KeyService
+    servers: tuple[SocketServer, ...]
+    tasks: Background
+    reloader: Reloader[KeyServiceConfig]
+    audit: AuditTrail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """The keys, the API through this node's credential, and the policy, read now (``policy``) and followed (``near``).
+
+    ``attempts`` and ``waiting`` write what is told of refusals, ``standings`` what follows from them at the Nodes,
+    ``turns`` which control plane joins.
+    """
+
+    config: KeyServiceConfig
+    log: Log
+    bundle: KeyBundle
+    ca: ClusterCa
+    gateway: ApiGateway
+    record: PolicyRecord
+    authority: PolicyAuthority
+    policy: LivePolicy
+    near: NearPolicy
+    attempts: AttemptWriter
+    waiting: WaitingRoom
+    standings: StandingWatcher
+    turns: JoinTurns
+
+
+def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
+    """Return all parts, of which none runs yet; raises what `serve` says.
+
+    ``path`` is what the reloader reads again.
+    """
+    ground = _ground(config, log)
+    releaser = _releaser(ground)
+    audit = _audit(config)
+    reloader = Reloader(
+        lambda: load_config(KeyServiceConfig, path),
+        lambda new: releaser.configure(facts=_facts(new), demands=_demands(new)),
+        log=log,
+    )
+    service = KeyService(
+        releaser,
+        bundle=ground.bundle,
+        clock=SystemClock(),
+        log=log,
+        teller=_teller(ground),
+        audit=audit,
+        reattester=_reattester(ground, releaser),
+        metrics=_metrics(ground, audit, reloader) if config.metrics else None,
+    )
+    return Parts(
+        cluster_id=ground.bundle.cluster_id,
+        service=service,
+        servers=_servers(ground, service),
+        tasks=_tasks(ground, audit),
+        reloader=reloader,
+        audit=audit,
+    )
+
+
+def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
+    bundle = _opened_bundle(config)
+    ca = load_cluster_ca(read_bytes(config.cluster_ca_certificate), read_bytes(config.cluster_ca_key))
+    gateway = ApiGateway(
+        server=config.api_server,
+        ca_file=config.cluster_ca_certificate,
+        credential=MintedCredential(ca, config.runtime_directory, clock=SystemClock()),
+    )
+    record = _record(config, bundle)
+    record.load()
+    record.renew()
+    KeyStore(_key_paths(config)).note_held(bundle)
+    authority = PolicyAuthority(record, public_key=bundle.policy_key, cluster_id=bundle.cluster_id)
+    policy = LivePolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
+    return _Ground(
+        config=config,
+        log=log,
+        bundle=bundle,
+        ca=ca,
+        gateway=gateway,
+        record=record,
+        authority=authority,
+        policy=policy,
+        near=NearPolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register),
+        attempts=AttemptWriter(gateway, gateway, clock=SystemClock()),
+        waiting=WaitingRoom(gateway, gateway, clock=SystemClock()),
+        standings=StandingWatcher(
+            gateway,
+            policy,
+            clock=SystemClock(),
+            overdue_after=config.overdue_after,
+            grace=config.grace,
+            marked=lambda name, standing: log.event("marked", node=name, standing=standing),
+        ),
+        turns=JoinTurns(gateway, clock=SystemClock(), freed=lambda name: log.event("turn_ended", identity=name)),
+    )
+
+
+def _key_paths(config: KeyServiceConfig) -> KeyPaths:
+    return KeyPaths(rest=config.state_directory, opened=config.runtime_directory)
+
+
+def _opened_bundle(config: KeyServiceConfig) -> KeyBundle:
+    paths = _key_paths(config)
+    bundle = KeyStore(paths).opened()
+    if bundle is None:
+        raise KeyServiceError(
+            f"expected the opened keys in {paths.opened_file}, found none: attested-unlock opens them",
+            reason=Reason.KEYS_ABSENT,
+        )
+    return bundle
+
+
+def _record(config: KeyServiceConfig, bundle: KeyBundle) -> PolicyRecord:
+    first, *former = bundle.record_keys()
+    key = RecordKey(key=first, cluster_id=bundle.cluster_id, node_name=config.node_name, former=tuple(former))
+    counter = TpmCounter(config.tcti, lock_directory=config.tpm_lock_directory)
+    return PolicyRecord(RecordFiles(config.state_directory), counter, key)
+
+
+def _releaser(ground: _Ground) -> Releaser:
+    config = ground.config
+    return Releaser(
+        bundle=ground.bundle,
+        facts=_facts(config),
+        ca=ground.ca,
+        policy=ground.policy,
+        writer=StatusWriter(ground.gateway),
+        demands=_demands(config),
+        clock=SystemClock(),
+        random=SystemRandom(),
+        near=ground.near,
+        rate=_rate(config, "tickets"),
+        control_plane=OwnControlPlane(ground.gateway, ground.authority, directory=config.kubernetes_directory),
+        turns=ground.turns,
+        overdue_after=config.overdue_after,
+    )
+
+
+def _rate(config: KeyServiceConfig, what: str) -> TokenBuckets:
+    """Return a limit of its own for ``what`` one machine asks: who pushes too often can still have its tickets."""
+    return TokenBuckets(
+        rate=config.tickets_per_second,
+        burst=config.ticket_burst,
+        clock=SystemClock(),
+        reason=Reason.IDENTITY_RATE,
+        what=f"{what} a second of one machine",
+    )
+
+
+def _facts(config: KeyServiceConfig) -> ClusterFacts:
+    return ClusterFacts(kubernetes_version=config.kubernetes_version, api_endpoint=config.api_endpoint)
+
+
+def _demands(config: KeyServiceConfig) -> Demands:
+    store = load_ek_store([config.ek_roots] if config.ek_roots else [])
+    return Demands(lock_register=config.lock_register, ek_roots=store.roots, ek_intermediates=store.intermediates)
+
+
+def _reattester(ground: _Ground, releaser: Releaser) -> Reattester:
+    return Reattester(
+        cluster_id=ground.bundle.cluster_id,
+        take=releaser.take,
+        policy=ground.policy,
+        writer=StatusWriter(ground.gateway),
+        demands=lambda: releaser.demands,
+        clock=SystemClock(),
+        overdue_after=ground.config.overdue_after,
+        rate=_rate(ground.config, "re-attestations"),
+        strangers=releaser.strangers,
+        healed=ground.standings.wake,
+    )
+
+
+def _teller(ground: _Ground) -> Teller:
+    keeper = RefusalKeeper(
+        ground.policy,
+        StatusWriter(ground.gateway),
+        kept=ground.standings.wake,
+        lost=lambda ek, code: ground.log.event("refusal_not_kept", ek=ek, reason=code),
+    )
+    waiting = ground.waiting if ground.config.queues_unknown_machines else None
+    return Teller(ground.attempts, waiting=waiting, keeper=keeper)
+
+
+def _metrics(ground: _Ground, audit: AuditTrail, reloader: Reloader[KeyServiceConfig]) -> Metrics | None:
+    return key_metrics(ground.log, near=ground.near, audit=audit, reloader=reloader, standings=ground.standings)
+
+
+def _audit(config: KeyServiceConfig) -> AuditTrail:
+    place = AuditPlace(directory=config.audit_directory)
+    audit = AuditTrail(place, node=config.node_name, clock=SystemClock(), random=SystemRandom())
+    audit.append("started", version=release())
+    return audit
+
+
+def _servers(ground: _Ground, service: KeyService) -> tuple[SocketServer, ...]:
+    """Return the two sockets: one for the join service, and one for root alone."""
+    config, log = ground.config, ground.log
+    user = _join_user(config.join_user)
+    desk = PolicyDesk(ground.record, ground.authority, log=log)
+
+    def refused(uid: int) -> None:
+        log.event("caller_refused", user=uid)
+
+    async def tell(data: bytes) -> bytes:
+        return await asyncio.to_thread(desk.answer, data)
+
+    joins = SocketServer(
+        config.socket,
+        handler=service.handle,
+        allowed=frozenset({0, user.pw_uid}),
+        group=user.pw_gid,
+        refused=refused,
+    )
+    root = frozenset({0, os.geteuid()})
+    return joins, SocketServer(config.policy_socket, handler=tell, allowed=root, refused=refused)
+
+
+def _join_user(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise KeyServiceError(
+            f"expected the user {name} of the join service, found none", reason=Reason.CONFIG_INVALID
+        ) from error
+
+
+def _tasks(ground: _Ground, audit: AuditTrail) -> Background:
+    """Follow all that decides, look after the policy, and write down what the calls have left to be written."""
+    node_name = ground.config.node_name
+    nodes = NodeWatcher(
+        ground.gateway,
+        ground.policy,
+        StatusWriter(ground.gateway),
+        own_name=node_name,
+        joined=lambda name: ground.log.event("joined", node=name),
+        own_disk=lambda: _founder_disk(ground.config),
+    )
+    usage = UsageWatcher(NearReader(ground.gateway, ground.near.caches), ground.gateway, clock=SystemClock())
+    watch = PolicyWatch(ground.gateway, ground.policy, node_name=node_name, clock=SystemClock(), log=ground.log)
+    tasks = {
+        "nodes": nodes.run_once,
+        **{plural: cache.follow for plural, cache in ground.near.caches.items()},
+        "policy": watch.run_once,
+        "attempts": ground.attempts.run_once,
+        "audit": _keeper(ground, audit).run_once,
+        "queue": ground.waiting.run_once,
+        "standings": ground.standings.run_once,
+        "turns": ground.turns.run_once,
+        "usage": usage.run_once,
+    }
+    if ground.config.kubelet_serving:
+        tasks["serving"] = _approver(ground, audit).run_once
+    return Background(tasks, clock=SystemClock(), log=ground.log)
+
+
+def _founder_disk(config: KeyServiceConfig) -> str:
+    disk = FounderDisk(config.founder_disk_file).load()
+    return disk.uuid if disk else ""
+
+
+def _approver(ground: _Ground, audit: AuditTrail) -> ServingApprover:
+    return ServingApprover(
+        ground.gateway,
+        ground.policy,
+        audit=audit,
+        log=ground.log,
+        clock=SystemClock(),
+        rate=_rate(ground.config, "serving certificates"),
+        overdue_after=ground.config.overdue_after,
+    )
+
+
+def _keeper(ground: _Ground, audit: AuditTrail) -> HeadKeeper:
+    config = ground.config
+    return HeadKeeper(
+        audit,
+        node=config.node_name,
+        signer=HeadSigner.at(config.tcti, lock_directory=config.tpm_lock_directory),
+        gateway=ground.gateway,
+        identities=ground.near.caches[IDENTITIES],
+        clock=SystemClock(),
+    )

@@ -1,0 +1,327 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One chain of records on a control plane's disk: appended to by one process alone.
+
+A record is handed to the kernel before the answer that it tells of leaves, so a killed process loses none. `sync` asks
+the disk for it once a second and at each head: what a power cut takes is at most that second, and it shows, because
+the copies of the heads are ahead. Syncing each record would cost every ticket a turn of the disk.
+
+Nothing here deletes a file by itself: `surplus` says which may go, and `forget` lets them go, once a signed record
+tells of it (`trail`). Each file begins with a record that names the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import SystemFault
+from ..reasons import Reason
+from ..transport.binding import label, length_prefixed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ..core.host import Clock, Random
+
+
+# Records and their chain. Pure.
+#
+# A record is one line of JSON in ASCII, with sorted names, so whatever bytes a name holds, a line stays one record.
+# Its digest is SHA-256 over the label and the line without its end; the next record carries it as ``previous``.
+
+GENESIS = bytes(32)
+MAX_RECORD_BYTES = 65_536
+
+_END = 1 << 63
+_MAX_TEXT = 4000
+_RECORD = "audit-record"
+_HEAD = "audit-head"
+
+Value: TypeAlias = "str | float | bool | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The state of a log after one of its records: everything before is fixed by the 32 bytes of ``sha256``."""
+
+    log: str
+    sequence: int
+    sha256: bytes
+
+    def digest(self) -> bytes:
+        """Return the 32 bytes that a TPM signs."""
+        return hashlib.sha256(
+            length_prefixed(label(_HEAD), self.log.encode(), self.sequence.to_bytes(8, "big"), self.sha256)
+        ).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """With which record a log begins once its older files are gone, and the digest of the record before that one."""
+
+    first: int
+    sha256: bytes
+
+
+def render(fields: Mapping[str, object], *, sequence: int, previous: bytes) -> bytes:
+    """Return the line of a record, without its end."""
+    clean = {name: _clean(value) for name, value in fields.items()}
+    return json.dumps(
+        {**clean, "sequence": sequence, "previous": previous.hex()}, sort_keys=True, separators=(",", ":")
+    ).encode("ascii")
+
+
+def digest_of(line: bytes) -> bytes:
+    """Return the digest of a line, 32 bytes."""
+    return hashlib.sha256(length_prefixed(label(_RECORD), line)).digest()
+
+
+def parse_record(line: bytes) -> dict[str, Any]:
+    """Return the record of a line; raises AUDIT_MALFORMED."""
+    try:
+        record = json.loads(line) if len(line) <= MAX_RECORD_BYTES else None
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict) or not _is_flat(record) or not _is_numbered(record):
+        raise SystemFault(f"expected an audit record, got {line[:80]!r}", reason=Reason.AUDIT_MALFORMED)
+    return record
+
+
+def is_sequence(value: object) -> bool:
+    """Return whether ``value`` is the number of a record."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < _END
+
+
+def _is_numbered(record: dict[str, Any]) -> bool:
+    return is_sequence(record.get("sequence")) and isinstance(record.get("previous"), str)
+
+
+def _is_flat(record: dict[str, Any]) -> bool:
+    """Return whether it holds single values alone, as `render` writes them."""
+    return not any(isinstance(value, dict | list) for value in record.values())
+
+
+def _clean(value: object) -> Value:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}… ({len(value)} characters)"
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    return f"<{type(value).__name__}>"
+
+
+RECORDS_A_HEAD = 100
+NAMES_ITS_LOG = frozenset({"begun", "continued", "head"})
+"""Records that say of which log they are; others may name the log of another control plane."""
+
+_SUFFIX = ".jsonl"
+_LOG_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPlace:
+    """Where the log lies, how large a file gets before the next begins, and how many files stay.
+
+    ``stem`` is what the names of its files begin with.
+    """
+
+    directory: Path
+    file_bytes: int = 16 << 20
+    files: int = 64
+    stem: str = "audit"
+
+    def existing(self) -> list[Path]:
+        """Return the files, oldest first."""
+        return sorted(self.directory.glob(f"{self.stem}-*{_SUFFIX}"))
+
+    def file_from(self, sequence: int) -> Path:
+        """Return the file whose first record has this number."""
+        return self.directory / f"{self.stem}-{sequence:012d}{_SUFFIX}"
+
+    def first_of(self, path: Path) -> int:
+        """Return the number of the first record of one of its files."""
+        return int(path.stem.removeprefix(f"{self.stem}-"))
+
+
+class AuditLog:
+    """The open log; may be used by several threads."""
+
+    def __init__(self, place: AuditPlace, *, node: str, clock: Clock, random: Random) -> None:
+        """Go on where the last process stopped, or begin; raises AUDIT_UNWRITABLE, AUDIT_MALFORMED."""
+        self._place = place
+        self._node = node
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._file = -1
+        self._size = 0
+        self._head = Head("", 0, GENESIS)
+        self._signed = 0
+        self._pressing = 0
+        try:
+            place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            torn = self._resume()
+        except OSError as error:
+            raise _unwritable(place, error) from error
+        if not self._head.log:
+            self._begin(random.token(_LOG_BYTES).hex())
+        elif torn:
+            self.append("torn", bytes=torn)
+
+    def append(self, event: str, /, **fields: object) -> None:
+        """Write one record; raises AUDIT_UNWRITABLE, and then nothing may be given out that it would have told of."""
+        with self._lock:
+            self._append({**fields, "event": event})
+
+    def decided(self, event: str, fields: Mapping[str, object], *, refusal: Mapping[str, object] | None = None) -> None:
+        """Write the record of a decision: ``fields`` say about whom, ``refusal`` holds reason and detail of a no."""
+        self.append(event, **{**fields, "outcome": "refused" if refusal else "given", **(refusal or {})})
+
+    def press(self, event: str, /, **fields: object) -> Head:
+        """Write one record that is to be signed as soon as may be, and return the state after it."""
+        with self._lock:
+            self._append({**fields, "event": event})
+            self._pressing = self._head.sequence
+            return self._head
+
+    def surplus(self) -> Rotation | None:
+        """Return which record the log may begin with, where there are more files than stay, else nothing."""
+        files = self._place.existing()
+        if len(files) <= self._place.files:
+            return None
+        stays = files[-self._place.files]
+        with stays.open("rb") as stream:
+            previous = parse_record(stream.readline().rstrip(b"\n"))["previous"]
+        return Rotation(self._place.first_of(stays), bytes.fromhex(previous))
+
+    def forget(self, rotation: Rotation) -> None:
+        """Delete the files before the first record that stays. The caller owes a signed record of it."""
+        for path in self._place.existing():
+            if self._place.first_of(path) < rotation.first:
+                path.unlink()
+
+    def head(self) -> Head:
+        """Return the state after the last record."""
+        with self._lock:
+            return self._head
+
+    def due(self) -> Head | None:
+        """Return the head that is to be signed now: a hundred records after the last one, or after one that presses."""
+        with self._lock:
+            pressing = self._pressing > self._signed
+            return self._head if pressing or self._head.sequence - self._signed >= RECORDS_A_HEAD else None
+
+    def fixed(self, head: Head) -> None:
+        """Note that everything up to ``head`` is signed, here or by a record of another log."""
+        with self._lock:
+            self._signed = head.sequence
+
+    def unsigned(self) -> int:
+        """Return how many records came after what is signed."""
+        with self._lock:
+            return self._head.sequence - self._signed
+
+    def signed(self, head: Head, evidence: str) -> None:
+        """Write a head with the TPM's evidence over it, and make the disk keep everything so far."""
+        self.append("head", head=head.sequence, sha256=head.sha256.hex(), log=head.log, evidence=evidence)
+        self.fixed(head)
+        self.sync()
+
+    def sync(self) -> None:
+        """Make the disk keep what was written; raises AUDIT_UNWRITABLE."""
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise _unwritable(self._place, error) from error
+
+    def close(self) -> None:
+        """Sync and close."""
+        self.sync()
+        os.close(self._file)
+
+    def _begin(self, log: str) -> None:
+        self._head = Head(log, 0, GENESIS)
+        self._open(1)
+        self.append("begun", log=log, node=self._node)
+
+    def _append(self, fields: Mapping[str, object]) -> None:
+        try:
+            if self._size >= self._place.file_bytes:
+                self._turn_over()
+            if not self._size and self._head.sequence:
+                self._add({"event": "continued", "log": self._head.log})
+            self._add(fields)
+        except OSError as error:
+            raise _unwritable(self._place, error) from error
+
+    def _add(self, fields: Mapping[str, object]) -> None:
+        sequence = self._head.sequence + 1
+        told = {"time": self._clock.now().isoformat(timespec="milliseconds"), **fields}
+        line = render(told, sequence=sequence, previous=self._head.sha256)
+        self._write(line + b"\n", Head(self._head.log, sequence, digest_of(line)))
+
+    def _turn_over(self) -> None:
+        """Begin the next file. The old one is ours until that one is open: a full disk must not leave us without."""
+        old = self._file
+        os.fsync(old)
+        self._open(self._head.sequence + 1)
+        os.close(old)
+
+    def _write(self, data: bytes, head: Head) -> None:
+        """Write all of it or nothing, for half a record would make the next one unreadable; then ``head`` counts."""
+        written = os.write(self._file, data)
+        if written != len(data):
+            os.ftruncate(self._file, self._size)
+            raise OSError(28, "no space left for a whole record")
+        self._size += written
+        self._head = head
+
+    def _open(self, sequence: int) -> None:
+        path = self._place.file_from(sequence)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file, self._size = opened, os.fstat(opened).st_size
+
+    def _resume(self) -> int:
+        """Take up the last whole record of the last file, and return how many bytes of a half one were cut off."""
+        files = self._place.existing()
+        if not files:
+            return 0
+        last = files[-1]
+        size = last.stat().st_size
+        with last.open("rb") as stream:
+            stream.seek(max(0, size - 2 * MAX_RECORD_BYTES))
+            tail = stream.read()
+        whole = tail[: tail.rfind(b"\n") + 1]
+        torn = len(tail) - len(whole)
+        if torn:
+            os.truncate(last, size - torn)
+        if not whole:
+            last.unlink()
+            return torn + self._resume()
+        line = whole.splitlines()[-1]
+        self._head = Head(self._log_id(files[0]), int(parse_record(line)["sequence"]), digest_of(line))
+        self._signed = self._head.sequence - self._head.sequence % RECORDS_A_HEAD
+        self._open(self._place.first_of(last))
+        return torn
+
+    def _log_id(self, first: Path) -> str:
+        """Return the log's name: in the first record, or in the first head of a file of an earlier release."""
+        with first.open("rb") as stream:
+            for line in stream:
+                record = parse_record(line.rstrip(b"\n"))
+                if record.get("event") in NAMES_ITS_LOG and isinstance(record.get("log"), str):
+                    return str(record["log"])
+        raise SystemFault(f"expected {first} to name its log, it does not", reason=Reason.AUDIT_MALFORMED)
+
+
+def _unwritable(place: AuditPlace, error: OSError) -> SystemFault:
+    return SystemFault(
+        f"cannot write the audit log in {place.directory}: {error.strerror}", reason=Reason.AUDIT_UNWRITABLE
+    )

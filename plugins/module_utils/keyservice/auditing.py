@@ -1,0 +1,131 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What happens to the audit log beside the decisions: synced, its head signed and told to the others, theirs noted.
+
+A signed head goes into the status of this control plane's own identity. Every other key service follows identities,
+so it hears of the head and writes it into its own log: who changes a log must then change all of them. A head that
+cannot be told now is kept until it can, or until the next one takes its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .kube_api import IDENTITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..core.host import Clock
+    from ..errors import AttestedError
+    from .audit_log import Head
+    from .audit_trail import AuditTrail
+    from .cached_policy import ObjectCache
+    from .kube_api import Gateway
+
+TICK_SECONDS = 1.0
+LOOK_TICKS = 30
+RETRY_TICKS = 60
+
+
+class Signer(Protocol):
+    """Signs a head of the log."""
+
+    def sign(self, head: Head) -> str:
+        """Return evidence over ``head``, as base64."""
+
+
+class HeadKeeper:
+    """Looks after one log; `run_once` belongs into a thread of its own."""
+
+    def __init__(
+        self,
+        audit: AuditTrail,
+        *,
+        node: str,
+        signer: Signer | None,
+        gateway: Gateway,
+        identities: ObjectCache,
+        clock: Clock,
+    ) -> None:
+        """Sign with ``signer``, if there is one, and publish through ``gateway`` what ``identities`` shall show."""
+        self._audit = audit
+        self._node = node
+        self._signer = signer
+        self._gateway = gateway
+        self._identities = identities
+        self._clock = clock
+        self._noted: dict[str, int] = {}
+        self._ticks = 0
+        self._sign_at = 0
+        self._untold: dict[str, Any] | None = None
+        self._tell_at = 0
+
+    def run_once(self) -> None:
+        """Go on for ever; raises what goes wrong, and may then be called again."""
+        while True:
+            self.tick()
+            self._clock.sleep(TICK_SECONDS)
+
+    def tick(self) -> None:
+        """Do what is to be done now."""
+        self._ticks += 1
+        self._audit.sync()
+        if self._ticks >= self._sign_at:
+            self._sign()
+        if self._ticks % LOOK_TICKS == 0:
+            self.note_others()
+        if self._untold is not None and self._ticks >= self._tell_at:
+            self._tell(self._untold)
+
+    def note_others(self) -> None:
+        """Write the heads of other control planes into our log, each once; raises API_UNAVAILABLE."""
+        for document in self._identities.objects({}):
+            node, told = document["spec"]["nodeName"], document.get("status", {}).get("auditHead")
+            if node == self._node or not told or self._noted.get(node) == told.get("sequence"):
+                continue
+            self._noted[node] = told.get("sequence")
+            self._audit.append(
+                "head_of", node=node, log=told.get("log"), head=told.get("sequence"), sha256=told.get("sha256")
+            )
+
+    def _sign(self) -> None:
+        if self._signer is None:
+            return
+        head = self._audit.due()
+        if head is None:
+            return
+        self._sign_at = self._ticks + RETRY_TICKS  # a TPM that is away is not asked each second
+        evidence = self._signer.sign(head)
+        self._audit.signed(head, evidence)
+        self._sign_at = 0
+        self._untold = _told(head, evidence, time=self._clock.now().isoformat(timespec="seconds"))
+        self._tell_at = self._ticks
+
+    def _tell(self, told: dict[str, Any]) -> None:
+        """Write a head into our own identities; where there is none yet, or a write fails, it is tried again later."""
+        self._tell_at = self._ticks + RETRY_TICKS  # nor is an API that is away
+        own = self._identities.objects({"spec.nodeName": self._node})
+        for one in own:
+            metadata: Mapping[str, Any] = one["metadata"]
+            self._gateway.patch_status(
+                IDENTITIES, metadata["name"], status={"auditHead": told}, revision=metadata["resourceVersion"]
+            )
+        if own:
+            self._untold = None
+
+
+def refusal_of(error: AttestedError) -> dict[str, str]:
+    """Return what the record of a refused decision says of its cause."""
+    return {"reason": error.code, "detail": error.message}
+
+
+def _told(head: Head, evidence: str, *, time: str) -> dict[str, Any]:
+    return {
+        "log": head.log,
+        "sequence": head.sequence,
+        "sha256": head.sha256.hex(),
+        "evidence": evidence,
+        "time": time.replace("+00:00", "Z"),
+    }

@@ -1,0 +1,267 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one door to the Kubernetes API: linearizable reads, compare-and-set writes, watches.
+
+A read without resourceVersion is answered from etcd's quorum ("most recent"), never from a stale cache. Whatever goes
+wrong becomes an `ApiError`; the caller's decision is then no.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import visible
+from .kube_http import ApiHttp, ApiRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from .kube_http import Credential
+
+GROUP = "attested-kubernetes.dev"
+VERSION = "v1alpha1"
+ATTEMPTS = "joinattempts"
+IDENTITIES = "nodeidentities"
+POLICIES = "attestationpolicies"
+PROFILES = "measurementprofiles"
+
+_PAGE = 500
+_MERGE_PATCH = "application/merge-patch+json"
+_STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+_OURS = f"/apis/{GROUP}/{VERSION}"
+_NODES = "/api/v1/nodes"
+_REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+_SMALL_PAGE = 16
+_APPEARED = frozenset({"ADDED", "MODIFIED"})
+SERVING_SIGNER = "kubernetes.io/kubelet-serving"
+
+
+class Reader(Protocol):
+    """Where objects are read from; objects are dictionaries as in YAML."""
+
+    def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
+        """Return the objects of a kind as they are now; ``where`` maps selectable fields to the wanted values."""
+
+
+class Gateway(Reader, Protocol):
+    """What the rest of the collection asks of the API."""
+
+    def object(self, plural: str, name: str) -> Mapping[str, Any] | None:
+        """Return one object as it is now, or None."""
+
+    def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
+        """Merge ``status`` into an object that is still at ``revision``, else raise API_CONFLICT.
+
+        Returns the revision that the object has from now on.
+        """
+
+    def listing(self, plural: str) -> tuple[tuple[Mapping[str, Any], ...], str]:
+        """Return the objects of a kind, and the revision from which `changes` go on."""
+
+    def changes(self, plural: str, *, revision: str, seconds: int) -> Iterator[Mapping[str, Any]]:
+        """Yield what happens to a kind after ``revision``, in order, for ``seconds``: ``type`` and ``object``."""
+
+    def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
+        """Yield the names of all Nodes as they are now, then of each that appears within ``seconds``."""
+
+
+class ObjectWriter(Protocol):
+    """What the key service writes of its own; objects are dictionaries as in YAML."""
+
+    def create(self, plural: str, document: Mapping[str, Any]) -> str:
+        """Create an object and return its uid; raises API_CONFLICT where one of this name is there."""
+
+    def merge(self, plural: str, name: str, document: Mapping[str, Any], *, revision: str) -> None:
+        """Merge ``document`` into an object that is still at ``revision``, else raise API_CONFLICT."""
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete an object, if it is there."""
+
+    def record_event(self, event: Mapping[str, Any]) -> None:
+        """Write a core Event in its namespace, or bring the one of this name up to date."""
+
+
+class NodeMarker(Protocol):
+    """What the key service reads and writes of Nodes; the admission policy attested-marks-nodes lets it no more."""
+
+    def nodes(self) -> tuple[Mapping[str, Any], ...]:
+        """Return every Node as it is now."""
+
+    def set_taints(self, name: str, taints: Sequence[Mapping[str, Any]], *, revision: str) -> None:
+        """Replace the taints of a Node that is still at ``revision``, else raise API_CONFLICT."""
+
+    def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
+        """Write the condition of this type of a Node and no other one."""
+
+    def record_event(self, event: Mapping[str, Any]) -> None:
+        """As `ObjectWriter.record_event`."""
+
+
+class RequestDesk(Protocol):
+    """Requests for certificates that kubelets serve with; the RBAC of the key service lets it see and conclude them."""
+
+    def serving_requests(self, seconds: int) -> Iterator[Mapping[str, Any]]:
+        """Yield every such request as it is now, then each that appears or changes within ``seconds``."""
+
+    def conclude_request(self, name: str, condition: Mapping[str, Any], *, revision: str) -> None:
+        """Write ``condition`` into a request that is still at ``revision``, else raise API_CONFLICT."""
+
+
+class ApiGateway:
+    """The real gateway; one instance may be used by several threads."""
+
+    def __init__(self, *, server: str, ca_file: Path, credential: Credential) -> None:
+        """Keep where the API is; the first call connects."""
+        self._http = ApiHttp(server=server, ca_file=ca_file, credential=credential)
+
+    def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
+        """Return objects of a kind, read linearizably; raises API_UNAVAILABLE or API_FORBIDDEN."""
+        return self._list(plural, where or {})[0]
+
+    def listing(self, plural: str) -> tuple[tuple[Mapping[str, Any], ...], str]:
+        """Return all objects of a kind and the list's revision; raises as `objects` does."""
+        return self._list(plural, {})
+
+    def object(self, plural: str, name: str) -> Mapping[str, Any] | None:
+        """Return one object, read linearizably, or None; the cheapest reading there is."""
+        return self._http.find(ApiRequest(what=f"get {plural}/{name}", path=f"{_OURS}/{plural}/{name}"))
+
+    def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
+        """Merge ``status`` into the object and return its new revision; raises API_CONFLICT when it changed since."""
+        body = {"metadata": {"resourceVersion": revision}, "status": dict(status)}
+        what = f"write the status of {plural}/{name}"
+        written = self._http.call(_patch(what, f"{_OURS}/{plural}/{name}/status", body))
+        return str(written["metadata"]["resourceVersion"])
+
+    def create(self, plural: str, document: Mapping[str, Any]) -> str:
+        """Create an object and return its uid; raises API_CONFLICT, API_UNAVAILABLE or API_FORBIDDEN."""
+        what = f"create {plural}/{document['metadata']['name']}"
+        made = self._http.call(ApiRequest(what=what, path=f"{_OURS}/{plural}", method="POST", body=document))
+        return str(made["metadata"]["uid"])
+
+    def merge(self, plural: str, name: str, document: Mapping[str, Any], *, revision: str) -> None:
+        """Change an object that nobody changed since ``revision``; raises as `patch_status`."""
+        body = {**document, "metadata": {**document.get("metadata", {}), "resourceVersion": revision}}
+        self._http.call(_patch(f"write {plural}/{name}", f"{_OURS}/{plural}/{name}", body))
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete an object; one that is gone already is no error."""
+        self._http.find(ApiRequest(what=f"delete {plural}/{name}", path=f"{_OURS}/{plural}/{name}", method="DELETE"))
+
+    def record_event(self, event: Mapping[str, Any]) -> None:
+        """Write an Event; the API forgets each after a while, so the one to change may be gone."""
+        name, path = event["metadata"]["name"], f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
+        what = f"write the event {name}"
+        told = {**event, "message": visible(str(event.get("message", "")))}
+        if self._http.find(_patch(what, f"{path}/{name}", told)) is None:
+            self._http.call(ApiRequest(what=what, path=path, method="POST", body=told))
+
+    def changes(self, plural: str, *, revision: str, seconds: int) -> Iterator[Mapping[str, Any]]:
+        """Yield the changes of a kind; raises API_UNAVAILABLE or API_FORBIDDEN."""
+        yield from self._http.events(
+            ApiRequest(what=f"watch {plural}", path=f"{_OURS}/{plural}", query=_watch(revision, seconds)),
+            seconds=seconds,
+        )
+
+    def nodes(self) -> tuple[Mapping[str, Any], ...]:
+        """Return every Node, read linearizably; raises API_UNAVAILABLE or API_FORBIDDEN."""
+        return tuple(self._http.call(ApiRequest(what="list nodes", path=_NODES))["items"])
+
+    def set_taints(self, name: str, taints: Sequence[Mapping[str, Any]], *, revision: str) -> None:
+        """Replace the taints of a Node: the API merges none, so the whole list goes by compare-and-set."""
+        body = {"metadata": {"resourceVersion": revision}, "spec": {"taints": list(taints)}}
+        self._http.find(_patch(f"taint the node {name}", f"{_NODES}/{name}", body))
+
+    def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
+        """Merge one condition by its type, as the kubelet does with its own: neither knows of the other's."""
+        body = {"status": {"conditions": [condition]}}
+        what = f"write a condition of the node {name}"
+        self._http.find(_patch(what, f"{_NODES}/{name}/status", body, content_type=_STRATEGIC_PATCH))
+
+    def node(self, name: str) -> Mapping[str, Any] | None:
+        """Return one Node, read linearizably, or None."""
+        return self._http.find(ApiRequest(what=f"get the node {name}", path=f"{_NODES}/{name}"))
+
+    def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """Return one pod, read linearizably, or None."""
+        return self._http.find(
+            ApiRequest(what=f"get the pod {name}", path=f"/api/v1/namespaces/{namespace}/pods/{name}")
+        )
+
+    def lease(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """Return one Lease, read linearizably, or None."""
+        return self._http.find(ApiRequest(what=f"get the lease {name}", path=f"{_leases(namespace)}/{name}"))
+
+    def create_lease(self, document: Mapping[str, Any]) -> None:
+        """Create a Lease; raises API_CONFLICT where one of this name is there."""
+        name, path = document["metadata"]["name"], _leases(document["metadata"]["namespace"])
+        self._http.call(ApiRequest(what=f"create the lease {name}", path=path, method="POST", body=document))
+
+    def replace_lease(self, document: Mapping[str, Any]) -> None:
+        """Replace a Lease that nobody changed since its revision in ``document``; raises as `patch_status`."""
+        name, path = document["metadata"]["name"], _leases(document["metadata"]["namespace"])
+        self._http.call(ApiRequest(what=f"write the lease {name}", path=f"{path}/{name}", method="PUT", body=document))
+
+    def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
+        """Yield the names of all Nodes, then of each new one; raises API_UNAVAILABLE or API_FORBIDDEN."""
+        document = self._http.call(ApiRequest(what="list nodes", path=_NODES))
+        yield frozenset(item["metadata"]["name"] for item in document["items"])
+        query = _watch(document["metadata"]["resourceVersion"], seconds)
+        for event in self._http.events(ApiRequest(what="watch nodes", path=_NODES, query=query), seconds=seconds):
+            if event["type"] == "ADDED":
+                yield frozenset({event["object"]["metadata"]["name"]})
+
+    def serving_requests(self, seconds: int) -> Iterator[Mapping[str, Any]]:
+        """Yield requests of the one signer; raises API_UNAVAILABLE or API_FORBIDDEN.
+
+        A node may write a megabyte into each, so few come at a time.
+        """
+        query = {"fieldSelector": f"spec.signerName={SERVING_SIGNER}"}
+        page = {**query, "limit": str(_SMALL_PAGE)}
+        while True:
+            document = self._http.call(ApiRequest(what="list certificate requests", path=_REQUESTS, query=page))
+            yield from document["items"]
+            page["continue"] = document["metadata"].get("continue", "")
+            if not page["continue"]:
+                break
+        query |= _watch(document["metadata"]["resourceVersion"], seconds)
+        watch = ApiRequest(what="watch certificate requests", path=_REQUESTS, query=query)
+        for event in self._http.events(watch, seconds=seconds):
+            if event["type"] in _APPEARED:
+                yield event["object"]
+
+    def conclude_request(self, name: str, condition: Mapping[str, Any], *, revision: str) -> None:
+        """Write a condition as the only one; a request that was decided meanwhile has another revision."""
+        body = {"metadata": {"resourceVersion": revision}, "status": {"conditions": [dict(condition)]}}
+        self._http.find(_patch(f"conclude the certificate request {name}", f"{_REQUESTS}/{name}/approval", body))
+
+    def _list(self, plural: str, where: Mapping[str, str]) -> tuple[tuple[Mapping[str, Any], ...], str]:
+        found: list[Mapping[str, Any]] = []
+        query = {"limit": str(_PAGE)}
+        if where:
+            query["fieldSelector"] = ",".join(f"{name}={value}" for name, value in where.items())
+        while True:
+            document = self._http.call(ApiRequest(what=f"list {plural}", path=f"{_OURS}/{plural}", query=query))
+            found += document["items"]
+            query["continue"] = document["metadata"].get("continue", "")
+            if not query["continue"]:
+                return tuple(found), document["metadata"]["resourceVersion"]
+
+
+def _leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def _patch(what: str, path: str, body: Mapping[str, Any], *, content_type: str = _MERGE_PATCH) -> ApiRequest:
+    return ApiRequest(what=what, path=path, method="PATCH", body=body, content_type=content_type)
+
+
+def _watch(revision: str, seconds: int) -> dict[str, str]:
+    return {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": revision,
+        "timeoutSeconds": str(seconds),
+    }

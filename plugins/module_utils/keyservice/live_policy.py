@@ -1,0 +1,403 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The policy in force as the live API says it: one snapshot a decision, read linearizably.
+
+A read that fails raises, so the decision is no. An object that cannot be understood admits nobody and hides no other:
+
+- a profile is left out, and the others decide;
+- an identity refuses the machines that share a key or the node's name with it (it may be a revocation, or the live
+  identity of that node), and nobody else; where it says that it is revoked, it is, whatever else is wrong with it;
+- the signed policy is one object under one signature, so it counts as a whole or refuses everyone.
+
+`LivePolicy.unreadable` names them. What the API says counts only as far as the site's signed policy names it and this
+control plane's own record of it allows (`Guard`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import ApiError, PolicyError
+from ..policy.cluster import POLICY_NAME
+from ..policy.identity import Admission
+from ..policy.in_force import SignedPolicy, register_selection
+from ..policy.manifest import API_VERSION, IDENTITY_KIND, PROFILE_KIND, parse_objects
+from ..policy.record import require_revocations
+from ..policy.standing import shown_time
+from ..reasons import Reason
+from .kube_api import IDENTITIES, POLICIES, PROFILES
+
+KEY_FIELDS = ("spec.ekSha256", "spec.ekAliasSha256")
+"""Where an identity says its endorsement keys: the API finds it by either."""
+DISK_FIELD = "status.diskId"
+"""Where it says the disk that the key service assigned to it."""
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from ..core.host import Clock
+    from ..policy.cluster import ClusterPolicy
+    from ..policy.identity import EvidenceRefusal, NodeIdentity
+    from ..policy.manifest import Manifests
+    from ..policy.profile import MeasurementProfile
+    from .kube_api import Gateway, Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The verified policy; ``revoked`` are all keys seen revoked, ``missing`` those that it does not sign itself."""
+
+    policy: ClusterPolicy
+    revoked: frozenset[str]
+    missing: frozenset[str]
+
+
+class Guard(Protocol):
+    """Says whether an object is the policy in force; `keys` gives the one with a record outside etcd."""
+
+    def judge(self, document: Mapping[str, Any] | None) -> Judged:
+        """Return the policy that ``document`` says; raises POLICY_…, for everyone."""
+
+    def note_revoked(self, revoked: Iterable[str]) -> None:
+        """Remember that these endorsement keys were revoked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """An identity as it stood in one read, with what a compare-and-set on it needs.
+
+    ``revision`` is the object's resourceVersion; ``issued`` and ``superseded`` count its tickets.
+    """
+
+    identity: NodeIdentity
+    revision: str
+    issued: int = 0
+    superseded: int = 0
+
+
+class Snapshot(SignedPolicy):
+    """What counts for one machine as of one read; also a `PolicyInForce`."""
+
+    def __init__(
+        self,
+        judged: Judged,
+        *,
+        profiles: Iterable[MeasurementProfile],
+        registrations: Iterable[Registration],
+        ek_sha256: str,
+        now: datetime,
+        lock_register: int,
+    ) -> None:
+        """Keep what was read."""
+        self.registrations = tuple(registrations)
+        self.policy = judged.policy
+        super().__init__(
+            policy=judged.policy,
+            revoked=judged.revoked,
+            profiles=profiles,
+            identities=[one.identity for one in self.registrations],
+            ek_sha256=ek_sha256,
+            now=now,
+            lock_register=lock_register,
+        )
+
+    def registration_for(self, ek_sha256: str) -> Registration:
+        """Return the registration of an approved identity; raises as `PolicyInForce.identity_for` does."""
+        identity = self.identity_for(ek_sha256)
+        return next(one for one in self.registrations if one.identity is identity)
+
+    def holder_of(self, ek_sha256: str) -> NodeIdentity | None:
+        """Return who has this key, whether it counts or not; one that waits only where no other has it."""
+        holders = [one.identity for one in self.registrations if ek_sha256 in one.identity.keys]
+        return min(holders, key=lambda one: one.admission is Admission.PENDING, default=None)
+
+
+class LivePolicy:
+    """The policy in force, asked of the API each time."""
+
+    def __init__(self, gateway: Reader, guard: Guard, *, clock: Clock, lock_register: int = 15) -> None:
+        """Ask through ``gateway``, believe as far as ``guard`` does; ``lock_register`` is always quoted."""
+        self._gateway = gateway
+        self._guard = guard
+        self._clock = clock
+        self._lock_register = lock_register
+        self._parsed: dict[str, tuple[Mapping[str, Any], Manifests | str]] = {}
+
+    def snapshot(self) -> Snapshot:
+        """Return what counts of all objects, exceptions aside, which are one machine's; raises as `snapshot_for`."""
+        judged = self._judged()
+        found = self._gateway.objects(IDENTITIES)
+        self._note(found, judged)
+        return self._snapshot(judged, self._registrations(found), ek_sha256="")
+
+    def snapshot_for(self, ek_sha256: str) -> Snapshot:
+        """Return all that decides about one machine as it is now: what shares its chip's keys, its node's name, a disk.
+
+        A few small reads instead of one that grows with the cluster. A revocation among them is recorded first. Raises
+        API_UNAVAILABLE, MANIFEST_INVALID, and what the guard raises.
+        """
+        judged = self._judged()
+        found = self._holders(ek_sha256)
+        for other in {key for one in found.values() for key in _keys(one)} - {ek_sha256}:
+            found |= self._holders(other)
+        for name in {str(_spec(one).get("nodeName", "")) for one in found.values()}:
+            found |= self._where("spec.nodeName", name)
+        for disk in {_disk(one) for one in found.values()} - {""}:
+            found |= self._where(DISK_FIELD, disk)
+        self._note(found.values(), judged)
+        return self._snapshot(judged, self._registrations(found.values()), ek_sha256=ek_sha256)
+
+    def _snapshot(self, judged: Judged, registrations: Iterable[Registration], *, ek_sha256: str) -> Snapshot:
+        return Snapshot(
+            judged,
+            profiles=self._profiles(),
+            registrations=registrations,
+            ek_sha256=ek_sha256,
+            now=self._clock.now(),
+            lock_register=self._lock_register,
+        )
+
+    def holders_of(self, node_name: str) -> tuple[str, ...]:
+        """Return the identities that are, or were, this node, as of now."""
+        found = self._gateway.objects(IDENTITIES, where={"spec.nodeName": node_name})
+        return tuple(sorted(one["metadata"]["name"] for one in found))
+
+    def registration_named(self, node_name: str) -> Registration:
+        """Return the approved registration of the machine that is this node, as of now; raises as `snapshot_for` does.
+
+        Raises what `SignedPolicy.identity_for` does; IDENTITY_UNKNOWN where no machine has this name.
+        """
+        found = self._registrations(self._gateway.objects(IDENTITIES, where={"spec.nodeName": node_name}))
+        one = min(found, key=lambda known: known.identity.admission is not Admission.APPROVED, default=None)
+        if one is None:
+            raise PolicyError(
+                f"expected an identity for the node {node_name}, found none", reason=Reason.IDENTITY_UNKNOWN
+            )
+        ek_sha256 = one.identity.ek_sha256
+        return self.snapshot_for(ek_sha256).registration_for(ek_sha256)
+
+    def identity_for(self, ek_sha256: str) -> NodeIdentity:
+        """Return the approved identity of an endorsement key, as of now."""
+        return self.snapshot_for(ek_sha256).identity_for(ek_sha256)
+
+    def profiles(self) -> tuple[MeasurementProfile, ...]:
+        """Return every profile that counts, exceptions aside, as of now."""
+        policy = self._judged().policy
+        return tuple(one for one in self._profiles() if policy.names_profile(one))
+
+    def registrations_of(self, ek_sha256: str) -> tuple[Registration, ...]:
+        """Return the identities of one endorsement key as they are now, whether they count or not."""
+        return self._registrations(self._holders(ek_sha256).values())
+
+    def registrations(self) -> tuple[Registration, ...]:
+        """Return every identity as it is now, whether it counts or not, that can be read; raises API_UNAVAILABLE."""
+        objects = self._gateway.objects(IDENTITIES)
+        return tuple(found for one in objects if (found := self._registration(one)) is not None)
+
+    def unreadable(self) -> tuple[str, ...]:
+        """Return what of the API's profiles and identities cannot be understood: kind, name and why, sorted."""
+        problems = [
+            found
+            for plural, kind in ((PROFILES, PROFILE_KIND), (IDENTITIES, IDENTITY_KIND))
+            for one in self._gateway.objects(plural)
+            if isinstance(found := self._reading(one, kind), str)
+        ]
+        return tuple(sorted(problems))
+
+    def settle_revocations(self) -> ClusterPolicy:
+        """Record every revocation that the API's objects say, and return the policy in force.
+
+        Raises POLICY_ROLLED_BACK where one that was seen before is gone, and what the guard raises.
+        """
+        self._guard.note_revoked(self._revoked_objects())
+        return self._judged().policy
+
+    def selection(self) -> tuple[int, ...]:
+        """Return the registers to quote as of now: those of each profile that counts for a machine, and the lock's."""
+        policy = self._judged().policy
+        excepted = {one.profile.name for one in policy.exceptions}
+        counting = [one for one in self._profiles() if policy.names_profile(one) or one.name in excepted]
+        return register_selection(counting, lock_register=self._lock_register)
+
+    def _judged(self) -> Judged:
+        documents = [one for one in self._gateway.objects(POLICIES) if one["metadata"]["name"] == POLICY_NAME]
+        judged = self._guard.judge(documents[0] if documents else None)
+        if judged.missing:
+            require_revocations(judged.missing, self._revoked_objects())
+        return judged
+
+    def _revoked_objects(self) -> frozenset[str]:
+        objects = self._gateway.objects(IDENTITIES, where={"spec.admission": Admission.REVOKED.value})
+        return frozenset(key for one in objects for key in _keys(one))
+
+    def _note(self, objects: Iterable[Mapping[str, Any]], judged: Judged) -> None:
+        """Record what the objects revoke, those among them that cannot be understood as well."""
+        revoked = [one for one in objects if _spec(one).get("admission") == Admission.REVOKED.value]
+        banned = {key for one in revoked for key in _keys(one)}
+        if not banned <= judged.revoked:
+            self._guard.note_revoked(banned)
+
+    def _holders(self, ek_sha256: str) -> dict[str, Mapping[str, Any]]:
+        """Return the objects that have this key, by name."""
+        return {name: one for field in KEY_FIELDS for name, one in self._where(field, ek_sha256).items()}
+
+    def _where(self, field: str, value: str) -> dict[str, Mapping[str, Any]]:
+        """Return the identities whose ``field`` has this value, by name."""
+        return {one["metadata"]["name"]: one for one in self._gateway.objects(IDENTITIES, where={field: value})}
+
+    def _registrations(self, objects: Iterable[Mapping[str, Any]]) -> tuple[Registration, ...]:
+        return tuple(_registration(self._parse(raw, IDENTITY_KIND).identities[0], raw) for raw in objects)
+
+    def _registration(self, raw: Mapping[str, Any]) -> Registration | None:
+        found = self._reading(raw, IDENTITY_KIND)
+        return None if isinstance(found, str) else _registration(found.identities[0], raw)
+
+    def parse_profile(self, document: Mapping[str, Any]) -> MeasurementProfile:
+        """Return the profile that an object says; raises MANIFEST_INVALID."""
+        return self._parse(document, PROFILE_KIND).profiles[0]
+
+    def _profiles(self) -> tuple[MeasurementProfile, ...]:
+        """Return every profile that can be read; one that cannot admits nobody."""
+        found = [self._reading(document, PROFILE_KIND) for document in self._gateway.objects(PROFILES)]
+        return tuple(one.profiles[0] for one in found if not isinstance(one, str))
+
+    def _parse(self, document: Mapping[str, Any], kind: str) -> Manifests:
+        found = self._reading(document, kind)
+        if isinstance(found, str):
+            raise PolicyError(found, reason=Reason.MANIFEST_INVALID)
+        return found
+
+    def _reading(self, document: Mapping[str, Any], kind: str) -> Manifests | str:
+        """Return what an object says, or why it says nothing; the same content is read once.
+
+        Compared by content, not by resourceVersion: an etcd from a snapshot gives the same version out again.
+        """
+        name = _place(document, kind)
+        known = self._parsed.get(name)
+        if known is not None and known[0] == document:
+            return known[1]
+        parsed: Manifests | str
+        try:
+            parsed = parse_objects([(name, {**document, "apiVersion": API_VERSION, "kind": kind})])
+        except PolicyError as error:
+            parsed = error.message
+        self._parsed[name] = (document, parsed)
+        return parsed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusChange:
+    """What the key service writes after a release or a refusal; empty values are not written.
+
+    ``clock`` in milliseconds of TPMS_CLOCK_INFO; counters are those of the quote that was verified. Good evidence
+    (``attested_at``) takes away the ``refusal`` of earlier evidence.
+    """
+
+    phase: str = ""
+    disk_id: str = ""
+    ak_name: str = ""
+    clock: int = 0
+    reset_count: int = 0
+    restart_count: int = 0
+    attested_at: datetime | None = None
+    profile: str = ""
+    posture: str = ""
+    registers: Mapping[int, bytes] | None = None
+    issued: int = 0
+    superseded: int = 0
+    key_sha256: str = ""
+    expires: datetime | None = None
+    refusal: EvidenceRefusal | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the merge patch of ``status``."""
+        document: dict[str, Any] = {
+            name: value
+            for name, value in (("phase", self.phase), ("diskId", self.disk_id), ("akName", self.ak_name))
+            if value
+        }
+        if self.attested_at is not None:
+            document["lastAttestation"] = {
+                "time": shown_time(self.attested_at),
+                "profile": self.profile,
+                "posture": self.posture,
+            }
+            if self.registers:
+                document["lastAttestation"]["registers"] = [
+                    {"pcr": pcr, "sha256": value.hex()} for pcr, value in sorted(self.registers.items())
+                ]
+            document["tpm"] = {
+                "clock": self.clock,
+                "resetCount": self.reset_count,
+                "restartCount": self.restart_count,
+            }
+            document["lastRefusal"] = None
+        if self.refusal is not None:
+            document["lastRefusal"] = {"time": shown_time(self.refusal.at), "reason": self.refusal.code}
+        if self.expires is not None:
+            document["tickets"] = {
+                "issued": self.issued,
+                "superseded": self.superseded,
+                "keySha256": self.key_sha256,
+                "expires": shown_time(self.expires),
+            }
+        return document
+
+
+class StatusWriter:
+    """The one writer of identities' status."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        """Write through ``gateway``."""
+        self._gateway = gateway
+
+    def write(self, registration: Registration, change: StatusChange) -> str:
+        """Write ``change`` if the object is still as it was read, and return its new revision; else API_CONFLICT."""
+        return self._gateway.patch_status(
+            IDENTITIES, registration.identity.name, status=change.to_document(), revision=registration.revision
+        )
+
+
+def _keys(document: Mapping[str, Any]) -> tuple[str, ...]:
+    said = (_spec(document).get(field.removeprefix("spec.")) for field in KEY_FIELDS)
+    return tuple(one for one in said if isinstance(one, str) and _KEY.fullmatch(one))
+
+
+def _disk(document: Mapping[str, Any]) -> str:
+    status = document.get("status")
+    return str(status.get("diskId") or "") if isinstance(status, dict) else ""
+
+
+def _spec(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = document.get("spec")
+    return found if isinstance(found, dict) else {}
+
+
+def _place(document: Mapping[str, Any], kind: str) -> str:
+    """Return kind and name; the API leaves the kind of an object in a list to the list."""
+    return f"{kind} {document['metadata'].get('name', '?')}"
+
+
+def _registration(identity: NodeIdentity, raw: Mapping[str, Any]) -> Registration:
+    status = raw.get("status")
+    tickets = status.get("tickets") if isinstance(status, dict) else None
+    counts = tickets if isinstance(tickets, dict) else {}
+    revision = raw["metadata"].get("resourceVersion", "")
+    if not revision:
+        raise ApiError(f"expected a resourceVersion of {identity.name}, got none", reason=Reason.API_UNAVAILABLE)
+    return Registration(
+        identity=identity,
+        revision=revision,
+        issued=_count(counts.get("issued")),
+        superseded=_count(counts.get("superseded")),
+    )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

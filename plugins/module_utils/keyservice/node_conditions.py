@@ -1,0 +1,243 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a Node stands, told where Kubernetes looks: a condition, a taint, an Event.
+
+The taint is NoSchedule. It keeps new pods away and moves none: an outage of the attestation itself would otherwise
+become an outage of everything that runs. Who shall go now is for a person to say (`revoke`). The kubelet neither sets
+taints nor takes them away (NodeRestriction), and merges conditions by type, so nobody fights over either.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ApiError
+from ..policy.identity import Admission
+from ..policy.standing import CONDITION, Standing, judge_standing, shown_time
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import timedelta
+
+    from ..core.host import Clock
+    from ..policy.standing import Judgement
+    from .kube_api import NodeMarker
+    from .live_policy import LivePolicy, Registration
+
+TAINT = "attested-kubernetes.dev/not-attested"
+TAINT_EFFECT = "NoSchedule"
+
+ROUND_SECONDS = 30.0
+_SOON_SECONDS = 1.0
+_MAX_MARKS = 20
+_MAX_NAME = 200
+_EVENTS_NAMESPACE = "default"
+_SOURCE = "attested-key-service"
+_STATUS = {Standing.GOOD: "True", Standing.FAILED: "False", Standing.OVERDUE: "Unknown", Standing.NEW: "Unknown"}
+_REASON = {
+    Standing.GOOD: "EvidenceGood",
+    Standing.FAILED: "ReattestationFailed",
+    Standing.OVERDUE: "ReattestationOverdue",
+    Standing.NEW: "NotYetAttested",
+}
+_BAD = frozenset({Standing.FAILED, Standing.OVERDUE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What is to change at one Node; None where nothing is. ``event`` tells of a change for the worse, or its end."""
+
+    node_name: str
+    revision: str
+    taints: tuple[Mapping[str, Any], ...] | None = None
+    condition: Mapping[str, Any] | None = None
+    event: Mapping[str, Any] | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is to change."""
+        return self.taints is not None or self.condition is not None
+
+
+def plan_mark(node: Mapping[str, Any], judgement: Judgement, *, now: datetime) -> Mark:
+    """Return what makes ``node`` show how it stands; nothing where it does already."""
+    name, revision = node["metadata"]["name"], node["metadata"]["resourceVersion"]
+    if judgement.standing is Standing.UNHEARD:
+        return Mark(node_name=name, revision=revision)
+    condition = _condition(node, judgement, now=now)
+    return Mark(
+        node_name=name,
+        revision=revision,
+        taints=_taints(node, tainted=judgement.standing in _BAD),
+        condition=condition,
+        event=_event(node, judgement, now=now) if condition is not None else None,
+    )
+
+
+def _taints(node: Mapping[str, Any], *, tainted: bool) -> tuple[Mapping[str, Any], ...] | None:
+    found = node.get("spec", {}).get("taints") or ()
+    others = [one for one in found if one["key"] != TAINT]
+    ours = [one for one in found if one["key"] == TAINT]
+    if tainted == any(one.get("effect") == TAINT_EFFECT for one in ours) and len(ours) == int(tainted):
+        return None
+    return (*others, *(({"key": TAINT, "effect": TAINT_EFFECT},) if tainted else ()))
+
+
+def _condition(node: Mapping[str, Any], judgement: Judgement, *, now: datetime) -> dict[str, Any] | None:
+    was = _found(node)
+    status, moment = _STATUS[judgement.standing], shown_time(now)
+    wanted = {
+        "type": CONDITION,
+        "status": status,
+        "reason": _REASON[judgement.standing],
+        "message": _message(node["metadata"]["name"], judgement),
+    }
+    if all(was.get(name) == value for name, value in wanted.items()):
+        return None
+    since = was.get("lastTransitionTime") if was.get("status") == status else None
+    return {**wanted, "lastHeartbeatTime": moment, "lastTransitionTime": since or moment}
+
+
+def _found(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    conditions = node.get("status", {}).get("conditions") or ()
+    return next((one for one in conditions if one["type"] == CONDITION), {})
+
+
+def _message(name: str, judgement: Judgement) -> str:
+    """Return one line that is the same as long as nothing changes: each new one would be a write."""
+    since = shown_time(judgement.since)
+    if judgement.standing is Standing.FAILED:
+        return (
+            f"evidence was refused at {since} with {judgement.code}; next: attested explain {judgement.code}, then "
+            f"ansible-playbook attested.kubernetes.verify --limit {name}"
+        )
+    if judgement.standing is Standing.OVERDUE:
+        return f"evidence is overdue since {since}; next, on {name}: systemctl start attested-reattest"
+    if judgement.standing is Standing.NEW:
+        return f"nothing was proven yet; by itself within the interval, or on {name}: systemctl start attested-reattest"
+    return "the last evidence was good; next: nothing"
+
+
+def _event(node: Mapping[str, Any], judgement: Judgement, *, now: datetime) -> dict[str, Any] | None:
+    """Return the Event of a node that got worse, or well again: one object a node and reason."""
+    metadata, reason = node["metadata"], _REASON[judgement.standing]
+    was_bad = _found(node).get("reason") in {_REASON[standing] for standing in _BAD}
+    if judgement.standing not in _BAD and not was_bad:
+        return None
+    moment = shown_time(now)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name'][:_MAX_NAME]}.{reason.lower()}", "namespace": _EVENTS_NAMESPACE},
+        "type": "Warning" if judgement.standing in _BAD else "Normal",
+        "reason": reason,
+        "message": _message(metadata["name"], judgement),
+        "count": 1,
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "source": {"component": _SOURCE},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": metadata["name"], "uid": metadata["uid"]},
+    }
+
+
+class StandingWatcher:
+    """Keeps the marks of all Nodes; `run_once` belongs into a thread of its own, `wake` may be called from any."""
+
+    def __init__(
+        self,
+        marker: NodeMarker,
+        policy: LivePolicy,
+        *,
+        clock: Clock,
+        overdue_after: timedelta,
+        grace: timedelta,
+        marked: Callable[[str, str], None],
+    ) -> None:
+        """Judge by ``overdue_after``; within ``grace`` from now nobody becomes overdue, since nobody could be heard.
+
+        ``marked`` is told the node and the standing of each change.
+        """
+        self._marker = marker
+        self._policy = policy
+        self._clock = clock
+        self._overdue_after = overdue_after
+        self._heard_from = clock.now() + grace
+        self._marked = marked
+        self._woken = threading.Event()
+        self.standings: dict[str, Standing] = {}
+
+    @property
+    def bad(self) -> int:
+        """How many nodes failed or are overdue, as of the last round."""
+        return sum(standing in _BAD for standing in self.standings.values())
+
+    def wake(self) -> None:
+        """Look again soon."""
+        self._woken.set()
+
+    def run_once(self, pause_seconds: float = ROUND_SECONDS) -> None:
+        """Look at every Node once, then rest until somebody wakes us or the time is over; raises `ApiError`."""
+        self._woken.clear()
+        left = self.look()
+        self._clock.sleep(_SOON_SECONDS)
+        if not left:
+            self._woken.wait(pause_seconds)
+
+    def look(self) -> bool:
+        """Mark what is to mark, a bounded number of Nodes; return whether some are left."""
+        now = self._clock.now()
+        registered = _by_node(self._policy.registrations())
+        judged = [
+            (node, self._judge(registered[node["metadata"]["name"]], node, now))
+            for node in self._marker.nodes()
+            if node["metadata"]["name"] in registered
+        ]
+        self.standings = {node["metadata"]["name"]: judgement.standing for node, judgement in judged}
+        needed = [
+            (mark, judgement)
+            for mark, judgement in ((plan_mark(node, one, now=now), one) for node, one in judged)
+            if mark.is_needed
+        ]
+        failures = [one for mark, judgement in needed[:_MAX_MARKS] for one in self._try(mark, judgement)]
+        for error in failures:
+            if error.reason is not Reason.API_CONFLICT:
+                raise error
+        return bool(failures) or len(needed) > _MAX_MARKS
+
+    def _judge(self, registration: Registration, node: Mapping[str, Any], now: datetime) -> Judgement:
+        return judge_standing(
+            registration.identity.status,
+            known_since=datetime.fromisoformat(node["metadata"]["creationTimestamp"]),
+            now=now,
+            overdue_after=self._overdue_after,
+            heard_from=self._heard_from,
+        )
+
+    def _try(self, mark: Mark, judgement: Judgement) -> tuple[ApiError, ...]:
+        """Return what went wrong: trouble with one Node leaves no other without its mark."""
+        try:
+            self._apply(mark, judgement)
+        except ApiError as error:
+            return (error,)
+        return ()
+
+    def _apply(self, mark: Mark, judgement: Judgement) -> None:
+        """Write a mark: what binds first, and the condition last, so that what is cut short begins again."""
+        if mark.taints is not None:
+            self._marker.set_taints(mark.node_name, mark.taints, revision=mark.revision)
+        if mark.event is not None:
+            self._marker.record_event(mark.event)
+        if mark.condition is not None:
+            self._marker.set_condition(mark.node_name, mark.condition)
+        self._marked(mark.node_name, judgement.standing.value)
+
+
+def _by_node(registrations: Iterable[Registration]) -> dict[str, Registration]:
+    """Return the approved identities by the name of their node."""
+    approved = (one for one in registrations if one.identity.admission is Admission.APPROVED)
+    return {one.identity.node_name: one for one in approved}

@@ -1,0 +1,179 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Identities become `Joined` when their Node object has appeared.
+
+Only the API server's own rules let a Node of a name appear: its node user under NodeRestriction, or an admin. So a
+Node counts for an identity that was admitted, or that is this very control plane (which proved itself by opening its
+sealed bundle).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ApiError
+from ..policy.identity import Admission
+from ..reasons import Reason
+from .kube_api import IDENTITIES, PROFILES
+from .live_policy import StatusChange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ..core.host import Clock
+    from .kube_api import Gateway, Reader
+    from .live_policy import LivePolicy, Registration, StatusWriter
+
+
+ADMITTED = "Admitted"
+JOINED = "Joined"
+WATCH_SECONDS = 240
+SOON_SECONDS = 5
+
+
+def newly_joined(
+    registrations: Iterable[Registration], nodes: frozenset[str], *, own_name: str
+) -> tuple[Registration, ...]:
+    """Return the registrations that become `Joined` with these Nodes there; ``own_name`` is this control plane."""
+    return tuple(
+        one
+        for one in registrations
+        if one.identity.node_name in nodes
+        and one.identity.admission is Admission.APPROVED
+        and one.identity.status.phase != JOINED
+        and (one.identity.status.phase == ADMITTED or one.identity.node_name == own_name)
+    )
+
+
+class NodeWatcher:
+    """Sets the phase of identities whose Node is there."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        policy: LivePolicy,
+        writer: StatusWriter,
+        *,
+        own_name: str,
+        joined: Callable[[str], None],
+        own_disk: Callable[[], str] = str,
+    ) -> None:
+        """Call ``joined`` with each node name that became `Joined`.
+
+        ``own_disk`` says the id of the disk of the control plane ``own_name`` where it made the cluster with it, else
+        nothing: any other disk's id is assigned with a ticket.
+        """
+        self._gateway = gateway
+        self._policy = policy
+        self._writer = writer
+        self._own_name = own_name
+        self._joined = joined
+        self._own_disk = own_disk
+        self._own_joined = False
+
+    def run_once(self, seconds: int = WATCH_SECONDS) -> None:
+        """Look at every Node that is there or appears within ``seconds``; raises `ApiError`.
+
+        The Node of this control plane is there before the site's policy brings its identity, and no arrival tells of
+        that: until it has joined, all Nodes are looked at again soon.
+        """
+        for names in self._gateway.node_arrivals(seconds if self._own_joined else min(seconds, SOON_SECONDS)):
+            self.settle(names)
+
+    def settle(self, nodes: frozenset[str]) -> None:
+        """Write the phase of each identity that these Nodes complete; one that changed meanwhile is read again."""
+        if not nodes:
+            return
+        try:
+            self._settle(nodes)
+        except ApiError as error:
+            if error.reason is not Reason.API_CONFLICT:
+                raise
+            self._settle(nodes)
+
+    def _settle(self, nodes: frozenset[str]) -> None:
+        registrations = self._policy.registrations()
+        for registration in newly_joined(registrations, nodes, own_name=self._own_name):
+            self._writer.write(registration, StatusChange(phase=JOINED, disk_id=self._disk_of(registration)))
+            self._joined(registration.identity.node_name)
+        own = [one.identity for one in registrations if one.identity.node_name == self._own_name]
+        self._own_joined = self._own_joined or any(one.status.phase == JOINED for one in own)
+
+    def _disk_of(self, registration: Registration) -> str:
+        """Return the disk that is written with the phase, so that no ticket finds the one without the other."""
+        identity = registration.identity
+        return "" if identity.node_name != self._own_name or identity.status.disk_id else self._own_disk()
+
+
+# Which machines a profile let in last, in the profile's status: for a person who retires one, nothing decides by it.
+#
+# Written beside the calls, from what the watches have brought and only where it changed: no ticket waits for it.
+
+MAX_NAMED = 20
+ROUND_SECONDS = 10.0
+_WRITES_A_ROUND = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageWrite:
+    """The status that the profile ``name``, as it is at ``revision``, shall get."""
+
+    name: str
+    revision: str
+    status: Mapping[str, Any]
+
+
+def plan_usage(
+    profiles: Iterable[Mapping[str, Any]], identities: Iterable[Mapping[str, Any]]
+) -> tuple[UsageWrite, ...]:
+    """Return what is to be written so that each profile says by whom it is used; nothing where it does already.
+
+    A machine uses the profile that allowed its last good evidence, as long as it is approved; ``nodes`` names the
+    first `MAX_NAMED` of them, ``inUseBy`` counts all.
+    """
+    users = _users(identities)
+    writes = []
+    for one in profiles:
+        metadata, nodes = one["metadata"], sorted(users.get(one["metadata"]["name"], ()))
+        wanted = {"inUseBy": len(nodes), "nodes": nodes[:MAX_NAMED]}
+        said = one.get("status", {})
+        if any(said.get(field) != value for field, value in wanted.items()):
+            writes.append(UsageWrite(name=metadata["name"], revision=metadata["resourceVersion"], status=wanted))
+    return tuple(writes)
+
+
+def _users(identities: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the nodes by the profile that they use."""
+    users: dict[str, list[str]] = {}
+    for one in identities:
+        profile = one.get("status", {}).get("lastAttestation", {}).get("profile")
+        if profile and one["spec"]["admission"] == Admission.APPROVED.value:
+            users.setdefault(profile, []).append(one["spec"]["nodeName"])
+    return users
+
+
+class UsageWatcher:
+    """The one writer of profiles' status; `run_once` belongs into a thread of its own."""
+
+    def __init__(self, reader: Reader, gateway: Gateway, *, clock: Clock) -> None:
+        """Count in ``reader``, which may be a memory of what was heard, and write through ``gateway``."""
+        self._reader = reader
+        self._gateway = gateway
+        self._clock = clock
+
+    def run_once(self) -> None:
+        """Rest, then look; raises `ApiError`."""
+        self._clock.sleep(ROUND_SECONDS)
+        self.look()
+
+    def look(self) -> None:
+        """Write what changed, a bounded part of it; what another control plane wrote meanwhile is looked at again."""
+        planned = plan_usage(self._reader.objects(PROFILES), self._reader.objects(IDENTITIES))
+        for write in planned[:_WRITES_A_ROUND]:
+            try:
+                self._gateway.patch_status(PROFILES, write.name, status=write.status, revision=write.revision)
+            except ApiError as error:
+                if error.reason is not Reason.API_CONFLICT:
+                    raise

@@ -1,0 +1,85 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Root's own socket of the key service: what it has seen of the policy, and the site's word to begin anew."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import KeyServiceError, PolicyError
+from ..proto.messages import message_class, parse
+from ..reasons import Reason
+from .framing import frame, frame_length
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+POLICY_SOCKET = "/run/attested/key-service-policy.sock"
+POLICY_REQUEST = "attested.v1.PolicyRequest"
+POLICY_RESPONSE = "attested.v1.PolicyResponse"
+CALL_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordState:
+    """What a control plane has seen; ``reason`` and ``message`` say why it refuses everyone, empty when it does not.
+
+    ``revoked`` also holds what an unusable record says, so that the site never forgets it.
+    """
+
+    generation: int
+    revoked: tuple[str, ...]
+    reason: str
+    message: str
+    changed: bool = False
+
+
+class PolicyClient:
+    """The caller's side, for modules; raises KEY_SERVICE_UNREACHABLE."""
+
+    def __init__(self, path: str | Path = POLICY_SOCKET, *, timeout_seconds: float = CALL_SECONDS) -> None:
+        """Call at ``path``."""
+        self._path = str(path)
+        self._timeout_seconds = timeout_seconds
+
+    def state(self) -> RecordState:
+        """Return what was seen."""
+        return self._call(b"")
+
+    def adopt(self, document: Mapping[str, Any]) -> RecordState:
+        """Hand the site's signed policy over; raises the `PolicyError` that it is refused with."""
+        state = self._call(json.dumps(dict(document)).encode())
+        if state.reason:
+            raise PolicyError(state.message, reason=Reason.__members__.get(state.reason, Reason.INTERNAL))
+        return state
+
+    def _call(self, adopt: bytes) -> RecordState:
+        request = message_class(POLICY_REQUEST)(adopt=adopt).SerializeToString()
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(self._timeout_seconds)
+                connection.connect(self._path)
+                connection.sendall(frame(request))
+                stream = connection.makefile("rb")
+                data = stream.read(frame_length(stream.read(4)))
+        except OSError as error:
+            raise KeyServiceError(
+                f"expected the key service at {self._path}, got {type(error).__name__}: {error}",
+                reason=Reason.KEY_SERVICE_UNREACHABLE,
+            ) from error
+        return _state(parse(POLICY_RESPONSE, data))
+
+
+def _state(message: Any) -> RecordState:
+    return RecordState(
+        generation=message.generation,
+        revoked=tuple(message.revoked),
+        reason=message.refusal.code,
+        message=message.refusal.message,
+        changed=message.changed,
+    )

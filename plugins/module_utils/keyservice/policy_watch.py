@@ -1,0 +1,118 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The key service's watch over the policy: it learns revocations as they happen, and answers root's own socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.documents import load_json
+from ..errors import AttestedError, KeyServiceError
+from ..policy.cluster import POLICY_NAME
+from ..policy.identity import Admission
+from ..proto.messages import message_class, parse
+from ..reasons import Reason
+from .kube_api import IDENTITIES, POLICIES
+from .policy_client import POLICY_REQUEST, POLICY_RESPONSE
+
+if TYPE_CHECKING:
+    from ..core.host import Clock
+    from ..core.logs import Log
+    from .authority import PolicyAuthority
+    from .kube_api import Gateway
+    from .live_policy import LivePolicy
+    from .record import PolicyRecord
+
+WATCH_SECONDS = 60
+_MAX_NAMED = 16
+_MAX_WHY = 512
+
+
+class PolicyWatch:
+    """Settles what the API says with the record whenever a revocation appears, and each minute."""
+
+    def __init__(self, gateway: Gateway, policy: LivePolicy, *, node_name: str, clock: Clock, log: Log) -> None:
+        """Settle through ``policy``; ``node_name`` is whose word the policy's status gets."""
+        self._gateway = gateway
+        self._policy = policy
+        self._node_name = node_name
+        self._clock = clock
+        self._log = log
+        self._unreadable: tuple[str, ...] = ()
+
+    def run_once(self, seconds: int = WATCH_SECONDS) -> None:
+        """Settle now and at each revocation within ``seconds``; raises what the policy or the API raises."""
+        _unused, revision = self._gateway.listing(IDENTITIES)
+        self.settle()
+        for event in self._gateway.changes(IDENTITIES, revision=revision, seconds=seconds):
+            if event["object"].get("spec", {}).get("admission") == Admission.REVOKED.value:
+                self.settle()
+
+    def settle(self) -> None:
+        """Record what the API says, and say in the policy's status what was recorded, and what could not be read."""
+        generation = self._policy.settle_revocations().generation
+        unreadable = self._policy.unreadable()
+        for one in sorted(set(unreadable) - set(self._unreadable))[:_MAX_NAMED]:
+            self._log.event("object_unreadable", reason=Reason.MANIFEST_INVALID.name, detail=one)
+        self._unreadable = unreadable
+        self._say_seen({"generation": generation, "unreadable": [one[:_MAX_WHY] for one in unreadable[:_MAX_NAMED]]})
+
+    def _say_seen(self, seen: dict[str, Any]) -> None:
+        """Write into the policy's status what this control plane has seen; whoever was faster, next time."""
+        for one in self._gateway.objects(POLICIES):
+            said = one.get("status", {}).get("seenBy", {}).get(self._node_name, {})
+            known = {"generation": said.get("generation", 0), "unreadable": said.get("unreadable", [])}
+            if one["metadata"]["name"] != POLICY_NAME or known == seen:
+                continue
+            time = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            status = {"seenBy": {self._node_name: {**seen, "time": time}}}
+            revision = one["metadata"]["resourceVersion"]
+            try:
+                self._gateway.patch_status(POLICIES, POLICY_NAME, status=status, revision=revision)
+            except AttestedError as error:
+                if error.reason is not Reason.API_CONFLICT:
+                    raise
+
+
+class PolicyDesk:
+    """Answers root: what was seen, and adopts what the site hands over."""
+
+    def __init__(self, record: PolicyRecord, authority: PolicyAuthority, *, log: Log) -> None:
+        """Answer from ``record``, adopt through ``authority``."""
+        self._record = record
+        self._authority = authority
+        self._log = log
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer one message; every error is part of the answer."""
+        response = message_class(POLICY_RESPONSE)()
+        try:
+            request = parse(POLICY_REQUEST, data)
+            if request.adopt:
+                response.changed = self._adopt(request.adopt)
+            seen = self._authority.seen()
+            response.generation = seen.generation
+        except AttestedError as error:
+            _refuse(response, error)
+        response.revoked.extend(sorted(self._record.remembered()))
+        return bytes(response.SerializeToString())
+
+    def _adopt(self, document: bytes) -> bool:
+        try:
+            parsed = load_json(document)
+        except ValueError as error:
+            raise KeyServiceError("expected a policy in JSON", reason=Reason.MESSAGE_MALFORMED) from error
+        if not isinstance(parsed, dict):
+            raise KeyServiceError("expected a policy in JSON", reason=Reason.MESSAGE_MALFORMED)
+        before = self._record.state()
+        seen = self._authority.adopt(parsed)
+        if before != seen:
+            self._log.event("policy_adopted", generation=seen.generation, revoked=len(seen.revoked))
+        return before != seen
+
+
+def _refuse(response: Any, error: AttestedError) -> None:
+    response.refusal.code = error.code
+    response.refusal.message = error.message
+    response.refusal.coarse = error.reason.value.coarse.value

@@ -1,0 +1,211 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node's evidence, pushed on a schedule: verified like any other, and the identity's status says when.
+
+1. The challenge is taken, once, whatever becomes of the rest, and the proof is checked.
+2. The policy is read, linearizably; how often for machines that memory does not know is bounded (`strangers`).
+3. The bound quote is verified for the purpose `verify` (`evidence.verify.verify_node`, ten steps): the machine is
+   locked to this cluster.
+4. The machine pushes no more often than one may (IDENTITY_RATE). Only now: a stranger uses up nobody's pushes.
+5. Its AK is the pinned one, and its TPM has not gone back (AK_NOT_PINNED, TPM_ROLLED_BACK); a worker that was rebooted
+   has had a ticket since (NODELOCK_NO_TICKET).
+6. The caller still waits (CALL_GONE), and the status is written by compare-and-set; a change in between begins again
+   at 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import ApiError, KeyServiceError, Refusal
+from ..evidence.challenge import BindingContext
+from ..evidence.evidence import BoundEvidence, EventLogs
+from ..evidence.registry import verify_doorkeeper
+from ..evidence.verify import require_activation, shows_activation, verify_node
+from ..policy.identity import Role
+from ..policy.standing import Standing, judge_standing
+from ..proto.messages import message_class, parse
+from ..reasons import Reason
+from ..transport.binding import Purpose
+from .listener import stays
+from .live_policy import StatusChange
+from .release import check_continuity
+from .releaser import note_alias, proven_by
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime, timedelta
+
+    from ..core.host import Clock
+    from ..core.rate import TokenBuckets
+    from ..evidence.challenge import ChallengeRecord
+    from ..evidence.verify import Demands, VerifiedNode
+    from .client import Channel
+    from .live_policy import LivePolicy, Registration, Snapshot, StatusWriter
+    from .release import Proven
+    from .releaser import Note, Strangers
+
+_ATTEMPTS = 4
+_MAX_REQUEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reattested:
+    """A re-attestation that was good, and when the next one is overdue."""
+
+    node_name: str
+    profile: str
+    due: datetime
+
+    def to_bytes(self) -> bytes:
+        """Return the serialised ``attested.v1.ReattestResponse``."""
+        message = message_class("attested.v1.ReattestResponse")(due_unix_seconds=int(self.due.timestamp()))
+        return bytes(message.SerializeToString())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Push:
+    """What came, and the record of the challenge that it answers: immutable for all tries."""
+
+    channel: Channel
+    request: bytes
+    bound: BoundEvidence
+    record: ChallengeRecord
+    note: Note
+    gone: Callable[[], bool]
+
+
+class Reattester:
+    """Takes the evidence that nodes push; may be used by several threads."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: bytes,
+        take: Callable[[bytes], ChallengeRecord],
+        policy: LivePolicy,
+        writer: StatusWriter,
+        demands: Callable[[], Demands],
+        clock: Clock,
+        overdue_after: timedelta,
+        rate: TokenBuckets,
+        strangers: Strangers,
+        healed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Judge by ``policy`` and by ``demands`` as they are then; ``take`` returns a challenge once.
+
+        ``rate`` bounds how often one proven machine may push. ``healed`` is called when evidence was good after there
+        was none, or it had been refused or was overdue.
+        """
+        self._rate = rate
+        self._strangers = strangers
+        self._healed = healed
+        self._cluster_id = cluster_id
+        self._take = take
+        self._policy = policy
+        self._writer = writer
+        self._demands = demands
+        self._clock = clock
+        self._overdue_after = overdue_after
+
+    def reattest(
+        self, channel: Channel, request: bytes, binding: bytes, *, note: Note, gone: Callable[[], bool] = stays
+    ) -> Reattested:
+        """Verify a `ReattestRequest` (its bytes as sent) and write it down; raises what refuses it.
+
+        ``gone`` says whether the caller has hung up, for whom nothing is written any more.
+        """
+        bound = BoundEvidence.parse(binding)
+        record = self._take(bound.challenge_id)  # 1
+        note(ek=record.ek_public.spki_sha256())
+        if shows_activation(bound, record=record):
+            note(proven="yes")
+        require_activation(bound, record=record, now=self._clock.now())
+        self._strangers.meet(record.ek_public.spki_sha256(), source=channel.source)
+        push = _Push(channel=channel, request=request, bound=bound, record=record, note=note, gone=gone)
+        return self._reattest(push)
+
+    def _reattest(self, push: _Push, attempts: int = _ATTEMPTS) -> Reattested:
+        """Try until nobody changed the identity meanwhile."""
+        try:
+            return self._try(push)
+        except ApiError as error:
+            if error.reason is not Reason.API_CONFLICT or attempts == 1:
+                raise
+        return self._reattest(push, attempts - 1)
+
+    def _try(self, push: _Push) -> Reattested:
+        now, ek = self._clock.now(), push.record.ek_public.spki_sha256()
+        snapshot = self._policy.snapshot_for(ek)  # 2
+        holder = snapshot.holder_of(ek)
+        if holder is not None:
+            push.note(node=holder.node_name)
+            note_alias(push.note, holder, ek_sha256=ek)
+        node = self._verify(push, snapshot=snapshot, now=now)  # 3
+        self._rate.take(node.identity.ek_sha256)  # 4; the machine's, whichever of its keys came
+        registration, proven = snapshot.registration_for(node.machine.ek_sha256), proven_by(node)
+        check_standing(registration, proven)  # 5
+        if push.gone():
+            raise KeyServiceError("expected a caller that waits for the answer, it hung up", reason=Reason.CALL_GONE)
+        self._writer.write(registration, plan_reattested(proven, now=now))  # 6
+        if self._stood(registration, now) is not Standing.GOOD:
+            self._healed()
+        return Reattested(
+            node_name=node.identity.node_name, profile=node.verdict.profile, due=now + self._overdue_after
+        )
+
+    def _stood(self, registration: Registration, now: datetime) -> Standing:
+        status = registration.identity.status
+        return judge_standing(status, known_since=now, now=now, overdue_after=self._overdue_after).standing
+
+    def _verify(self, push: _Push, *, snapshot: Snapshot, now: datetime) -> VerifiedNode:
+        channel = push.channel
+        message = parse("attested.v1.ReattestRequest", push.request, limit=_MAX_REQUEST_BYTES)
+        return verify_node(
+            push.bound,
+            record=push.record,
+            context=BindingContext(
+                purpose=Purpose.VERIFY,
+                cluster_id=self._cluster_id,
+                request=push.request,
+                exporter=channel.exporter,
+                spki_sha256=channel.spki_sha256,
+            ),
+            logs=EventLogs.parse(message.event_logs),
+            policy=snapshot,
+            now=now,
+            demands=self._demands(),
+            earlier=verify_doorkeeper(channel.evidence, spki_sha256=channel.spki_sha256, nonce=channel.peer_nonce),
+        )
+
+
+def check_standing(registration: Registration, proven: Proven) -> None:
+    """Raise unless the TPM that was proven goes on where the identity's status saw it last. Pure.
+
+    A control plane locks itself at each boot and needs no ticket for it; a worker needs one.
+    """
+    status = registration.identity.status
+    if status.ak_name and status.ak_name != proven.ak_name.hex():
+        raise Refusal(
+            f"expected the pinned AK {status.ak_name}, got {proven.ak_name.hex()}", reason=Reason.AK_NOT_PINNED
+        )
+    check_continuity(status.tpm, proven.tpm, locked=registration.identity.role is Role.WORKER)
+
+
+def plan_reattested(proven: Proven, *, now: datetime) -> StatusChange:
+    """Return what the identity's status says after a good re-attestation: nothing of tickets, disk or phase.
+
+    The values are those of the profile that is written beside them, which may be another one than at the last ticket.
+    """
+    return StatusChange(
+        ak_name=proven.ak_name.hex(),
+        clock=proven.clock,
+        reset_count=proven.reset_count,
+        restart_count=proven.restart_count,
+        attested_at=now,
+        profile=proven.profile,
+        posture=proven.posture,
+        registers=proven.registers,
+    )

@@ -1,0 +1,370 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record outside etcd: what this control plane has seen of the policy, on its own disk and in its TPM.
+
+One file, MACed with a key that the master secret derives, names the value of a counter in the TPM that rises with each
+change. A change is four steps::
+
+    stage (counter + 1, fsync) ──▶ increment ──▶ publish (rename, fsync) ──▶ used
+
+Killed between them, `recover` finishes what was staged: a staged file whose counter is the next or the present one is
+always the latest, because nothing is staged before the last change was published. Any other file is from the past.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import threading
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..core.documents import load_json
+from ..core.files import read_bytes, remove
+from ..errors import PolicyError, SystemFault
+from ..policy.record import Seen, adopt, follow, rolled_back
+from ..reasons import Reason
+from ..tpm.client import open_tpm
+from ..tpm.nv import NvCounter
+from ..transport.binding import label, length_prefixed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from ..policy.cluster import ClusterPolicy
+    from ..tpm.client import Tpm
+    from .master import SecretBytes
+
+_VERSION = 1
+_ALGORITHM = "HMAC-SHA256"
+_USE = "policy-record"
+_LIMIT = 1 << 20
+LOCK_DIRECTORY = "/run/attested"
+
+
+class Counter(Protocol):
+    """A number that only rises, whatever happens to the disk."""
+
+    def read(self) -> int | None:
+        """Return the value, None where it was never defined."""
+
+    def define(self) -> int:
+        """Return the value, of a new counter where there is none."""
+
+    def increment(self) -> int:
+        """Add one and return the new value."""
+
+
+class TpmCounter:
+    """The counter in this machine's TPM; each call opens it, because others need it as well."""
+
+    def __init__(self, tcti: str, *, lock_directory: str | Path = LOCK_DIRECTORY) -> None:
+        """Use the TPM at ``tcti``, under the lock file in ``lock_directory``."""
+        self._tcti = tcti
+        self._lock_directory = lock_directory
+
+    def read(self) -> int | None:
+        """Return the value; raises TPM_UNREACHABLE, TPM_BUSY, TPM_NV_FOREIGN."""
+        with self._open() as tpm:
+            return NvCounter(tpm).read()
+
+    def define(self) -> int:
+        """Return the value, of a new counter where there is none."""
+        with self._open() as tpm:
+            return NvCounter(tpm).define()
+
+    def increment(self) -> int:
+        """Add one and return the new value."""
+        with self._open() as tpm:
+            return NvCounter(tpm).increment()
+
+    def _open(self) -> AbstractContextManager[Tpm]:
+        return open_tpm(self._tcti, lock_directory=self._lock_directory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One record: what was seen when the counter had this value."""
+
+    seen: Seen
+    counter: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordKey:
+    """What makes and checks the MAC; a record of another node or cluster is none.
+
+    ``former``: keys under which a record is taken as well, while the master secret is rotated (`PolicyRecord.renew`).
+    """
+
+    key: SecretBytes
+    cluster_id: bytes
+    node_name: str
+    former: tuple[SecretBytes, ...] = ()
+
+    def render(self, entry: Entry) -> bytes:
+        """Return the file of ``entry``."""
+        document = {
+            "version": _VERSION,
+            "algorithm": _ALGORITHM,
+            "node": self.node_name,
+            "generation": entry.seen.generation,
+            "content_sha256": entry.seen.content_sha256,
+            "revoked": sorted(entry.seen.revoked),
+            "reinstated": sorted(entry.seen.reinstated),
+            "counter": entry.counter,
+        }
+        mac = self._mac(document, self.key)
+        return json.dumps({**document, "mac": mac}, indent=1, sort_keys=True).encode("ascii") + b"\n"
+
+    def only(self) -> RecordKey:
+        """Return the same without former keys."""
+        return replace(self, former=())
+
+    def parse(self, data: bytes) -> Entry | None:
+        """Return the entry of a file, None where it is not one that these keys have made."""
+        try:
+            document = load_json(data)
+            mac = str(document.pop("mac")).encode()
+            if not any(hmac.compare_digest(mac, self._mac(document, key).encode()) for key in (self.key, *self.former)):
+                return None
+            if (document["version"], document["algorithm"], document["node"]) != (_VERSION, _ALGORITHM, self.node_name):
+                return None
+            seen = Seen(
+                generation=int(document["generation"]),
+                content_sha256=str(document["content_sha256"]),
+                revoked=frozenset(map(str, document["revoked"])),
+                reinstated=frozenset(map(str, document.get("reinstated", ()))),  # a release before had none
+            )
+            return Entry(seen=seen, counter=int(document["counter"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def _mac(self, document: dict[str, Any], key: SecretBytes) -> str:
+        text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
+        return hmac.digest(key.reveal(), length_prefixed(label(_USE), self.cluster_id, text), "sha256").hex()
+
+
+class RecordFiles:
+    """The published file and, while a change is made, the staged one beside it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Use ``directory``, which is root's alone."""
+        self._directory = directory
+        self.published = directory / "policy-record.json"
+        self.staged = directory / "policy-record.next"
+
+    def stage(self, data: bytes) -> None:
+        """Write the next file, and its name, to the disk itself."""
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with os.fdopen(os.open(self.staged, flags, 0o600), "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            self._sync()
+        except OSError as error:
+            raise _unusable(self.staged, error) from error
+
+    def publish(self) -> None:
+        """Put the staged file in the place of the published one."""
+        try:
+            self.staged.replace(self.published)
+            self._sync()
+        except OSError as error:
+            raise _unusable(self.published, error) from error
+
+    def discard(self) -> None:
+        """Remove the staged file."""
+        remove(self.staged)
+
+    def _sync(self) -> None:
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class Recovery(Enum):
+    """What a start does with what it finds."""
+
+    ABSENT = "nothing was ever recorded"
+    USE = "the published file is the latest"
+    PUBLISH = "the staged file is the latest: publish it"
+    INCREMENT = "the staged file is the next one: increment, then publish it"
+    ROLLED_BACK = "neither file is of the counter's value"
+
+
+def recover(*, published: Entry | None, staged: Entry | None, counter: int | None) -> Recovery:
+    """Decide from the two files (None: absent, torn or not ours) and the counter (None: never defined).
+
+    Killed while staging: the published file is good and the staged one torn. After staging: the staged one is next.
+    After the increment: the staged one is present. After publishing: only the published one is there.
+    """
+    if counter is None:
+        return Recovery.ABSENT if published is None and staged is None else Recovery.ROLLED_BACK
+    if staged is not None and staged.counter == counter:
+        return Recovery.PUBLISH
+    if published is not None and published.counter == counter:
+        return Recovery.INCREMENT if staged is not None and staged.counter == counter + 1 else Recovery.USE
+    return Recovery.ROLLED_BACK
+
+
+class PolicyRecord:
+    """The record of one control plane; one process owns it, its threads may share it."""
+
+    def __init__(self, files: RecordFiles, counter: Counter, key: RecordKey) -> None:
+        """Keep the parts; `load` looks at them."""
+        self._files = files
+        self._counter = counter
+        self._key = key
+        self._lock = threading.RLock()
+        self._entry: Entry | None = None
+        self._followed: tuple[Entry, ClusterPolicy] | None = None
+        self._fault = _not_adopted()
+
+    def load(self) -> None:
+        """Find out what is the latest, and finish what was begun.
+
+        A record from the past is kept as a fault that `current` raises. Raises TPM_UNREACHABLE, FILE_UNUSABLE.
+        """
+        with self._lock:
+            published, staged = self._read(self._files.published), self._read(self._files.staged)
+            counter = self._counter.read()
+            found = recover(published=published, staged=staged, counter=counter)
+            if found is Recovery.ABSENT:
+                self._entry, self._fault = None, _not_adopted()
+            elif found is Recovery.ROLLED_BACK:
+                self._entry, self._fault = None, _foreign_counter(published, counter)
+            else:
+                latest = published if found is Recovery.USE else staged
+                self._finish(found, latest)
+                self._entry = latest
+
+    def renew(self) -> bool:
+        """Have the latest record under the first key where a former one made it; return whether it had to be written.
+
+        Nothing is written where there is no record that can be used. It is one more change, with its four steps.
+        """
+        with self._lock:
+            path = self._files.published
+            if self._entry is None or self._key.only().parse(read_bytes(path, limit=_LIMIT)) is not None:
+                return False
+            self._write(self._entry.seen, self._entry.counter)
+            return True
+
+    def current(self) -> Entry:
+        """Return the latest record; raises POLICY_NOT_ADOPTED, POLICY_ROLLED_BACK."""
+        if self._entry is None:
+            raise PolicyError(self._fault.message, reason=self._fault.reason)
+        return self._entry
+
+    def require_intact(self) -> Entry:
+        """Return the latest record as its file and its counter say it at this moment, not as it was remembered.
+
+        Raises as `load` and `current`; a record that is found broken refuses everyone from then on.
+        """
+        with self._lock:
+            self.load()
+            return self.current()
+
+    def state(self) -> Seen | None:
+        """Return what is known, None where the record cannot be used."""
+        return self._entry.seen if self._entry is not None else None
+
+    def remembered(self) -> frozenset[str]:
+        """Return every revocation that any file of ours says, also one that cannot be used: the site signs them all."""
+        with self._lock:
+            files = [self._read(self._files.published), self._read(self._files.staged)]
+            known = [one.seen.revoked for one in (self._entry, *files) if one is not None]
+        return frozenset[str]().union(*known)
+
+    def follow(self, policy: ClusterPolicy) -> Seen:
+        """Return what is known with this (verified) policy, recorded before anybody acts on it.
+
+        Raises as `current` and `policy.follow` do, and TPM_…, FILE_UNUSABLE where it cannot be recorded.
+        """
+        entry = self.current()
+        if self._followed is not None and self._followed[0] is entry and self._followed[1] is policy:
+            return entry.seen  # this very policy brought nothing new to this very record: digesting it costs
+        seen = follow(entry.seen, policy)
+        if seen != entry.seen:
+            return self._advance(lambda old: follow(old, policy))
+        self._followed = (entry, policy)
+        return entry.seen
+
+    def note_revoked(self, revoked: Iterable[str]) -> Seen:
+        """Return what is known with these revocations, recorded."""
+        entry, new = self.current(), frozenset(revoked)
+        return entry.seen if new <= entry.seen.revoked else self._advance(lambda old: old.with_revoked(new))
+
+    def adopt(self, policy: ClusterPolicy) -> Seen:
+        """Begin anew with a (verified) policy that the site itself hands over, whatever the record's state is.
+
+        What is left of earlier records still counts: the policy may not be older, and must sign their revocations.
+        """
+        with self._lock:
+            if self._entry is not None:
+                return self.follow(policy)
+            left = (self._read(self._files.published), self._read(self._files.staged))
+            seen = adopt([one.seen for one in left if one is not None], policy)
+            self._write(seen, self._counter.define())
+            return seen
+
+    def _advance(self, change: Callable[[Seen], Seen]) -> Seen:
+        with self._lock:
+            entry = self.current()
+            seen = change(entry.seen)
+            if seen == entry.seen:
+                return seen
+            if self._counter.read() != entry.counter:  # an earlier change broke off, or somebody else counted
+                self.load()
+                seen = change(self.current().seen)
+            self._write(seen, self.current().counter)
+            return seen
+
+    def _write(self, seen: Seen, counter: int) -> None:
+        entry = Entry(seen=seen, counter=counter + 1)
+        self._files.stage(self._key.render(entry))
+        self._count_to(entry)
+        self._files.publish()
+        self._entry = entry
+
+    def _count_to(self, entry: Entry) -> None:
+        value = self._counter.increment()
+        if value != entry.counter:
+            self._entry, self._fault = None, _foreign_counter(entry, value)
+            raise PolicyError(self._fault.message, reason=self._fault.reason)
+
+    def _finish(self, found: Recovery, latest: Entry | None) -> None:
+        if found is Recovery.USE or latest is None:
+            self._files.discard()
+            return
+        if found is Recovery.INCREMENT:
+            self._count_to(latest)
+        self._files.publish()
+
+    def _read(self, path: Path) -> Entry | None:
+        return self._key.parse(read_bytes(path, limit=_LIMIT)) if path.exists() else None
+
+
+def _not_adopted() -> PolicyError:
+    return PolicyError(
+        "expected a record of the policy on this control plane, found none", reason=Reason.POLICY_NOT_ADOPTED
+    )
+
+
+def _foreign_counter(entry: Entry | None, counter: int | None) -> PolicyError:
+    recorded = f"at counter {entry.counter}" if entry else "that this control plane has made"
+    return rolled_back(f"a record of the policy {recorded}, the TPM counts {'nothing' if counter is None else counter}")
+
+
+def _unusable(path: Path, error: OSError) -> SystemFault:
+    return SystemFault(f"cannot write {path}: {error.strerror}", reason=Reason.FILE_UNUSABLE)

@@ -1,0 +1,257 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a proven machine gets, decided from one immutable record. Pure: nothing here reads, writes or signs.
+
+A `Proven` exists only after the bound quote was verified. The machine's own claims decide nothing: its EK named the
+identity, the identity says name and role, the disk id in the request is compared and never used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ..errors import Refusal
+from ..policy.identity import Role, TpmRecord
+from ..policy.standing import OVERDUE_AFTER, require_good_standing
+from ..proto.messages import parse
+from ..reasons import Reason
+from .derive import DiskId
+from .kubelet import KubeletRequest, check_kubelet_request
+from .live_policy import StatusChange
+from .nodes import ADMITTED, JOINED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from ..policy.identity import IdentityStatus, NodeIdentity
+    from .live_policy import Registration
+
+
+# A TPM counts its resets, its restarts and its time, and none of them backwards: how two quotes of one AK may differ.
+#
+# The attestation key lives in the endorsement hierarchy, so its quotes show the true counters (TPM 2.0 part 1, "Timing
+# components"). A power cycle raises the reset count; after a sudden one the clock may be a little lower than before, so
+# it is compared within one reset only.
+
+
+def check_continuity(last: TpmRecord | None, now: TpmRecord, *, locked: bool) -> bool:
+    """Return whether the machine was rebooted since ``last``, the TPM as its last ticket saw it; None before the first.
+
+    Raises `Refusal` TPM_ROLLED_BACK where a counter, or the clock within one reset, is lower than it was, and
+    NODELOCK_NO_TICKET where the machine was rebooted and is locked: since a boot begins unlocked and the lock is taken
+    with a ticket, a lock in a boot without one is somebody else's work.
+    """
+    if last is None:
+        return False
+    if _position(now) < _position(last) or (now.reset_count == last.reset_count and now.clock < last.clock):
+        raise Refusal(f"expected a TPM at least at {_shown(last)}, got {_shown(now)}", reason=Reason.TPM_ROLLED_BACK)
+    rebooted = now.reset_count != last.reset_count
+    if rebooted and locked:
+        raise Refusal(
+            f"expected an unlocked machine after reset {now.reset_count} (the last ticket was given at reset "
+            f"{last.reset_count}), got a locked one",
+            reason=Reason.NODELOCK_NO_TICKET,
+        )
+    return rebooted
+
+
+def _position(record: TpmRecord) -> tuple[int, int]:
+    return record.reset_count, record.restart_count
+
+
+def _shown(record: TpmRecord) -> str:
+    return f"reset {record.reset_count}, restart {record.restart_count}, clock {record.clock} ms"
+
+
+TICKET_LIFE = timedelta(minutes=15)
+
+_REQUEST = "join.IssueJoinTicketRequest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    """The parsed request; ``event_logs`` is `attested.v1.EventLogs` as it came."""
+
+    disk_id: str
+    certificate_request: bytes
+    is_control_plane: bool
+    event_logs: bytes
+
+    @classmethod
+    def parse(cls, data: bytes) -> JoinRequest:
+        """Return the request of ``data``; raises MESSAGE_MALFORMED or MESSAGE_TOO_LARGE."""
+        message = parse(_REQUEST, data)
+        return cls(
+            disk_id=message.disk_uuid,
+            certificate_request=message.certificate_request,
+            is_control_plane=message.is_control_plane,
+            event_logs=message.event_logs,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proven:
+    """What the verified bound quote says: which AK, the TPM's clock and counters, and the profile that allowed it.
+
+    ``locked``: the machine is locked to this cluster, which only the boot of an earlier ticket can be.
+    """
+
+    ak_name: bytes
+    clock: int
+    reset_count: int
+    restart_count: int
+    profile: str
+    posture: str
+    locked: bool = False
+    registers: Mapping[int, bytes] = field(default_factory=dict)
+
+    @property
+    def tpm(self) -> TpmRecord:
+        """The TPM's clock and counters."""
+        return TpmRecord(clock=self.clock, reset_count=self.reset_count, restart_count=self.restart_count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The ticket that an EK holds: for which key, until when, with which certificate (PEM)."""
+
+    key_sha256: str
+    expires: datetime
+    certificate: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A release that may happen.
+
+    ``role`` is as what the machine is served: the registered one, but a control plane that renews its kubelet's
+    certificate gets what a worker gets. ``repeats`` is the ticket whose answer is given again, ``supersedes`` says that
+    a new key takes the place of one that still held a ticket, ``assigns`` that the disk id is new and must be written
+    before anything is given out.
+    """
+
+    registration: Registration
+    role: Role
+    request: KubeletRequest
+    disk: DiskId
+    expires: datetime
+    assigns: bool
+    repeats: Held | None
+    supersedes: bool
+
+    @property
+    def joined_before(self) -> bool:
+        """Whether the identity's Node object has appeared already."""
+        return self.registration.identity.status.phase == JOINED
+
+
+def decide_release(
+    request: JoinRequest,
+    *,
+    proven: Proven,
+    registration: Registration,
+    held: Held | None,
+    fresh_disk: DiskId,
+    now: datetime,
+    inherited_disk: str = "",
+    overdue_after: timedelta = OVERDUE_AFTER,
+) -> Decision:
+    """Return what the machine gets; raises `Refusal`.
+
+    1. It asks as what it is registered as, no more and no less; a control plane that is locked and joined may ask as a
+       worker, and then renews its kubelet's certificate and gets no file. ROLE_NOT_REGISTERED
+    2. The certificate request is for the registered name. CSR_NAME_MISMATCH, CSR_KEY_UNSUPPORTED, CSR_MALFORMED
+    3. The AK is the one pinned at the first ticket, if there was one. AK_NOT_PINNED
+    4. Its TPM counted on since the last ticket; locked only in the boot of that ticket. TPM_ROLLED_BACK,
+       NODELOCK_NO_TICKET
+    5. A machine that is locked renews, and must have kept to its schedule of evidence; one that begins a boot brings
+       evidence of that boot, which heals. REATTESTATION_FAILED, REATTESTATION_OVERDUE
+    6. The disk id is empty or the assigned one; where it has none yet, ``inherited_disk``: of the machine that it
+       replaces, whose moved disk it may name. DISK_ID_NOT_ASSIGNED
+    7. A live ticket of the same key is repeated within one boot; another key or boot supersedes it.
+
+    The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
+    """
+    status = registration.identity.status
+    role = _check_role(request, registration.identity, locked=proven.locked)  # 1
+    kubelet = check_kubelet_request(request.certificate_request, node_name=registration.identity.node_name)  # 2
+    rebooted = _check_machine(proven, status, now=now, overdue_after=overdue_after)  # 3, 4, 5
+    disk = _choose_disk(request.disk_id, known=status.disk_id or inherited_disk, fresh=fresh_disk)  # 6
+    live, repeats = _live_ticket(held, kubelet, rebooted=rebooted, now=now)  # 7
+    return Decision(
+        registration=registration,
+        role=role,
+        request=kubelet,
+        disk=disk,
+        expires=repeats.expires if repeats else now + TICKET_LIFE,
+        assigns=not status.disk_id,
+        repeats=repeats,
+        supersedes=live is not None and repeats is None,
+    )
+
+
+def plan_status(decision: Decision, *, proven: Proven, now: datetime) -> StatusChange:
+    """Return what the identity's status says once the ticket of ``decision`` is given out."""
+    registration = decision.registration
+    return StatusChange(
+        phase="" if decision.joined_before else ADMITTED,
+        disk_id=decision.disk.uuid if decision.assigns else "",
+        ak_name=proven.ak_name.hex(),
+        clock=proven.clock,
+        reset_count=proven.reset_count,
+        restart_count=proven.restart_count,
+        attested_at=now,
+        profile=proven.profile,
+        posture=proven.posture,
+        registers=proven.registers,
+        issued=registration.issued + (decision.repeats is None),
+        superseded=registration.superseded + decision.supersedes,
+        key_sha256=decision.request.spki_sha256,
+        expires=decision.expires,
+    )
+
+
+def _check_machine(proven: Proven, status: IdentityStatus, *, now: datetime, overdue_after: timedelta) -> bool:
+    """Return whether the machine that its identity remembers was rebooted since, if it may go on from there."""
+    _check_pin(status.ak_name, proven.ak_name.hex())  # 3
+    rebooted = check_continuity(status.tpm, proven.tpm, locked=proven.locked)  # 4
+    if proven.locked:
+        require_good_standing(status, now=now, overdue_after=overdue_after)  # 5
+    return rebooted
+
+
+def _check_role(request: JoinRequest, identity: NodeIdentity, *, locked: bool) -> Role:
+    """Return as what the machine is served."""
+    asked = Role.CONTROL_PLANE if request.is_control_plane else Role.WORKER
+    renews = asked is Role.WORKER and locked and identity.status.phase == JOINED
+    if asked is not identity.role and not renews:
+        raise Refusal(
+            f"expected a request for the registered role {identity.role.value}, got one for {asked.value}",
+            reason=Reason.ROLE_NOT_REGISTERED,
+        )
+    return asked
+
+
+def _check_pin(pinned: str, shown: str) -> None:
+    if pinned and pinned != shown:
+        raise Refusal(f"expected the pinned AK {pinned}, got {shown}", reason=Reason.AK_NOT_PINNED)
+
+
+def _choose_disk(requested: str, *, known: str, fresh: DiskId) -> DiskId:
+    if requested and requested != known:
+        expected = f"its assigned disk id {known}" if known else "no disk id at the first ticket"
+        raise Refusal(f"expected {expected}, got {requested[:64]!r}", reason=Reason.DISK_ID_NOT_ASSIGNED)
+    return DiskId(known) if known else fresh
+
+
+def _live_ticket(
+    held: Held | None, asked: KubeletRequest, *, rebooted: bool, now: datetime
+) -> tuple[Held | None, Held | None]:
+    """Return the ticket that still counts, and again where it is repeated: to the same key, in the same boot."""
+    live = held if held is not None and held.expires > now else None
+    repeats = live if live is not None and not rebooted and live.key_sha256 == asked.spki_sha256 else None
+    return live, repeats

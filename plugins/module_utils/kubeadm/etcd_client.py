@@ -1,0 +1,136 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""etcd as a control plane reaches it: over TLS with its own client certificate, by etcd's gateway for JSON.
+
+No program is needed for it, neither on the machine nor in a container. Asked is the member of this machine.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from ..core.documents import load_json
+from ..errors import EtcdError
+from ..reasons import Reason
+from .etcd_members import Member
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_CALL_SECONDS = 10.0
+_HEALTH_SECONDS = 5.0
+"""A machine that is powered off does not even say no."""
+_AGAIN_SECONDS = 1.0
+"""For 503: etcd has no leader at this moment, or members that are connected for less than five seconds."""
+_LIMIT = 1 << 20
+_SAID = 300
+
+
+class EtcdApi(Protocol):
+    """What is read and changed of the members."""
+
+    def members(self) -> tuple[Member, ...]:
+        """Return them all, each asked how it is; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
+
+    def remove(self, member: Member) -> None:
+        """Take one out; raises ETCD_UNREACHABLE, and ETCD_REFUSED with a time to ask again where that makes sense."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdCredentials:
+    """PEM files: the CA of etcd, and a client's certificate and key."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def below(cls, directory: Path) -> EtcdCredentials:
+        """Return those that kubeadm gives the probe of each control plane's etcd."""
+        return cls(
+            ca=directory / "ca.crt",
+            certificate=directory / "healthcheck-client.crt",
+            key=directory / "healthcheck-client.key",
+        )
+
+
+class EtcdGateway:
+    """The member at ``endpoint`` (a URL), and the others at the addresses by which it knows them."""
+
+    def __init__(self, endpoint: str, credentials: EtcdCredentials) -> None:
+        """Keep whom to ask and by which files; they are read at the first call."""
+        self._endpoint = endpoint
+        self._credentials = credentials
+
+    def members(self) -> tuple[Member, ...]:
+        """Return them as this member has them, which may be a moment behind."""
+        answer = self._call("/v3/cluster/member/list", {"linearizable": False})
+        try:
+            return tuple(self._member(one) for one in answer["members"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreachable(self._endpoint, "its list of members is none") from error
+
+    def remove(self, member: Member) -> None:
+        """Take one out; etcd itself also refuses what would cost it the majority of those that are connected."""
+        self._call("/v3/cluster/member/remove", {"ID": str(member.member_id)})
+
+    def _member(self, document: Mapping[str, Any]) -> Member:
+        client_urls = tuple(str(url) for url in document.get("clientURLs", ()))
+        return Member(
+            member_id=int(document["ID"]),
+            name=str(document.get("name", "")),
+            peer_urls=tuple(str(url) for url in document.get("peerURLs", ())),
+            client_urls=client_urls,
+            is_learner=bool(document.get("isLearner", False)),
+            healthy=any(self._is_healthy(url) for url in client_urls),
+        )
+
+    def _is_healthy(self, url: str) -> bool:
+        """Say whether a member answers and could read from a majority: etcd's own question of health does that."""
+        try:
+            status, body = self._exchange(url, "GET", "/health", timeout_seconds=_HEALTH_SECONDS)
+            return status == http.client.OK and str(load_json(body)["health"]).lower() == "true"
+        except (EtcdError, KeyError, TypeError, ValueError):
+            return False
+
+    def _call(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        sent = json.dumps(document).encode()
+        status, body = self._exchange(self._endpoint, "POST", path, body=sent, timeout_seconds=_CALL_SECONDS)
+        if status != http.client.OK:
+            said = body.decode("utf-8", "replace")[:_SAID]
+            raise EtcdError(
+                f"expected etcd to do {path}, it said {status}: {said}",
+                reason=Reason.ETCD_REFUSED,
+                retry_after_seconds=_AGAIN_SECONDS if status == http.client.SERVICE_UNAVAILABLE else 0.0,
+            )
+        try:
+            answer: dict[str, Any] = load_json(body, limit=_LIMIT)
+        except ValueError as error:
+            raise _unreachable(self._endpoint, "its answer is no JSON") from error
+        return answer
+
+    def _exchange(
+        self, url: str, method: str, path: str, *, body: bytes | None = None, timeout_seconds: float
+    ) -> tuple[int, bytes]:
+        try:
+            context = ssl.create_default_context(cafile=str(self._credentials.ca))
+            context.load_cert_chain(str(self._credentials.certificate), str(self._credentials.key))
+            where = urlsplit(url).netloc
+            with closing(http.client.HTTPSConnection(where, timeout=timeout_seconds, context=context)) as connection:
+                connection.request(method, path, body=body, headers={"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                return answer.status, answer.read(_LIMIT)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise _unreachable(url, str(error)) from error
+
+
+def _unreachable(url: str, why: str) -> EtcdError:
+    return EtcdError(f"expected an answer of etcd at {url}: {why}", reason=Reason.ETCD_UNREACHABLE)

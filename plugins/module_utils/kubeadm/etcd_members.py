@@ -1,0 +1,175 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Members of etcd, and the decision whether one can be taken out. Pure.
+
+etcd writes while more than half of its voting members answer. A member that is gone for good still counts, so each
+further loss weighs more than it should. It may be taken out while those that answer are a majority before and after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ..errors import EtcdError
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.host import Clock
+    from .etcd_client import EtcdApi
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member as the others list it: ``name`` is empty until it has started once; a learner has no vote.
+
+    ``healthy``: it answered now, and could read from a majority. Where there is none, nobody is.
+    """
+
+    member_id: int
+    name: str
+    peer_urls: tuple[str, ...]
+    client_urls: tuple[str, ...]
+    is_learner: bool
+    healthy: bool
+
+    @property
+    def shown(self) -> str:
+        """How a person names it."""
+        return self.name or f"a member that never started ({', '.join(self.peer_urls)})"
+
+    def as_result(self) -> dict[str, Any]:
+        """Return plain values for a module's result; the id in hexadecimal digits, as etcdctl has it."""
+        return {
+            "id": f"{self.member_id:x}",
+            "name": self.name,
+            "peer_urls": list(self.peer_urls),
+            "client_urls": list(self.client_urls),
+            "learner": self.is_learner,
+            "healthy": self.healthy,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalPlan:
+    """Who goes (None: nobody of that name is a member), out of whom."""
+
+    member: Member | None
+    members: tuple[Member, ...]
+
+    def __bool__(self) -> bool:
+        """Say whether anybody is to go."""
+        return self.member is not None
+
+    @property
+    def left(self) -> tuple[Member, ...]:
+        """Who stays."""
+        return tuple(one for one in self.members if one != self.member)
+
+
+def majority(voters: int) -> int:
+    """Return how many of ``voters`` must answer so that etcd writes."""
+    return voters // 2 + 1
+
+
+def voters_of(members: Sequence[Member]) -> tuple[Member, ...]:
+    """Return the members that have a vote."""
+    return tuple(one for one in members if not one.is_learner)
+
+
+def plan_removal(members: Sequence[Member], *, name: str, address: str = "") -> RemovalPlan:
+    """Return who is to go; raises `EtcdError`.
+
+    A member that never started has no name yet and is known by ``address`` alone, the host in its peer URL.
+
+    1. Nobody of that name is a member: nothing to do.
+    2. One is: ETCD_MEMBER_AMBIGUOUS.
+    3. A learner has no vote and may go whatever the others do.
+    4. The last voter stays: ETCD_LAST_MEMBER.
+    5. Those that are healthy now are a majority, else nothing can be changed: ETCD_QUORUM_LOST.
+    6. Those of them that stay are a majority of those that stay: ETCD_QUORUM_AT_RISK.
+    """
+    found = [one for one in members if _is_meant(one, name=name, address=address)]
+    if not found:  # 1
+        return RemovalPlan(member=None, members=tuple(members))
+    if len(found) > 1:  # 2
+        shown = ", ".join(f"{one.member_id:x}" for one in found)
+        raise EtcdError(
+            f"expected one member of etcd that is {name}, found {shown}", reason=Reason.ETCD_MEMBER_AMBIGUOUS
+        )
+    plan = RemovalPlan(member=found[0], members=tuple(members))
+    if not found[0].is_learner:  # 3
+        _require_majorities(plan, name)
+    return plan
+
+
+def _require_majorities(plan: RemovalPlan, name: str) -> None:
+    voters, left = voters_of(plan.members), voters_of(plan.left)
+    if not left:  # 4
+        raise EtcdError(
+            f"expected another voting member of etcd, {name} is the only one", reason=Reason.ETCD_LAST_MEMBER
+        )
+    if len(_healthy(voters)) < majority(len(voters)):  # 5
+        raise EtcdError(
+            f"expected {majority(len(voters))} of {len(voters)} voting members to be healthy, {_health(voters)}",
+            reason=Reason.ETCD_QUORUM_LOST,
+        )
+    if len(_healthy(left)) < majority(len(left)):  # 6
+        raise EtcdError(
+            f"expected {majority(len(left))} of the {len(left)} voting members that stay without {name} to be "
+            f"healthy, {_health(left)}",
+            reason=Reason.ETCD_QUORUM_AT_RISK,
+        )
+
+
+def _is_meant(member: Member, *, name: str, address: str) -> bool:
+    if member.name:
+        return member.name == name
+    return bool(address) and any(urlsplit(url).hostname == address for url in member.peer_urls)
+
+
+def _healthy(members: Sequence[Member]) -> tuple[Member, ...]:
+    return tuple(one for one in members if one.healthy)
+
+
+def _health(voters: Sequence[Member]) -> str:
+    others = ", ".join(sorted(one.shown for one in voters if not one.healthy)) or "none"
+    return f"{len(_healthy(voters))} are; not healthy: {others}"
+
+
+# Taking a member out: decided from what the members say now, done, and looked at again.
+
+_SETTLED_SECONDS = 30.0
+"""Members that have only just connected do so within five."""
+
+
+def remove_member(api: EtcdApi, *, name: str, address: str = "", check_mode: bool = False, clock: Clock) -> RemovalPlan:
+    """Take the member ``name`` out and return what was decided; raises as `plan_removal` and the API do.
+
+    Where etcd says that it may be asked again, it is, for half a minute. The list is read again afterwards: a member
+    that is still in it raises ETCD_REFUSED.
+    """
+    plan = plan_removal(api.members(), name=name, address=address)
+    if plan.member is None or check_mode:
+        return plan
+    _remove(api, plan.member, clock)
+    if plan.member.member_id in {one.member_id for one in api.members()}:
+        raise EtcdError(f"expected etcd without {plan.member.shown}, it is still there", reason=Reason.ETCD_REFUSED)
+    return plan
+
+
+def _remove(api: EtcdApi, member: Member, clock: Clock) -> None:
+    deadline = clock.monotonic() + _SETTLED_SECONDS
+    while True:
+        try:
+            api.remove(member)
+        except EtcdError as error:
+            if not error.retry_after_seconds or clock.monotonic() >= deadline:
+                raise
+            clock.sleep(error.retry_after_seconds)
+        else:
+            return

@@ -1,0 +1,160 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-witness`: answers for this machine over one unix socket, with its TPM and the logs of its boot.
+
+It has no network listener. The verification service, which has, asks it two questions, and a third one where that is
+permitted; nothing else can be had here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import pwd
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.host import SystemClock, release
+from ..core.logs import open_log
+from ..core.runtime import Notifier, wait_for_stop
+from ..errors import AttestedError, SystemFault
+from ..keyservice.framing import refusal_answer
+from ..keyservice.listener import SocketServer
+from ..proto.messages import parse
+from ..reasons import Reason
+from ..services.handshake_evidence import Attester
+from ..services.witness import MAX_QUESTION_BYTES, WITNESS_REQUEST, WITNESS_SOCKET, Facts, Witness
+from ..tpm.client import open_tpm
+from ..tpm.keys import load_attestation_key, load_endorsement_key
+from .config import DEFAULT_PATH, load_node_config
+from .witness import read_event_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..core.logs import Log
+
+USER = "attested-verification"
+
+
+@contextmanager
+def attester_of(config: str | Path) -> Iterator[Attester]:
+    """Open the TPM of this machine with its two keys loaded; raises `TpmError`, NODE_CONFIG_MALFORMED."""
+    with open_tpm(load_node_config(config).tcti) as tpm:
+        yield Attester(tpm=tpm, ek=load_endorsement_key(tpm), ak=load_attestation_key(tpm))
+
+
+def facts_of(config: str | Path) -> Facts:
+    """Return what this machine knows of itself now; raises NODE_CONFIG_MALFORMED, FILE_UNUSABLE."""
+    node = load_node_config(config)
+    return Facts(cluster_id=node.cluster_id, logs=read_event_logs(node.logs))
+
+
+class WitnessService:
+    """Answers the messages of the socket; the TPM has one user, so there is one worker.
+
+    Each testimony is a line of the log. Identity is not: it costs nothing, and health asks for it all the time.
+    """
+
+    def __init__(self, witness: Witness, *, log: Log) -> None:
+        """Answer by ``witness``."""
+        self._witness = witness
+        self._log = log
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="witness")
+
+    async def handle(self, data: bytes) -> bytes:
+        """Answer one message; every error becomes a refusal."""
+        return await asyncio.get_running_loop().run_in_executor(self._worker, self.answer, data)
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer one message in this thread."""
+        try:
+            request = parse(WITNESS_REQUEST, data, limit=MAX_QUESTION_BYTES)
+            if request.WhichOneof("question") == "identify":
+                return bytes(self._witness.answer(request).SerializeToString())
+            event = "witness_testify" if request.WhichOneof("question") == "testify" else "witness_document"
+            with self._log.request(event, correlation_id=request.correlation_id):
+                return bytes(self._witness.answer(request).SerializeToString())
+        except AttestedError as error:
+            return refusal_answer(error)
+        except Exception as error:  # noqa: BLE001 - Log.request has written the story
+            return refusal_answer(SystemFault(type(error).__name__, reason=Reason.INTERNAL))
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+
+async def serve(
+    config: str | Path, socket: Path, user: str, *, log: Log, insecure_constellation_verify: bool = False
+) -> None:
+    """Serve until SIGTERM; raises CONFIG_INVALID, NODE_CONFIG_MALFORMED and FILE_UNUSABLE before it listens."""
+    entry = _user(user)
+    load_node_config(config)
+    witness = Witness(
+        attester=partial(attester_of, config),
+        facts=partial(facts_of, config),
+        clock=SystemClock(),
+        insecure_constellation_verify=insecure_constellation_verify,
+    )
+    service = WitnessService(witness, log=log)
+    server = SocketServer(
+        socket,
+        handler=service.handle,
+        allowed=frozenset({0, entry.pw_uid}),
+        group=entry.pw_gid,
+        refused=lambda uid: log.event("caller_refused", user=uid),
+        stranger=Reason.WITNESS_CALLER_UNKNOWN,
+    )
+    await server.start()
+    Notifier().ready(f"{release()}, answering at {socket}")
+    log.event("serving", socket=str(socket))
+    log.event("stopping", signal=await wait_for_stop())
+    await server.stop()
+    service.close()
+
+
+def _user(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise SystemFault(
+            f"expected the user {name} of the verification service, found none", reason=Reason.CONFIG_INVALID
+        ) from error
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    parser = argparse.ArgumentParser(
+        prog="attested-witness", description="Answer for this machine, over a unix socket, with its TPM."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
+    parser.add_argument("--socket", default=WITNESS_SOCKET, type=Path, metavar="PATH", help="(default: %(default)s)")
+    parser.add_argument("--user", default=USER, help="who may ask beside root (default: %(default)s)")
+    parser.add_argument(
+        "--insecure-constellation-verify",
+        action="store_true",
+        help="also answer in Constellation's form, by evidence that is bound to no connection",
+    )
+    options = parser.parse_args(argv)
+    permitted = options.insecure_constellation_verify
+    try:
+        asyncio.run(
+            serve(
+                options.config,
+                options.socket,
+                options.user,
+                log=open_log(),
+                insecure_constellation_verify=permitted,
+            )
+        )
+    except AttestedError as error:
+        sys.stderr.write(f"attested-witness: {error}\n")
+        return 1
+    return 0

@@ -1,4 +1,0 @@
-# Copyright (c) 2026 The attested.kubernetes authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
-"""The machine's part in rotating the cluster's CAs, the key of Secrets at rest and the master secret. Private."""

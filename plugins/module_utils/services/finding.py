@@ -1,0 +1,192 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What one verification of one node found, for people and programs: the row of a fleet's report. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from ..policy.decision import MeasurementMismatch
+from ..reasons import Coarse, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..errors import AttestedError
+    from ..evidence.verify import VerifiedMachine, VerifiedNode
+
+
+class Outcome(Enum):
+    """What became of a question."""
+
+    REFUSED = "refused"
+    """The node answered, and what it proved is not what the policy says."""
+    UNANSWERED = "unanswered"
+    """Nothing is known: neither that it is good nor that it is not."""
+    VERIFIED = "verified"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownEvent:
+    """One event of a boot; ``proven`` says that the text's own hash is the digest (hex)."""
+
+    pcr: int
+    digest: str
+    text: str
+    proven: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why a node is not verified, as its error says it."""
+
+    reason: str
+    message: str
+    hint: str = ""
+    command: str = ""
+    deviations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One node at one moment.
+
+    ``over`` is ``service`` or ``ssh``. What was proven stands here for refused nodes too, as far as it goes:
+    ``registers`` by index and ``labels`` of the allowed values, hexadecimal digests.
+    """
+
+    node: str
+    outcome: Outcome
+    over: str
+    role: str = ""
+    profile: str = ""
+    posture: str = ""
+    nodelock: str = ""
+    ek_sha256: str = ""
+    ek_certified: bool = False
+    registers: Mapping[int, str] = field(default_factory=dict)
+    labels: Mapping[int, str] = field(default_factory=dict)
+    events: tuple[ShownEvent, ...] = ()
+    trouble: Trouble | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the finding as it stands in the JSON report and in a task's result."""
+        trouble = self.trouble
+        return {
+            "node": self.node,
+            "outcome": self.outcome.value,
+            "over": self.over,
+            "role": self.role,
+            "profile": self.profile,
+            "posture": self.posture,
+            "nodelock": self.nodelock,
+            "ek_sha256": self.ek_sha256,
+            "ek_certified": self.ek_certified,
+            "registers": {str(pcr): value for pcr, value in sorted(self.registers.items())},
+            "labels": {str(pcr): value for pcr, value in sorted(self.labels.items())},
+            "events": [
+                {"pcr": one.pcr, "digest": one.digest, "text": one.text, "proven": one.proven} for one in self.events
+            ],
+            "trouble": None
+            if trouble is None
+            else {
+                "reason": trouble.reason,
+                "message": trouble.message,
+                "hint": trouble.hint,
+                "command": trouble.command,
+                "deviations": list(trouble.deviations),
+            },
+        }
+
+    @classmethod
+    def from_document(cls, body: Mapping[str, Any]) -> Finding:
+        """Return the finding of a document that `to_document` made."""
+        trouble = body["trouble"]
+        return cls(
+            **{
+                **body,
+                "outcome": Outcome(body["outcome"]),
+                "registers": {int(pcr): value for pcr, value in body["registers"].items()},
+                "labels": {int(pcr): value for pcr, value in body["labels"].items()},
+                "events": tuple(ShownEvent(**one) for one in body["events"]),
+                "trouble": Trouble(**{**trouble, "deviations": tuple(trouble["deviations"])}) if trouble else None,
+            }
+        )
+
+
+def found(node: VerifiedNode, *, over: str) -> Finding:
+    """Return the finding for a node that was verified."""
+    verdict = node.verdict
+    return Finding(
+        node=node.identity.node_name,
+        outcome=Outcome.VERIFIED,
+        over=over,
+        role=node.identity.role.value,
+        profile=verdict.profile,
+        posture=verdict.posture.value,
+        labels=dict(verdict.labels),
+        **_proven(node.machine),
+    )
+
+
+def not_found(name: str, error: AttestedError, *, over: str, machine: VerifiedMachine | None = None) -> Finding:
+    """Return the finding for a node that was not verified, with what it proved all the same."""
+    details: tuple[str, ...] = ()
+    if isinstance(error, MeasurementMismatch):
+        details = tuple(str(one) for one in (*error.events, *error.registers))
+    return Finding(
+        node=name,
+        outcome=outcome_of(error.reason),
+        over=over,
+        trouble=Trouble(
+            reason=error.code,
+            message=error.message,
+            hint=error.hint,
+            command=error.reason.value.command,
+            deviations=details,
+        ),
+        **(_proven(machine) if machine else {}),
+    )
+
+
+def outcome_of(reason: Reason) -> Outcome:
+    """Return whether ``reason`` says no, or only that nothing is known."""
+    return Outcome.REFUSED if reason.value.coarse is Coarse.REFUSED else Outcome.UNANSWERED
+
+
+def _proven(machine: VerifiedMachine) -> dict[str, Any]:
+    return {
+        "ek_sha256": machine.ek_sha256,
+        "ek_certified": machine.ek_certified,
+        "nodelock": machine.lock.state.value,
+        "registers": {pcr: value.hex() for pcr, value in machine.quote.pcrs.items()},
+        "events": tuple(
+            ShownEvent(pcr=one.pcr, digest=one.digest.hex(), text=one.text, proven=one.proven) for one in machine.events
+        ),
+    }
+
+
+def found_in_result(name: str, result: Mapping[str, Any], *, over: str) -> Finding:
+    """Return the finding in the result of the module ``attestation_verification`` for the node ``name``.
+
+    A result that failed has no finding of its own: its reason, or the lack of one, says which it is.
+    """
+    if result.get("finding"):
+        return Finding.from_document(result["finding"])
+    code = str(result.get("reason", ""))
+    reason = Reason.__members__.get(code, Reason.MODULE_FAILED)
+    said = str(result.get("msg") or "the node was not asked")
+    return Finding(
+        node=name,
+        outcome=outcome_of(reason),
+        over=over,
+        trouble=Trouble(
+            reason=reason.name,
+            message=said,
+            hint=str(result.get("hint") or reason.value.hint),
+            command=reason.value.command,
+        ),
+    )

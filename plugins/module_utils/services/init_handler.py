@@ -1,0 +1,193 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The machine's side of init, in the process that holds the TPM: identity, evidence, the judgement of a request."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import AttestedError, KeyServiceError, Refusal
+from ..keyservice.key_bundle import KeyBundle
+from ..reasons import Reason
+from ..transport.binding import Purpose
+from ..transport.sealed_box import open_sealed
+from .exchanges import Exchanges
+from .init_admin import verify_admin
+from .init_job import Jobs, ended
+from .init_messages import InitOrder, digest_of
+from .init_secret import SourceDelays, verify_init_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from ..core.host import Clock, Random
+    from ..evidence.challenge import Answer
+    from ..transport.pins import JoinCaPins
+    from .handshake_evidence import Attester
+    from .init_job import Job, Teller
+    from .init_messages import Success
+    from .witness import Facts
+
+_MAX_HANDLES = 64
+_HANDLE_BYTES = 16
+
+
+class Founder(Protocol):
+    """Makes the cluster on this machine; `node` has the real one."""
+
+    def found(
+        self, order: InitOrder, bundle: KeyBundle, *, digest: str, judged: Mapping[int, bytes], teller: Teller
+    ) -> Success:
+        """Take the lock for the request ``digest``, keep the keys under the ``judged`` registers, make the cluster.
+
+        A repetition goes on where the last one stood. Raises RACE_LOST, INIT_REQUEST_DIFFERS, and what a step raises.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """Whom this machine lets begin: admins under ``pins``, and where there is ``secret_hash``, who knows its secret."""
+
+    pins: JoinCaPins
+    secret_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """One request as it came, over the channel that the network side names (32 bytes each), from ``source``."""
+
+    request: bytes = field(repr=False)
+    admin_proof: bytes = field(repr=False)
+    exporter: bytes
+    spki_sha256: bytes
+    source: str
+
+
+class Desk:
+    """Answers four questions; used by one thread at a time but for `follow`."""
+
+    def __init__(
+        self,
+        *,
+        attester: Callable[[], AbstractContextManager[Attester]],
+        facts: Callable[[], Facts],
+        doors: Doors,
+        founder: Founder,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """Open the TPM by ``attester`` for each answer, take ``facts`` as they are then, hand over to ``founder``."""
+        self._exchanges = Exchanges(purpose=Purpose.INIT, attester=attester, facts=facts, clock=clock)
+        self._facts = facts
+        self._doors = doors
+        self._founder = founder
+        self._clock = clock
+        self._random = random
+        self._delays = SourceDelays(clock=clock)
+        self._jobs = Jobs(clock=clock)
+        self._handles: OrderedDict[bytes, Job] = OrderedDict()
+
+    def identity(self) -> bytes:
+        """Return the serialised `ChallengeRequest` of this machine; raises `TpmError`."""
+        return self._exchanges.identity()
+
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str = "") -> bytes:
+        """Return the serialised `Testimony` for a challenge, for the purpose `init`; raises as `Exchanges` does."""
+        return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256, source=source)
+
+    def begin(self, asked: Begin) -> bytes:
+        """Return the handle of the job of a request; raises `Refusal` while nobody knows who asks.
+
+        1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, INIT_SECRETS_IN_CLEAR
+        2. It belongs to an open exchange of this very channel. CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND
+        3. An admin of this cluster has signed it for this exchange, or it holds the init secret. ADMIN_..., INIT_...
+        4. The exchange is used up; what was sealed to it opens. SEAL_UNOPENABLE
+        5. It holds the keys of the cluster that this machine is configured for. CLUSTER_ID_MISMATCH
+        6. No other request is at work, or has taken the lock. INIT_REQUEST_DIFFERS, RACE_LOST
+
+        Whoever passed 3 is known, so what goes wrong from 4 on is the job's answer, with its code.
+        """
+        with self._exchanges.turn:
+            order = InitOrder.parse(asked.request)  # 1
+            given = self._exchanges.of(  # 2
+                order.challenge_id, exporter=asked.exporter, spki_sha256=asked.spki_sha256
+            )
+            self._require_admin(order, given, asked)  # 3
+            digest = ""
+            try:
+                bundle = self._opened(order, given)  # 4, 5
+                digest = digest_of(asked.request, cluster_id=bundle.cluster_id)
+                job = self._jobs.begin(digest, self._work(order, bundle, digest, given), secrets=_secrets(bundle))  # 6
+            except AttestedError as error:
+                job = ended(digest, error)
+            return self._handle(job)
+
+    def follow(self, handle: bytes, seen: int, *, wait_seconds: float) -> tuple[tuple[bytes, ...], bool]:
+        """Return what the job has said after the first ``seen`` answers, and whether that is all.
+
+        Raises INIT_HANDLE_UNKNOWN.
+        """
+        job = self._handles.get(handle)
+        if job is None:
+            raise Refusal("expected the handle of an init, got another", reason=Reason.INIT_HANDLE_UNKNOWN)
+        return job.follow(seen, wait_seconds=wait_seconds)
+
+    # ---- the steps
+
+    def _require_admin(self, order: InitOrder, given: Answer, asked: Begin) -> None:
+        if asked.admin_proof:
+            verify_admin(
+                asked.admin_proof,
+                pins=self._doors.pins,
+                cluster_id=self._facts().cluster_id,
+                binding=given.binding,
+                request=asked.request,
+                now=self._clock.now(),
+            )
+            return
+        if not order.init_secret or self._doors.secret_hash is None:
+            raise Refusal(
+                "expected an admin's proof, or the init secret where this machine has one, got neither",
+                reason=Reason.INIT_UNAUTHENTICATED,
+            )
+        self._delays.require(asked.source)
+        try:
+            verify_init_secret(order.init_secret, self._doors.secret_hash)
+        except Refusal:
+            self._delays.failed(asked.source)
+            raise
+        self._delays.passed(asked.source)
+
+    def _opened(self, order: InitOrder, given: Answer) -> KeyBundle:
+        self._exchanges.use_up(order.challenge_id)
+        data = open_sealed(order.sealed, secret=given.secret, binding=given.binding, one_time_key=given.one_time_key)
+        bundle, ours = KeyBundle.from_bytes(data), self._facts().cluster_id
+        if bundle.cluster_id != ours:
+            raise KeyServiceError(
+                f"expected the keys of cluster {ours.hex()}, got those of {bundle.cluster_id.hex()}",
+                reason=Reason.CLUSTER_ID_MISMATCH,
+            )
+        return bundle
+
+    def _work(self, order: InitOrder, bundle: KeyBundle, digest: str, given: Answer) -> Callable[[Teller], Success]:
+        judged = dict(given.bound.evidence.pcrs)
+
+        def work(teller: Teller) -> Success:
+            return self._founder.found(order, bundle, digest=digest, judged=judged, teller=teller)
+
+        return work
+
+    def _handle(self, job: Job) -> bytes:
+        handle = self._random.token(_HANDLE_BYTES)
+        self._handles[handle] = job
+        while len(self._handles) > _MAX_HANDLES:
+            self._handles.popitem(last=False)
+        return handle
+
+
+def _secrets(bundle: KeyBundle) -> tuple[bytes, ...]:
+    return (*(one.reveal() for one in bundle.ring.secrets()), bundle.join_ca_key.reveal())

@@ -1,0 +1,159 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The work of one init: it outlives connections, is followed by whoever asks, and the same request finds it again."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..core.redaction import MAX_LINES, redact
+from ..errors import AttestedError, Refusal, SystemFault
+from ..reasons import Reason
+from .init_messages import Failure, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ..core.host import Clock
+    from .init_messages import Success
+
+    Work = Callable[["Teller"], Success]
+
+MAX_PROGRESS = 4096
+"""A control plane has some hundred tasks."""
+
+
+class Teller:
+    """The way of the work to whoever follows it."""
+
+    def __init__(self, job: Job, *, clock: Clock, secrets: Iterable[bytes] = ()) -> None:
+        """Tell ``job``; ``secrets`` are hidden from every text."""
+        self._job = job
+        self._clock = clock
+        self._secrets = tuple(secrets)
+        self._begun = clock.monotonic()
+        self._lines: deque[str] = deque(maxlen=4 * MAX_LINES)
+        self.stage = ""
+        self.task = ""
+
+    def step(self, stage: str, task: str) -> None:
+        """Say which task begins; the lines of the last one are forgotten."""
+        self._lines.clear()
+        self.stage, self.task = self._clean(stage), self._clean(task)
+        elapsed = self._clock.monotonic() - self._begun
+        self._job.add(Progress(stage=self.stage, task=self.task, elapsed_seconds=elapsed).to_bytes())
+
+    def line(self, text: str) -> None:
+        """Keep a line of the step, which is shown only if the step fails."""
+        self._lines.append(text)
+
+    def failed(self, error: AttestedError) -> Failure:
+        """Return the failure of this step with its last lines."""
+        return Failure(
+            code=error.code,
+            message=self._clean(error.message),
+            hint=error.hint,
+            stage=self.stage,
+            task=self.task,
+            log=redact(self._lines, secrets=self._secrets),
+        )
+
+    def _clean(self, text: str) -> str:
+        return redact([text], secrets=self._secrets)
+
+
+class Job:
+    """One work and everything that it has said so far; followed by several threads."""
+
+    def __init__(self, digest: str) -> None:
+        """Stand for the request ``digest`` (64 hex digits)."""
+        self.digest = digest
+        self._answers: list[bytes] = []
+        self._ended = False
+        self._failed = False
+        self._changed = threading.Condition()
+
+    @property
+    def running(self) -> bool:
+        """Whether the work goes on."""
+        with self._changed:
+            return not self._ended
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended well."""
+        with self._changed:
+            return self._ended and not self._failed
+
+    def add(self, answer: bytes) -> None:
+        """Say one more thing; what comes after `MAX_PROGRESS` is left out."""
+        with self._changed:
+            if len(self._answers) < MAX_PROGRESS:
+                self._answers.append(answer)
+                self._changed.notify_all()
+
+    def end(self, *answers: bytes, failed: bool) -> None:
+        """Say the last things."""
+        with self._changed:
+            self._answers += answers
+            self._ended, self._failed = True, failed
+            self._changed.notify_all()
+
+    def follow(self, seen: int, *, wait_seconds: float) -> tuple[tuple[bytes, ...], bool]:
+        """Return what was said after the first ``seen`` things, waiting for it; and whether that is all."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or len(self._answers) > seen, timeout=wait_seconds)
+            return tuple(self._answers[seen:]), self._ended
+
+
+class Jobs:
+    """The one init of this machine: one work at a time, the same request finds what is there."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        """Begin with none."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._current: Job | None = None
+
+    def begin(self, digest: str, work: Work, *, secrets: Iterable[bytes] = ()) -> Job:
+        """Return the job of ``digest``: the running or finished one, else a new one that goes on where it stood.
+
+        ``work`` runs in a thread of its own and raises an `AttestedError` where it fails.
+        Raises INIT_REQUEST_DIFFERS while another request is at work. Whether another request may begin after that, the
+        node lock says and not this.
+        """
+        with self._lock:
+            current = self._current
+            if current is not None and current.digest == digest and (current.running or current.succeeded):
+                return current
+            if current is not None and current.running:
+                raise Refusal(
+                    f"expected the init request {current.digest[:16]}… that is at work, got {digest[:16]}…",
+                    reason=Reason.INIT_REQUEST_DIFFERS,
+                )
+            job = self._current = Job(digest)
+        teller = Teller(job, clock=self._clock, secrets=secrets)
+        threading.Thread(target=_run, args=(job, work, teller), name="init", daemon=True).start()
+        return job
+
+
+def ended(digest: str, error: AttestedError) -> Job:
+    """Return a job that failed before it began: the answer to an admin who is known."""
+    job = Job(digest)
+    job.end(*Failure.of(error).to_messages(), failed=True)
+    return job
+
+
+def _run(job: Job, work: Work, teller: Teller) -> None:
+    try:
+        success = work(teller)
+    except AttestedError as error:
+        job.end(*teller.failed(error).to_messages(), failed=True)
+    except Exception as error:  # noqa: BLE001 - whoever follows must hear of it, whatever it is
+        fault = SystemFault(f"expected init to end, got {type(error).__name__}", reason=Reason.INTERNAL)
+        job.end(*teller.failed(fault).to_messages(), failed=True)
+    else:
+        job.end(success.to_bytes(), failed=False)

@@ -1,0 +1,188 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whom a machine asks: every address behind the endpoints that it knows, each by itself, and never itself.
+
+endpoints of node.yml (names, addresses, balancers) → shuffled → addresses of each, shuffled → not our own → once each
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+from typing import TYPE_CHECKING, Protocol
+
+from ..core.host import shuffled
+from ..errors import TransportError
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from ipaddress import IPv4Address
+
+    from ..core.host import Random
+
+_MAX_ADDRESSES = 16
+"""Of one name: a round that asks more would take minutes where each of them is silent."""
+_DISCARD_PORT = 9
+
+
+class Resolver(Protocol):
+    """What this machine knows of names and of itself."""
+
+    def addresses(self, host: str) -> tuple[str, ...]:
+        """Return the addresses of a name; raises PEER_UNREACHABLE."""
+
+    def is_own(self, address: str) -> bool:
+        """Whether what is sent to ``address`` stays on this machine."""
+
+
+class SystemResolver:
+    """The resolver of the system, in its own time, and the kernel's routes."""
+
+    def addresses(self, host: str) -> tuple[str, ...]:
+        """Ask the system; link-local addresses with a zone are left out."""
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise _unresolved(host, str(why)) from error
+        addresses = dict.fromkeys(str(one[4][0]) for one in found)
+        return tuple(address for address in addresses if "%" not in address)[:_MAX_ADDRESSES]
+
+    def is_own(self, address: str) -> bool:
+        """Ask the kernel from which address it would send there, without sending: to ourselves from that very one."""
+        wanted = ip_address(address)
+        if wanted.is_loopback:
+            return True
+        family = socket.AF_INET6 if isinstance(wanted, IPv6Address) else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((address, _DISCARD_PORT))
+            except OSError:
+                return False
+            return ip_address(str(probe.getsockname()[0])) == wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """One address to knock at: ``endpoint`` as it was configured, ``dialled`` as host:port with that address.
+
+    ``unresolved`` stands where the endpoint has no address now.
+    """
+
+    endpoint: str
+    dialled: str
+    unresolved: TransportError | None = None
+
+    def __str__(self) -> str:
+        """Name both where they differ."""
+        return self.endpoint if self.dialled == self.endpoint else f"{self.endpoint} at {self.dialled}"
+
+
+@dataclass(slots=True)
+class Favourite:
+    """The door whose service decided last; it is tried first in the next round."""
+
+    door: Door | None = None
+
+    def note(self, door: Door, *, decided: bool) -> None:
+        """Keep ``door`` where its service decided; forget it where it did not."""
+        if decided:
+            self.door = door
+        elif self.door is not None and self.door.dialled == door.dialled:
+            self.door = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """Every door behind ``endpoints`` (host:port), for one round after the other.
+
+    ``own``: names and addresses of this machine; ``parse`` splits an endpoint; ``resolver`` knows the other addresses
+    of this machine. A loopback address that is written out is asked: who writes it means a proxy on this machine.
+    """
+
+    endpoints: Sequence[str]
+    own: frozenset[str]
+    parse: Callable[[str], tuple[str, int]]
+    resolver: Resolver
+    random: Random
+    favourite: Favourite = field(default_factory=Favourite)
+
+    def round(self, *, itself: bool = False) -> Iterator[Door]:
+        """Yield each door once: the favourite, then all others in random order.
+
+        A name is resolved when it is its turn. With ``itself`` this machine's own doors come last, otherwise never.
+        Raises ENDPOINT_INVALID.
+        """
+        seen: set[str] = set()
+        ours: list[Door] = []
+        for door in self._candidates():
+            if door.dialled in seen:
+                continue
+            seen.add(door.dialled)
+            if self._is_own(door):
+                ours.append(door)
+            else:
+                yield door
+        yield from ours if itself else ()
+
+    def _candidates(self) -> Iterator[Door]:
+        if self.favourite.door is not None:
+            yield self.favourite.door
+        for endpoint in shuffled(self.random, self.endpoints):
+            yield from self._behind(endpoint)
+
+    def _behind(self, endpoint: str) -> Iterator[Door]:
+        host, port = self.parse(endpoint)
+        if _address(host) is not None or _plain(host) in self._own_names:
+            yield Door(endpoint=endpoint, dialled=_dialled(host, port))
+            return
+        try:
+            found = self.resolver.addresses(host)
+        except TransportError as error:
+            yield Door(endpoint=endpoint, dialled=endpoint, unresolved=error)
+            return
+        for address in shuffled(self.random, found):
+            yield Door(endpoint=endpoint, dialled=_dialled(address, port))
+
+    @property
+    def _own_names(self) -> frozenset[str]:
+        return frozenset(_plain(name) for name in self.own)
+
+    def _is_own(self, door: Door) -> bool:
+        if door.unresolved is not None:
+            return False
+        host = _plain(self.parse(door.dialled)[0])
+        address = _address(host)
+        if address is None or host in self._own_names:
+            return True  # a name stands here only where it is our own
+        return not (address.is_loopback and self._is_written_out(door)) and self.resolver.is_own(host)
+
+    def _is_written_out(self, door: Door) -> bool:
+        return _address(self.parse(door.endpoint)[0]) is not None
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return mapped or found
+
+
+def _plain(host: str) -> str:
+    """Return the one form of a name or address, so that two spellings are one."""
+    address = _address(host)
+    return host.rstrip(".").lower() if address is None else str(address)
+
+
+def _dialled(host: str, port: int) -> str:
+    plain = _plain(host)
+    return f"[{plain}]:{port}" if ":" in plain else f"{plain}:{port}"
+
+
+def _unresolved(host: str, why: str) -> TransportError:
+    return TransportError(f"expected addresses of {host}, got: {why}", reason=Reason.PEER_UNREACHABLE, retryable=True)

@@ -1,0 +1,144 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's side of recovery, in the process that holds the TPM: identity, evidence, the judgement of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import AttestedError, Refusal
+from ..reasons import Reason
+from ..transport.binding import Purpose
+from .exchanges import Exchanges
+from .init_admin import verify_admin
+from .recovery_contest import Contender
+from .recovery_messages import RecoverAnswer, RecoverOrder
+from .recovery_unlock import Offer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from ..core.host import Clock
+    from ..evidence.challenge import Answer
+    from ..transport.pins import JoinCaPins
+    from .handshake_evidence import Attester
+    from .init_handler import Begin
+    from .recovery_unlock import Unlocking
+    from .witness import Facts
+
+EVENT = "recovery"
+
+
+class Record(Protocol):
+    """Where decisions are written down; `AuditTrail` for real."""
+
+    def decided(
+        self,
+        event: str,
+        fields: Mapping[str, object],
+        *,
+        refusal: Mapping[str, object] | None = None,
+        source: str = "",
+    ) -> None:
+        """Write the record of a decision, or count a refusal without a ``source``; raises AUDIT_UNWRITABLE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A request whose admin is known: the serial number of the certificate, and what was offered."""
+
+    admin: str
+    offer: Offer
+
+
+class RecoveryDesk:
+    """Answers three questions; may be used by several threads."""
+
+    def __init__(
+        self,
+        *,
+        attester: Callable[[], AbstractContextManager[Attester]],
+        facts: Callable[[], Facts],
+        pins: JoinCaPins,
+        unlocking: Unlocking,
+        record: Record,
+        clock: Clock,
+    ) -> None:
+        """Open the TPM by ``attester`` for each answer; let admins under ``pins`` offer keys to ``unlocking``."""
+        self._exchanges = Exchanges(purpose=Purpose.RECOVER, attester=attester, facts=facts, clock=clock)
+        self._facts = facts
+        self._pins = pins
+        self._unlocking = unlocking
+        self._record = record
+        self._clock = clock
+
+    def identity(self) -> bytes:
+        """Return the serialised `ChallengeRequest` of this machine; raises `TpmError`."""
+        return self._exchanges.identity()
+
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str = "") -> bytes:
+        """Return the serialised `Testimony` for a challenge, for the purpose `recover`; raises as `Exchanges` does."""
+        return self._exchanges.testimony(challenge, exporter=exporter, spki_sha256=spki_sha256, source=source)
+
+    def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
+        """Return the serialised `RecoverResponse` to a request; raises `Refusal` while nobody knows who asks.
+
+        1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, RECOVERY_SECRETS_IN_CLEAR
+        2. It belongs to an open exchange of this very channel. CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND
+        3. An admin of this cluster has signed it for this exchange. RECOVERY_UNAUTHENTICATED, ADMIN_...
+        4. The exchange is used up. From here on the admin is known, and hears what goes wrong, with its code.
+        5. Nobody else has opened the disk, and the key is this disk's: the steps of `Unlocking.offer`.
+
+        Every decision is recorded, that of step 5 before the disk is opened; while nobody knows who asks, refusals are
+        counted.
+        """
+        told: dict[str, object] = {"source": asked.source, "correlation_id": correlation_id}
+        try:
+            known = self._admitted(asked)
+        except AttestedError as error:
+            self._refused(error, told)
+            raise
+        told["admin"] = known.admin
+        try:
+            self._unlocking.offer(known.offer, by=Contender.RECOVERY, record=lambda: self._record.decided(EVENT, told))
+        except AttestedError as error:
+            self._refused(error, told)
+            return RecoverAnswer(code=error.code, message=error.message, hint=error.hint).to_bytes()
+        return RecoverAnswer().to_bytes()
+
+    def _admitted(self, asked: Begin) -> _Known:
+        with self._exchanges.turn:
+            order = RecoverOrder.parse(asked.request)  # 1
+            given = self._exchanges.of(  # 2
+                order.challenge_id, exporter=asked.exporter, spki_sha256=asked.spki_sha256
+            )
+            admin = self._admin(asked, given)  # 3
+            self._exchanges.use_up(order.challenge_id)  # 4
+        offer = Offer(
+            box=order.sealed,
+            secret=given.secret,
+            binding=given.binding,
+            one_time_key=given.one_time_key,
+            measurement_salt=order.measurement_salt,
+        )
+        return _Known(admin=admin, offer=offer)
+
+    def _admin(self, asked: Begin, given: Answer) -> str:
+        if not asked.admin_proof:
+            raise Refusal("expected an admin's proof, got none", reason=Reason.RECOVERY_UNAUTHENTICATED)
+        return verify_admin(
+            asked.admin_proof,
+            pins=self._pins,
+            cluster_id=self._facts().cluster_id,
+            binding=given.binding,
+            request=asked.request,
+            now=self._clock.now(),
+            purpose=Purpose.RECOVER,
+        )
+
+    def _refused(self, error: AttestedError, told: Mapping[str, object]) -> None:
+        refusal = {"reason": error.code, "detail": error.message}
+        self._record.decided(EVENT, told, refusal=refusal, source=str(told.get("admin", "")))

@@ -1,0 +1,176 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a bound quote says: one digest over everything that one exchange consists of.
+
+Pure functions over bytes. Every part is length-prefixed, so no two different inputs give the same bytes, and the
+first part is a label that carries product, purpose and protocol version; the cluster id is a part of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from ..errors import Refusal
+from ..reasons import Reason
+
+PROTOCOL_VERSION = 1
+"""The version of labels and messages that this release speaks."""
+
+MINIMUM_PROTOCOL_VERSION = 1
+"""The oldest version that this release accepts from a peer; a cluster may ask for more, never for less."""
+
+PRODUCT = "attested.kubernetes"
+
+_DIGEST_BYTES = 32
+_CLUSTER_ID_BYTES = 32
+
+
+class Purpose(Enum):
+    """What the evidence is for; evidence made for one purpose is worth nothing for another."""
+
+    ENROLL = "enroll"
+    INIT = "init"
+    JOIN = "join"
+    RECOVER = "recover"
+    SHARE = "share"
+    VERIFY = "verify"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingInput:
+    """The parts of one exchange.
+
+    ``cluster_id`` is 32 bytes, or empty for a purpose that may come before a cluster; ``exporter`` (RFC 9266) and
+    ``spki_sha256`` (of the attesting peer's certificate) are 32 bytes, or both empty over ssh; ``nonce``, ``proof``,
+    ``request_sha256`` and ``hpke_public`` are 32 bytes. Raises `Refusal` BINDING_MALFORMED.
+    """
+
+    purpose: Purpose
+    cluster_id: bytes
+    exporter: bytes
+    spki_sha256: bytes
+    nonce: bytes
+    proof: bytes
+    request_sha256: bytes
+    hpke_public: bytes
+    protocol_version: int = PROTOCOL_VERSION
+
+    def __post_init__(self) -> None:
+        """Refuse parts of a wrong length, all of them in one sentence."""
+        wrong = [
+            f"{name} of {len(getattr(self, name))} bytes"
+            for name in ("nonce", "proof", "request_sha256", "hpke_public")
+            if len(getattr(self, name)) != _DIGEST_BYTES
+        ]
+        if len(self.cluster_id) not in self._cluster_id_lengths():
+            wrong.append(f"cluster_id of {len(self.cluster_id)} bytes")
+        if (len(self.exporter), len(self.spki_sha256)) not in self._channel_lengths():
+            wrong.append(f"exporter of {len(self.exporter)} and spki_sha256 of {len(self.spki_sha256)} bytes")
+        if wrong:
+            raise Refusal(
+                f"expected parts of {_DIGEST_BYTES} bytes for {self.purpose.value}, got {', '.join(wrong)}",
+                reason=Reason.BINDING_MALFORMED,
+            )
+
+    def _cluster_id_lengths(self) -> tuple[int, ...]:
+        if self.purpose is Purpose.ENROLL:
+            return (0, _CLUSTER_ID_BYTES)
+        return (_CLUSTER_ID_BYTES,)
+
+    def _channel_lengths(self) -> tuple[tuple[int, int], ...]:
+        bound = (_DIGEST_BYTES, _DIGEST_BYTES)
+        return (bound,) if self.purpose is Purpose.JOIN else (bound, (0, 0))
+
+
+def label(use: str, *, version: int = PROTOCOL_VERSION) -> bytes:
+    """Return the domain-separation label of ``use``, for example ``attested.kubernetes/bind/join/v1``."""
+    return f"{PRODUCT}/{use}/v{version}".encode()
+
+
+def length_prefixed(*parts: bytes) -> bytes:
+    """Join the parts, each behind its length in 8 big-endian bytes."""
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+
+
+def binding_digest(parts: BindingInput) -> bytes:
+    """Return B, 32 bytes: the qualifying data of the bound quote, and the context of what is sealed to it."""
+    return hashlib.sha256(
+        length_prefixed(
+            label(f"bind/{parts.purpose.value}", version=parts.protocol_version),
+            parts.cluster_id,
+            parts.exporter,
+            parts.spki_sha256,
+            parts.nonce,
+            parts.proof,
+            parts.request_sha256,
+            parts.hpke_public,
+        )
+    ).digest()
+
+
+def challenge_proof(secret: bytes, nonce: bytes) -> bytes:
+    """Return the 32 bytes that show the activated secret: HMAC-SHA256(secret, label ‖ nonce)."""
+    return hmac.digest(secret, label("proof") + nonce, "sha256")
+
+
+def doorkeeper_digest(*, nonce: bytes, spki_sha256: bytes) -> bytes:
+    """Return the qualifying data of E1, the evidence inside a certificate: over the verifier's nonce and the key."""
+    return hashlib.sha256(length_prefixed(label("doorkeeper"), nonce, spki_sha256)).digest()
+
+
+# What the transport needs from others: who makes evidence, who judges it, who hears what happened.
+
+EVIDENCE_OID = "2.25.256063378068572461403842605243355101751"
+"""X.509 extension that carries `attested.v1.Evidence`: a UUID fixed once, as an integer (ITU-T X.667)."""
+
+NONCE_BYTES = 32
+"""Length of every nonce, in the server name as well as in the list of acceptable CAs."""
+
+MAX_EVIDENCE_BYTES = 60_000
+"""More does not fit in the 64 KiB handshake message that older TLS stacks accept; event logs travel elsewhere."""
+
+ALPN_H2 = b"h2"
+
+
+class Issuer(Protocol):
+    """Makes evidence; called in a worker thread, so it may take as long as a TPM takes."""
+
+    @property
+    def oid(self) -> str:
+        """Dotted OID of the extension that carries this evidence."""
+
+    def issue(self, *, user_data: bytes, nonce: bytes) -> bytes:
+        """Return evidence over ``user_data`` (SHA-256 of our public key) and the other side's ``nonce``."""
+
+
+class Validator(Protocol):
+    """Judges evidence; called in a worker thread, a few at a time."""
+
+    @property
+    def oid(self) -> str:
+        """Dotted OID of the extension that carries this evidence."""
+
+    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> bytes:
+        """Return the name of the key that made ``document``, empty where there is none.
+
+        Raises `Refusal` unless it is good evidence over ``user_data`` and our own ``nonce``.
+        """
+
+
+class Observer(Protocol):
+    """Hears what happened to connections; `serving.Log` is one."""
+
+    def event(self, name: str, /, **fields: str | float | bool | None) -> None:
+        """Take note of the event ``name``; must neither block nor raise."""
+
+
+class NoObserver:
+    """Hears nothing."""
+
+    def event(self, name: str, /, **fields: str | float | bool | None) -> None:
+        """Take no note."""

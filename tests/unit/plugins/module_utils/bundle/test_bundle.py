@@ -1,0 +1,344 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Making a bundle: from a cache, in a world where Go, mmdebstrap, pip and kubeadm are played by one fake."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import PARTS, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import (
+    open_bundle,
+    this_architecture,
+    verify_blobs,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+REFERENCES = """\
+example.test/kube-apiserver:v1.35.4
+example.test/kube-controller-manager:v1.35.4
+example.test/kube-scheduler:v1.35.4
+example.test/kube-proxy:v1.35.4
+example.test/coredns/coredns:v1.13.1
+example.test/pause:3.10.1
+example.test/etcd:3.6.6-0
+"""
+
+
+@dataclass
+class FakeTools:
+    """Does what the tools would leave behind, with contents that follow from what was asked."""
+
+    fails: str = ""
+    go: str = "go version go1.26.8 linux/amd64"
+    references: str = REFERENCES
+    started: list[str] = field(default_factory=list)
+
+    def run(self, argv: Sequence[str], **_options: object) -> CommandResult:
+        words = list(argv)
+        name = next(word for word in words if word not in {"nice", "-n", "5"}).rpartition("/")[2]
+        what = f"{name} {' '.join(words)}"
+        self.started.append(what)
+        if self.fails and self.fails in what:
+            raise SystemFault("expected it to succeed: it did not", reason=Reason.COMMAND_FAILED)
+        said = ""
+        if words[-1] == "version":
+            said = self.go
+        elif "build" in words:
+            Path(words[words.index("-o") + 1]).write_bytes(f"program {words[-1]}".encode())
+        elif name == "mmdebstrap":
+            with tarfile.open(words[-1], "w"):
+                pass
+        elif name == "zstd":
+            Path(words[-1]).write_bytes(b"zstd:" + Path(words[-3]).read_bytes())
+        elif "images" in words:
+            said = self.references
+        elif "download" in words:
+            place = Path(words[words.index("--dest") + 1])
+            place.mkdir(parents=True)
+            stem = "kubernetes-37.0" if "control" in place.name else "pip-25.3"
+            (place / f"{stem}-py3-none-any.whl").write_bytes(stem.encode())
+        elif "wheel" in words:
+            place = Path(words[words.index("--wheel-dir") + 1])
+            (place / "attested_kubernetes-0.1.0-py3-none-any.whl").write_bytes(b"ours")
+        return CommandResult(argv=tuple(words), returncode=0, stdout=said.encode(), stderr=b"")
+
+
+@pytest.fixture
+def tools() -> FakeTools:
+    return FakeTools()
+
+
+@pytest.fixture
+def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    files, tree, path = tmp_path / "files", tmp_path / "tree", tmp_path / "path"
+    for name in ("kubernetes", "etcd", "coredns", "pause"):
+        (files / "go" / name).mkdir(parents=True)
+        (files / "go" / name / "go.mod").write_text(f"module {name}\n")
+    (files / "python").mkdir()
+    (files / "python/requirements-node.txt").write_text("pip==25.3\n")
+    (files / "python/requirements-control-plane.txt").write_text("kubernetes==37.0\n")
+    tree.mkdir()
+    (tree / "pyproject.toml").write_text("[project]\n")
+    path.mkdir()
+    for tool in ("mmdebstrap", "nice", "zstd"):
+        (path / tool).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(path))
+    return {
+        "state": "present",
+        "path": str(tmp_path / "bundle"),
+        "kubernetes_version": "1.35",
+        "architecture": this_architecture().value,
+        "python_version": "3.11",
+        "cache_dir": str(tmp_path / "cache"),
+        "files_dir": str(files),
+        "collection_dir": str(tree),
+    }
+
+
+def refused(reason: Reason, params: dict[str, Any], tools: FakeTools) -> AttestedError:
+    with pytest.raises(AttestedError) as caught:
+        make_bundle(params, False, runner=tools)
+    assert caught.value.reason is reason
+    return caught.value
+
+
+def test_check_make_again_and_again_in_check(params, tools):
+    walk = [make_bundle(params, check, runner=tools).changed for check in (True, False, False, True)]
+    assert walk == [True, True, False, False]
+
+
+def test_what_was_made_verifies_and_names_what_a_cluster_needs(params, tools):
+    result = make_bundle(params, False, runner=tools)
+
+    bundle = open_bundle(params["path"], expected_digest=result.values["manifest_sha256"])
+    verify_blobs(bundle, bundle.manifest.blobs)
+    assert {entry.name for entry in bundle.manifest.files} == {"kubeadm", "kubectl", "kubelet"}
+    assert result.values["images"]["coredns"] == "example.test/coredns/coredns:v1.13.1"
+    assert result.values["images"]["tour"] == "localhost/attested-tour:1"
+    assert result.values["kubernetes_version"] == "1.35.4"
+
+
+def test_the_same_inputs_give_the_same_bundle_elsewhere(params, tools, tmp_path):
+    first = make_bundle(params, False, runner=tools).values["manifest_sha256"]
+    elsewhere = {**params, "path": str(tmp_path / "other"), "cache_dir": str(tmp_path / "other-cache")}
+
+    assert make_bundle(elsewhere, False, runner=tools).values["manifest_sha256"] == first
+
+
+def test_images_are_listed_by_tag_and_by_digest_and_their_blobs_are_what_they_say(params, tools):
+    make_bundle(params, False, runner=tools)
+    manifest = open_bundle(params["path"]).manifest
+    archive = next(entry for entry in manifest.image_archives if entry.name == "node")
+
+    with tarfile.open(Path(params["path"]) / archive.blob.path) as tar:
+        index = json.load(tar.extractfile("index.json"))
+        names = [entry["annotations"]["io.containerd.image.name"] for entry in index["manifests"]]
+        pause = json.load(tar.extractfile(f"blobs/sha256/{manifest.image('pause').digest[7:]}"))
+
+    assert names[:2] == ["example.test/pause:3.10.1", f"example.test/pause@{manifest.image('pause').digest}"]
+    assert [layer["mediaType"].rpartition("+")[2] for layer in pause["layers"]] == ["zstd"]
+
+
+def test_only_control_planes_get_the_kubernetes_library_and_the_servers(params, tools):
+    make_bundle(params, False, runner=tools)
+    manifest = open_bundle(params["path"]).manifest
+
+    (wheels,) = manifest.wheel_archives
+    assert [wheel.name for wheel in wheels.wheels if wheel.control_plane_only] == ["kubernetes"]
+    assert {
+        role.value for entry in manifest.image_archives if entry.name == "control-plane" for role in entry.blob.roles
+    } == {"control_plane"}
+
+
+def test_check_mode_lists_the_parts_that_are_missing(params, tools):
+    before = make_bundle(params, True, runner=tools).values["missing_parts"]
+    make_bundle({**params, "state": "cached", "part": "kubelet"}, False, runner=tools)
+    after = make_bundle(params, True, runner=tools).values["missing_parts"]
+
+    assert before == list(PARTS)
+    assert after == [part for part in PARTS if part != "kubelet"]
+    assert not any("mmdebstrap" in command for command in tools.started)
+
+
+def test_a_part_is_made_once(params, tools):
+    asked = {**params, "state": "cached", "part": "etcd"}
+
+    assert [make_bundle(asked, False, runner=tools).changed for _unused in range(2)] == [True, False]
+    assert sum("build" in command for command in tools.started) == 1
+
+
+def test_a_changed_source_is_built_again(params, tools):
+    asked = {**params, "state": "cached", "part": "etcd"}
+    make_bundle(asked, False, runner=tools)
+    (Path(params["files_dir"]) / "go/etcd/go.sum").write_text("another hash")
+
+    assert make_bundle(asked, False, runner=tools).changed is True
+
+
+def test_old_parts_of_one_name_do_not_pile_up(params, tools):
+    asked = {**params, "state": "cached", "part": "pause"}
+    for content in range(6):
+        (Path(params["files_dir"]) / "go/pause/main.go").write_text(f"// {content}")
+        newest = make_bundle(asked, False, runner=tools).values["file"]
+
+    kept = [str(path) for path in (Path(params["cache_dir"]) / "programs").glob("*/pause")]
+    assert len(kept) == 4
+    assert newest in kept
+
+
+def test_a_damaged_part_is_made_again(params, tools):
+    asked = {**params, "state": "cached", "part": "etcd"}
+    part = Path(make_bundle(asked, False, runner=tools).values["file"])
+    part.write_bytes(part.read_bytes()[::-1])
+
+    assert make_bundle(asked, False, runner=tools).changed is True
+
+
+def test_a_run_that_was_cut_off_is_continued(params, tools):
+    tools.fails = "mmdebstrap"
+    refused(Reason.COMPONENT_BUILD_FAILED, params, tools)
+    assert not Path(params["path"]).exists()
+    tools.fails, tools.started = "", []
+
+    make_bundle(params, False, runner=tools)
+
+    assert not any("cmd/kubelet" in command for command in tools.started)
+
+
+def test_a_damaged_file_in_the_bundle_is_put_right(params, tools):
+    make_bundle(params, False, runner=tools)
+    spoiled = next((Path(params["path"]) / "programs").iterdir())
+    spoiled.unlink()
+    spoiled.write_bytes(b"x")
+
+    assert make_bundle(params, False, runner=tools).changed is True
+    assert make_bundle({"state": "verified", "path": params["path"]}, False).changed is False
+
+
+def test_verified_refuses_a_damaged_file(params, tools):
+    make_bundle(params, False, runner=tools)
+    spoiled = next((Path(params["path"]) / "images").iterdir())
+    spoiled.unlink()
+    spoiled.write_bytes(b"x")
+
+    refused(Reason.BUNDLE_HASH_MISMATCH, {"state": "verified", "path": params["path"]}, tools)
+
+
+def test_what_no_longer_belongs_to_the_bundle_goes(params, tools):
+    make_bundle(params, False, runner=tools)
+    stranger = Path(params["path"]) / "programs/old.gz"
+    stranger.touch()
+
+    make_bundle(params, False, runner=tools)
+
+    assert not stranger.exists()
+
+
+@pytest.mark.parametrize("version", ["1.34", "1.35.3", "1", "", "v1.35"])
+def test_a_version_that_is_not_in_the_table_is_refused(params, tools, version):
+    error = refused(Reason.BUNDLE_VERSION_UNKNOWN, {**params, "kubernetes_version": version}, tools)
+    assert "1.35 (1.35.4)" in error.message
+
+
+@pytest.mark.parametrize(
+    ("fails", "reason"),
+    [
+        pytest.param("/kubelet", Reason.COMPONENT_BUILD_FAILED, id="the compiler"),
+        pytest.param("download", Reason.COMPONENT_BUILD_FAILED, id="the download of wheels"),
+        pytest.param("mmdebstrap", Reason.COMPONENT_BUILD_FAILED, id="the base layer"),
+    ],
+)
+def test_a_failing_tool_is_told_with_the_part(params, tools, fails, reason):
+    tools.fails = fails
+    refused(reason, params, tools)
+
+
+def test_an_old_go_and_no_way_to_get_another(params, tools):
+    tools.go, tools.fails = "go version go1.22.1 linux/amd64", "venv"
+    assert "Go 1.26" in refused(Reason.GO_TOOLCHAIN_UNUSABLE, params, tools).message
+
+
+def test_all_missing_tools_are_named_at_once(params, tools, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "missing mmdebstrap, nice, zstd" in refused(Reason.COMMAND_MISSING, params, tools).message
+
+
+def test_images_of_other_versions_than_were_built_are_refused(params, tools):
+    tools.references = REFERENCES.replace("etcd:3.6.6-0", "etcd:3.6.7-0")
+    assert "etcd:3.6.7-0" in refused(Reason.BUNDLE_INCOMPLETE, params, tools).message
+
+
+def test_a_tree_without_its_build_file_cannot_give_a_wheel(params, tools):
+    (Path(params["collection_dir"]) / "pyproject.toml").unlink()
+    assert "pyproject.toml" in refused(Reason.COMPONENT_BUILD_FAILED, params, tools).message
+
+
+BROUGHT = b"\x7fELF kubelet that somebody else has built"
+
+
+@pytest.fixture
+def with_source(params, tmp_path):
+    """A site that takes its kubelet from a file."""
+    place = tmp_path / "published" / "kubelet"
+    place.parent.mkdir()
+    place.write_bytes(BROUGHT)
+    row = {"name": "kubelet", "urls": [str(place)], "sha256": hashlib.sha256(BROUGHT).hexdigest()}
+    return {**params, "sources": [row]}
+
+
+def test_a_program_that_is_brought_is_not_built_and_the_manifest_says_so(with_source, tools):
+    walk = [make_bundle(with_source, check, runner=tools).changed for check in (True, False, False, True)]
+    assert walk == [True, True, False, False]
+    assert not any("cmd/kubelet" in command for command in tools.started)
+    bundle = open_bundle(with_source["path"])
+    verify_blobs(bundle, bundle.manifest.blobs)
+    origins = {entry.name: entry.blob.origin.value for entry in bundle.manifest.files}
+    assert origins == {"kubeadm": "built", "kubectl": "built", "kubelet": "downloaded"}
+    (kubelet,) = (entry for entry in bundle.manifest.files if entry.name == "kubelet")
+    assert kubelet.content_sha256 == hashlib.sha256(BROUGHT).hexdigest()
+
+
+def test_a_program_that_is_another_stops_the_bundle_and_the_right_one_goes_on(with_source, tools):
+    place = Path(with_source["sources"][0]["urls"][0])
+    place.write_bytes(BROUGHT[::-1])
+    error = refused(Reason.COMPONENT_HASH_MISMATCH, with_source, tools)
+    assert str(place) in error.message
+    assert not Path(with_source["path"]).exists()
+    place.write_bytes(BROUGHT)
+    assert make_bundle(with_source, False, runner=tools).changed is True
+
+
+def test_another_mirror_of_the_same_file_changes_nothing(with_source, tools, tmp_path):
+    first = make_bundle(with_source, False, runner=tools).values["manifest_sha256"]
+    (row,) = with_source["sources"]
+    elsewhere = {**with_source, "sources": [{**row, "urls": ["https://other.example/kubelet"]}]}
+    result = make_bundle(elsewhere, False, runner=tools)
+    assert (result.changed, result.values["manifest_sha256"]) == (False, first)
+
+
+def test_a_kubeadm_that_is_brought_is_the_one_that_is_asked(params, tools, tmp_path):
+    place = tmp_path / "kubeadm.published"
+    place.write_bytes(BROUGHT)
+    row = {"name": "kubeadm", "urls": [str(place)], "sha256": hashlib.sha256(BROUGHT).hexdigest()}
+    make_bundle({**params, "sources": [row]}, False, runner=tools)
+    (asked,) = (command for command in tools.started if "config images list" in command)
+    assert "/brought/" in asked
+
+
+def test_a_row_that_cannot_be_meant_stops_before_anything_is_made(params, tools):
+    row = {"name": "kubelet", "urls": ["kubelet"], "sha256": "ab" * 32}
+    refused(Reason.OPTION_INVALID, {**params, "sources": [row]}, tools)
+    assert tools.started == []

@@ -1,0 +1,218 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Installing from a bundle: plan first, then whole steps, then nothing left to do."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.install import (
+    NodeWorld,
+    inspect_components,
+    install_components,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import open_bundle, verify_blobs
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ComponentError
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KUBELET = "usr/local/bin/kubelet"
+
+
+@pytest.fixture
+def world(containerd, node_root) -> NodeWorld:
+    return NodeWorld(runner=containerd, root=node_root, machine="x86_64")
+
+
+@pytest.fixture
+def params(bundle_dir: Path) -> dict[str, Any]:
+    return {"bundle": str(bundle_dir), "role": "worker", "manifest_sha256": None}
+
+
+def manifest_of(bundle_dir: Path) -> dict[str, Any]:
+    return json.loads((bundle_dir / "manifest.json").read_text())
+
+
+def rewrite(bundle_dir: Path, manifest: dict[str, Any]) -> None:
+    (bundle_dir / "manifest.json").write_text(json.dumps(manifest))
+
+
+def refused(reason: Reason, params: dict[str, Any], world: NodeWorld) -> ComponentError:
+    with pytest.raises(ComponentError) as caught:
+        install_components(params, False, world=world)
+    assert caught.value.reason is reason
+    return caught.value
+
+
+def test_check_apply_again_and_again_in_check(params, world, node_root):
+    walk = [install_components(params, check, world=world).changed for check in (True, False, False, True)]
+
+    assert walk == [True, True, False, False]
+    assert (node_root / KUBELET).stat().st_mode & 0o777 == 0o755
+    assert (node_root / KUBELET).read_bytes().startswith(b"\x7fELF kubelet")
+
+
+def test_check_mode_touches_nothing_and_shows_the_plan(params, world, node_root, containerd):
+    result = install_components(params, True, world=world)
+
+    assert not (node_root / KUBELET).exists()
+    assert not any("import" in command for command in containerd.commands)
+    assert result.diff is not None
+    assert "kubelet absent" in str(result.diff.before)
+    assert "image example.test/pause:1 sha256:abab" in str(result.diff.after)
+
+
+def test_a_worker_gets_no_control_plane_images(params, world, containerd):
+    assert install_components(params, False, world=world).values["imported"] == ["example.test/pause:1"]
+    assert "example.test/etcd:1" not in containerd.images
+
+
+def test_a_control_plane_gets_both_archives(params, world, containerd):
+    install_components({**params, "role": "control_plane"}, False, world=world)
+    assert set(containerd.images) == {"example.test/pause:1", "example.test/etcd:1"}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda path: path.write_bytes(b"old"), id="another content"),
+        pytest.param(lambda path: path.chmod(0o777), id="another mode"),
+        pytest.param(lambda path: (path.unlink(), path.symlink_to("/bin/true")), id="a link in its place"),
+    ],
+)
+def test_a_changed_program_is_put_right(params, world, node_root, spoil):
+    install_components(params, False, world=world)
+    spoil(node_root / KUBELET)
+
+    assert install_components(params, False, world=world).values["installed"] == ["/usr/local/bin/kubelet"]
+    assert install_components(params, False, world=world).changed is False
+
+
+def test_an_image_with_another_digest_is_imported_again(params, world, containerd):
+    install_components(params, False, world=world)
+    containerd.images["example.test/pause:1"] = "sha256:" + "00" * 32
+
+    assert install_components(params, False, world=world).values["imported"] == ["example.test/pause:1"]
+
+
+def test_a_damaged_stored_file_installs_nothing_at_all(params, world, node_root, bundle_dir):
+    (bundle_dir / "images/node.tar").write_bytes(b"an image archivE")
+
+    error = refused(Reason.BUNDLE_HASH_MISMATCH, params, world)
+
+    assert "images/node.tar: expected sha256" in error.message
+    assert not (node_root / KUBELET).exists()
+
+
+def test_another_size_is_named_without_hashing(params, world, bundle_dir):
+    (bundle_dir / "images/node.tar").write_bytes(b"short")
+    assert "expected 16 bytes, got 5" in refused(Reason.BUNDLE_HASH_MISMATCH, params, world).message
+
+
+def test_missing_stored_files_are_listed_together(params, world, bundle_dir):
+    (bundle_dir / "images/node.tar").unlink()
+    (bundle_dir / "programs/kubelet.gz").unlink()
+
+    message = refused(Reason.BUNDLE_INCOMPLETE, params, world).message
+
+    assert "programs/kubelet.gz, images/node.tar" in message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(gzip.compress(b"another program", mtime=0), id="another program inside"),
+        pytest.param(b"no gzip at all", id="not compressed"),
+        pytest.param(gzip.compress(b"\x7fELF kubelet " * 500, mtime=0)[:-9], id="cut off"),
+        pytest.param(gzip.compress(b"\0" * 10_000_000, mtime=0), id="a bomb"),
+    ],
+)
+def test_what_is_inside_must_match_too(params, world, bundle_dir, node_root, content):
+    """The stored file has the hash that the manifest says, its content has not."""
+    manifest = manifest_of(bundle_dir)
+    manifest["files"][0].update(sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+    (bundle_dir / "programs/kubelet.gz").write_bytes(content)
+    rewrite(bundle_dir, manifest)
+
+    refused(Reason.BUNDLE_HASH_MISMATCH, params, world)
+
+    assert list((node_root / "usr/local/bin").iterdir()) == []
+
+
+def test_a_pinned_manifest_refuses_any_other(params, world, bundle_dir):
+    digest = open_bundle(bundle_dir).digest
+    install_components({**params, "manifest_sha256": digest}, False, world=world)
+    rewrite(bundle_dir, {**manifest_of(bundle_dir), "kubernetes_version": "1.35.5"})
+
+    assert digest in refused(Reason.BUNDLE_HASH_MISMATCH, {**params, "manifest_sha256": digest}, world).message
+
+
+def test_a_directory_without_manifest_is_no_bundle(params, world, bundle_dir):
+    (bundle_dir / "manifest.json").unlink()
+    refused(Reason.BUNDLE_INCOMPLETE, params, world)
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "riscv64"])
+def test_a_bundle_for_another_machine_type_is_refused(params, containerd, node_root, machine):
+    refused(Reason.BUNDLE_ARCH_MISMATCH, params, NodeWorld(runner=containerd, root=node_root, machine=machine))
+
+
+def test_a_failing_import_is_told_as_such(params, world, containerd):
+    containerd.broken = True
+    assert "no space" in refused(Reason.IMAGE_IMPORT_FAILED, params, world).message
+
+
+def test_an_import_that_brings_something_else_is_noticed(params, world, containerd):
+    containerd.archives["node.tar"] = {"example.test/other:1": "sha256:00"}
+    assert "example.test/pause:1" in refused(Reason.IMAGE_IMPORT_FAILED, params, world).message
+
+
+def test_a_run_that_was_cut_off_is_continued(params, world, containerd):
+    containerd.broken = True
+    refused(Reason.IMAGE_IMPORT_FAILED, params, world)
+    containerd.broken = False
+
+    result = install_components(params, False, world=world)
+
+    assert result.values["installed"] == []
+    assert result.values["imported"] == ["example.test/pause:1"]
+
+
+def test_the_whole_bundle_verifies(bundle_dir):
+    bundle = open_bundle(bundle_dir)
+    verify_blobs(bundle, bundle.manifest.blobs)
+
+
+def test_inspection_names_only_what_this_node_lacks(params, world, bundle_dir):
+    asked = {
+        "manifest": base64.b64encode((bundle_dir / "manifest.json").read_bytes()).decode(),
+        "role": "worker",
+        "store": "/var/lib/attested/bundle",
+        "runtime_path": "/opt/attested/venv",
+    }
+    before = inspect_components(asked, False, world=world).values
+    store = world.root / "var/lib/attested/bundle"
+    (store / "programs").mkdir(parents=True)
+    (store / "programs/kubelet.gz").write_bytes((bundle_dir / "programs/kubelet.gz").read_bytes())
+    delivered = inspect_components(asked, False, world=world).values
+    install_components(params, False, world=world)
+    after = inspect_components(asked, False, world=world).values
+
+    assert before["missing"] == ["programs/kubelet.gz", "images/node.tar", "wheels/py3.11.tar"]
+    assert delivered["missing"] == ["images/node.tar", "wheels/py3.11.tar"]
+    assert delivered["needed"] == before["needed"]
+    assert (after["needed"], after["components_current"]) == (["wheels/py3.11.tar"], True)
+
+
+def test_inspection_wants_the_manifest_in_base64(world):
+    with pytest.raises(ComponentError) as caught:
+        inspect_components({"manifest": "{}"}, False, world=world)
+    assert caught.value.reason is Reason.BUNDLE_MALFORMED

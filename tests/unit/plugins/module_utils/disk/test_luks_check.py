@@ -1,0 +1,242 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judging a header: ours and Constellation's pass, and each of the hostile ones is refused with its code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_check import (
+    CONSTELLATION_DISK,
+    STATE_DISK,
+    JudgedHeader,
+    judge_header,
+    state_token,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.disk.luks_header import read_header
+from ansible_collections.attested.kubernetes.tests.support.luks import metadata, vector, with_bytes, with_json
+from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOOD, THEIRS = vector(), vector("constellation")
+UUID = "11111111-2222-4333-8444-55555555555b"
+BOTH = frozenset({0, 1})
+
+
+def judged(data: bytes, **options: object) -> JudgedHeader:
+    return judge_header(read_header(data), **{"shape": STATE_DISK, **options})  # type: ignore[arg-type]
+
+
+def test_our_disk_is_what_it_must_be() -> None:
+    header = judged(GOOD, uuid=UUID)
+    assert (header.uuid, header.initialised, header.integrity, header.slots) == (UUID, True, "hmac(sha256)", (0,))
+    assert header.total_bytes == 16 << 20
+    assert judged(GOOD, uuid=UUID, volume=header.volume) == header
+
+
+def test_a_disk_is_initialised_by_its_token_alone() -> None:
+    assert not judged(vector("state-disk-fresh")).initialised
+    fresh = with_json(GOOD, lambda one: one["tokens"].update({"0": state_token(initialised=False)}))
+    assert not judged(fresh).initialised
+
+
+def test_two_slots_are_right_only_while_a_key_is_exchanged() -> None:
+    exchanging = vector("state-disk-two-slots")
+    assert judged(exchanging, slots=BOTH).slots == (0, 1)
+    assert code_of(lambda: judged(exchanging)) == "LUKS_KEYSLOTS"
+    assert code_of(lambda: judged(GOOD, slots=BOTH)) == "LUKS_KEYSLOTS"
+
+
+@pytest.mark.parametrize(
+    ("name", "integrity"), [("constellation", "hmac(sha256)"), ("constellation-plain", "")], ids=["with", "without"]
+)
+def test_what_constellations_commands_amount_to_is_taken_as_theirs(name: str, integrity: str) -> None:
+    header = judged(vector(name), shape=CONSTELLATION_DISK)
+    assert (header.initialised, header.integrity) == (True, integrity)
+    assert code_of(lambda: judged(vector(name))) == "LUKS_LABEL"
+
+
+def test_a_disk_that_anybody_made_is_not_ours() -> None:
+    assert code_of(lambda: judged(vector("default"))) == "LUKS_LABEL"
+    assert code_of(lambda: judged(vector("default"), shape=CONSTELLATION_DISK)) == "LUKS_SECTOR_SIZE"
+
+
+def _edit(*path: str, to: object) -> Callable[[dict], None]:
+    def edit(members: dict) -> None:
+        for name in path[:-1]:
+            members = members[name]
+        members[path[-1]] = to
+
+    return edit
+
+
+def _copied(section: str, *, number: str = "1", **changes: object) -> Callable[[dict], None]:
+    def edit(members: dict) -> None:
+        members[section][number] = {**members[section]["0"], **changes}
+
+    return edit
+
+
+def _all(*edits: Callable[[dict], None]) -> Callable[[dict], None]:
+    def edit(members: dict) -> None:
+        for one in edits:
+            one(members)
+
+    return edit
+
+
+def _area(offset: str) -> dict[str, object]:
+    return {**metadata(GOOD)["keyslots"]["0"]["area"], "offset": offset}
+
+
+SLOT, SEGMENT, DIGEST, TOKEN = ("keyslots", "0"), ("segments", "0"), ("digests", "0"), ("tokens", "0")
+NULL = "cipher_null-ecb"
+SYSTEMD = {"type": "systemd-tpm2", "keyslots": ["0"], "tpm2-pcrs": [7]}
+HOSTILE: list[object] = [
+    pytest.param(_edit(*SEGMENT, "encryption", to=NULL), "LUKS_CIPHER", id="data under the null cipher"),
+    pytest.param(_edit(*SEGMENT, "encryption", to="null"), "LUKS_CIPHER", id="data under nothing"),
+    pytest.param(_edit(*SEGMENT, "encryption", to="aes-cbc-plain"), "LUKS_CIPHER", id="data under another cipher"),
+    pytest.param(_edit(*SEGMENT, "encryption", to="capi:" + NULL), "LUKS_CIPHER", id="the null cipher, renamed"),
+    pytest.param(_edit(*SLOT, "area", "encryption", to=NULL), "LUKS_CIPHER", id="a slot under the null cipher"),
+    pytest.param(_edit(*SLOT, "area", "key_size", to=32), "LUKS_CIPHER", id="a slot under half the key"),
+    pytest.param(lambda one: one["segments"]["0"].pop("integrity"), "LUKS_INTEGRITY", id="no integrity"),
+    pytest.param(_edit(*SEGMENT, "integrity", "type", to="none"), "LUKS_INTEGRITY", id="integrity by nothing"),
+    pytest.param(_edit(*SEGMENT, "integrity", "type", to="crc32c"), "LUKS_INTEGRITY", id="integrity without a key"),
+    pytest.param(_edit(*SEGMENT, "sector_size", to=512), "LUKS_SECTOR_SIZE", id="small sectors"),
+    pytest.param(_edit(*SEGMENT, "offset", to="33554432"), "LUKS_LAYOUT", id="data elsewhere"),
+    pytest.param(_edit(*SEGMENT, "offset", to="0"), "LUKS_LAYOUT", id="data over the header"),
+    pytest.param(_edit(*SEGMENT, "iv_tweak", to="1"), "LUKS_LAYOUT", id="another tweak"),
+    pytest.param(_edit("config", "keyslots_size", to="4096"), "LUKS_LAYOUT", id="slots in another area"),
+    pytest.param(_copied("segments"), "LUKS_SEGMENTS", id="a second segment"),
+    pytest.param(_edit("segments", to={}), "LUKS_SEGMENTS", id="no segment"),
+    pytest.param(_copied("keyslots", area=_area("417792")), "LUKS_KEYSLOTS", id="a slot more"),
+    pytest.param(_edit("keyslots", to={}), "LUKS_KEYSLOTS", id="no slot"),
+    pytest.param(_edit(*SLOT, "key_size", to=64), "LUKS_KEYSLOTS", id="a volume key without its half for integrity"),
+    pytest.param(_edit(*SLOT, "af", "stripes", to=1), "LUKS_KEYSLOTS", id="a key that is not split"),
+    pytest.param(_edit(*SLOT, "af", "hash", to="sha1"), "LUKS_KEYSLOTS", id="a key split by SHA-1"),
+    pytest.param(_edit(*SLOT, "priority", to=0), "LUKS_KEYSLOTS", id="a slot to be ignored"),
+    pytest.param(_edit(*SLOT, "kdf", "iterations", to=1), "LUKS_KDF", id="one iteration"),
+    pytest.param(_edit(*SLOT, "kdf", "iterations", to=4294967295), "LUKS_KDF", id="iterations for an hour"),
+    pytest.param(_edit(*SLOT, "kdf", "hash", to="sha1"), "LUKS_KDF", id="a key derived by SHA-1"),
+    pytest.param(_edit(*SLOT, "kdf", "salt", to=""), "LUKS_KDF", id="no salt"),
+    pytest.param(_edit(*SLOT, "area", "offset", to="0"), "LUKS_LAYOUT", id="a slot over the header"),
+    pytest.param(_edit(*SLOT, "area", "offset", to="16777216"), "LUKS_LAYOUT", id="a slot over the data"),
+    pytest.param(_edit(*SLOT, "area", "offset", to="32769"), "LUKS_LAYOUT", id="a slot between blocks"),
+    pytest.param(_edit(*SLOT, "area", "size", to="4096"), "LUKS_LAYOUT", id="a slot too small for its key"),
+    pytest.param(_edit("digests", to={}), "LUKS_DIGEST", id="no digest"),
+    pytest.param(_copied("digests"), "LUKS_DIGEST", id="a second digest"),
+    pytest.param(_copied("digests", keyslots=[]), "LUKS_DIGEST", id="a digest of no slot"),
+    pytest.param(_edit(*DIGEST, "keyslots", to=[]), "LUKS_DIGEST", id="a digest that proves no slot"),
+    pytest.param(_edit(*DIGEST, "segments", to=[]), "LUKS_DIGEST", id="a slot that is bound to no data"),
+    pytest.param(_edit(*DIGEST, "segments", to=["1"]), "LUKS_DIGEST", id="a digest of another segment"),
+    pytest.param(_edit(*DIGEST, "type", to="none"), "LUKS_DIGEST", id="a digest of another kind"),
+    pytest.param(_edit(*DIGEST, "hash", to="sha1"), "LUKS_DIGEST", id="a digest by SHA-1"),
+    pytest.param(_edit(*DIGEST, "iterations", to=4294967295), "LUKS_DIGEST", id="a digest for an hour"),
+    pytest.param(_edit(*DIGEST, "digest", to="AAAA"), "LUKS_DIGEST", id="a short digest"),
+    pytest.param(_edit("tokens", to={}), "LUKS_TOKENS", id="no token"),
+    pytest.param(_edit("tokens", "1", to=SYSTEMD), "LUKS_TOKENS", id="a token more"),
+    pytest.param(_edit(*TOKEN, to=SYSTEMD), "LUKS_TOKENS", id="the token of another program"),
+    pytest.param(_edit(*TOKEN, "keyslots", to=["0"]), "LUKS_TOKENS", id="a token that opens a slot"),
+    pytest.param(_edit(*TOKEN, "version", to=2), "LUKS_TOKENS", id="a token of a later version"),
+    pytest.param(_edit(*TOKEN, "version", to=True), "LUKS_TOKENS", id="a token whose version is true"),
+    pytest.param(_edit(*TOKEN, "initialised", to=1), "LUKS_TOKENS", id="a token that is 1 initialised"),
+    pytest.param(_edit(*TOKEN, "more", to="x" * 2000), "LUKS_TOKENS", id="a token with a member more"),
+    pytest.param(
+        _edit("config", "requirements", to={"mandatory": ["online-reencrypt-v2"]}),
+        "LUKS_REENCRYPTION",
+        id="a re-encryption required",
+    ),
+    pytest.param(
+        _edit("config", "requirements", to={"mandatory": ["offline-reencrypt"]}),
+        "LUKS_REENCRYPTION",
+        id="an offline re-encryption required",
+    ),
+    pytest.param(_edit("config", "requirements", to={"mandatory": ["opal"]}), "LUKS_FLAGS", id="a requirement"),
+    pytest.param(_edit("config", "flags", to=["allow-discards"]), "LUKS_FLAGS", id="an activation flag"),
+    pytest.param(
+        _edit("config", "flags", to=["no-journal"]), "LUKS_FLAGS", id="integrity without its journal"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("edit", "code"), HOSTILE)
+def test_a_hostile_header_is_refused_with_its_code(edit: Callable[[dict], None], code: str) -> None:
+    assert code_of(lambda: judged(with_json(GOOD, edit))) == code
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        pytest.param(lambda: judged(GOOD, uuid="21111111-2222-4333-8444-55555555555b"), "LUKS_UUID", id="another disk"),
+        pytest.param(lambda: judged(with_bytes(GOOD, 24, b"b")), "LUKS_LABEL", id="another label"),
+        pytest.param(lambda: judged(with_bytes(GOOD, 208, b"b")), "LUKS_LABEL", id="a subsystem"),
+    ],
+)
+def test_another_disk_is_not_ours(change: Callable[[], object], code: str) -> None:
+    assert code_of(change) == code
+
+
+@pytest.mark.parametrize("member", ["salt", "digest"])
+def test_a_volume_with_another_key_shows(member: str) -> None:
+    """The same UUID, label and shape around a key of the attacker's: what a clone with its own volume looks like."""
+    known = judged(GOOD).volume
+    other = metadata(vector("state-disk-fresh"))["digests"]["0"][member]
+    foreign = with_json(GOOD, _edit(*DIGEST, member, to=other))
+    assert judged(foreign).volume != known
+    assert code_of(lambda: judged(foreign, volume=known)) == "LUKS_VOLUME_FOREIGN"
+
+
+def test_a_volume_stays_the_same_when_its_slots_change() -> None:
+    salted = with_json(GOOD, _edit(*SLOT, "kdf", "salt", to=metadata(THEIRS)["keyslots"]["0"]["kdf"]["salt"]))
+    assert judged(salted).volume == judged(GOOD).volume
+    assert judged(salted).sha256 != judged(GOOD).sha256
+
+
+def test_slots_of_two_keys_do_not_overlap() -> None:
+    exchanging = vector("state-disk-two-slots")
+    first = metadata(exchanging)["keyslots"]["0"]["area"]["offset"]
+    overlapping = with_json(exchanging, _edit("keyslots", "1", "area", "offset", to=first))
+    assert code_of(lambda: judged(overlapping, slots=BOTH)) == "LUKS_LAYOUT"
+    one_proven = with_json(exchanging, _edit(*DIGEST, "keyslots", to=["0"]))
+    assert code_of(lambda: judged(one_proven, slots=BOTH)) == "LUKS_DIGEST"
+
+
+@pytest.mark.parametrize(
+    ("edit", "code"),
+    [
+        pytest.param(_edit(*SLOT, "kdf", "memory", to=4294967295), "LUKS_KDF", id="4 TiB of memory for one try"),
+        pytest.param(_edit(*SLOT, "kdf", "time", to=4294967295), "LUKS_KDF", id="a century for one try"),
+        pytest.param(_edit(*SLOT, "kdf", "cpus", to=1024), "LUKS_KDF", id="a thousand threads"),
+        pytest.param(_edit(*SLOT, "kdf", "type", to="argon2i"), "LUKS_KDF", id="the older Argon2"),
+        pytest.param(_edit(*SEGMENT, "encryption", to=NULL), "LUKS_CIPHER", id="the null cipher"),
+        pytest.param(_edit(*TOKEN, "version", to=1), "LUKS_TOKENS", id="a token with our member"),
+        pytest.param(_edit(*TOKEN, to=state_token(initialised=True)), "LUKS_TOKENS", id="our token"),
+    ],
+)
+def test_a_header_that_is_not_constellations_is_refused(edit: Callable[[dict], None], code: str) -> None:
+    assert code_of(lambda: judged(with_json(THEIRS, edit), shape=CONSTELLATION_DISK)) == code
+
+
+@pytest.mark.parametrize("path", [*SLOT[:1], *SEGMENT[:1], *DIGEST[:1]])
+def test_no_field_is_merely_read_over(path: str) -> None:
+    """Every number and text of a section but salts and proofs is pinned: another value is another code."""
+    for name, value in _scalars(metadata(GOOD)[path]["0"]):
+        if name[-1] in {"salt", "digest", "iterations"}:
+            continue
+        other = value + 1 if isinstance(value, int) else "other" if not value.isdecimal() else str(int(value) + 1)
+        with pytest.raises(Exception, match="LUKS_"):
+            judged(with_json(GOOD, _edit(path, "0", *name, to=other)))
+
+
+def _scalars(value: dict, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], int | str]]:
+    found: list[tuple[tuple[str, ...], int | str]] = []
+    for name, inner in value.items():
+        if isinstance(inner, dict):
+            found += _scalars(inner, (*path, name))
+        elif isinstance(inner, (int, str)):
+            found.append(((*path, name), inner))
+    return found

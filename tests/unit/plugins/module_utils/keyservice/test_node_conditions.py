@@ -1,0 +1,255 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a Node shows of its standing: decided from the Node as it is, written once, and after trouble again."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from typing import Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.node_conditions import (
+    TAINT,
+    StandingWatcher,
+    plan_mark,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.standing import (
+    CONDITION,
+    Judgement,
+    Standing,
+    shown_time,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+HOUR = dt.timedelta(hours=1)
+OURS = {"key": TAINT, "effect": "NoSchedule"}
+OTHER = {"key": "site.example/keep", "effect": "NoExecute"}
+
+
+def node(name: str = "w-1", *, taints: Any = None, conditions: Any = None) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "resourceVersion": "7",
+            "creationTimestamp": shown_time(NOW - 9 * HOUR),
+        },
+        "spec": {} if taints is None else {"taints": taints},
+        "status": {} if conditions is None else {"conditions": conditions},
+    }
+
+
+def judged(standing: Standing, code: str = "") -> Judgement:
+    return Judgement(standing=standing, since=NOW - HOUR, code=code)
+
+
+def shown(found: dict[str, Any], mark: Any) -> dict[str, Any]:
+    """Return the Node after a mark was written."""
+    made = copy.deepcopy(found)
+    if mark.taints is not None:
+        made["spec"]["taints"] = list(mark.taints)
+    if mark.condition is not None:
+        others = [one for one in made["status"].get("conditions", ()) if one["type"] != CONDITION]
+        made["status"]["conditions"] = [*others, dict(mark.condition)]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("standing", "status", "reason", "tainted", "event"),
+    [
+        pytest.param(Standing.GOOD, "True", "EvidenceGood", False, None, id="a good node"),
+        pytest.param(Standing.NEW, "Unknown", "NotYetAttested", False, None, id="a new one"),
+        pytest.param(Standing.FAILED, "False", "ReattestationFailed", True, "Warning", id="one that was refused"),
+        pytest.param(Standing.OVERDUE, "Unknown", "ReattestationOverdue", True, "Warning", id="one that is overdue"),
+    ],
+)
+def test_a_node_without_marks_gets_them(
+    standing: Standing, status: str, reason: str, tainted: bool, event: str | None
+) -> None:
+    mark = plan_mark(node(taints=[OTHER]), judged(standing, "PCR_MISMATCH"), now=NOW)
+    assert mark.condition is not None
+    assert (mark.condition["status"], mark.condition["reason"]) == (status, reason)
+    assert mark.taints == ((OTHER, OURS) if tainted else None)
+    assert (mark.event or {}).get("type") == event
+    again = plan_mark(shown(node(taints=[OTHER]), mark), judged(standing, "PCR_MISMATCH"), now=NOW + HOUR)
+    assert not again.is_needed
+    assert again.event is None
+
+
+@pytest.mark.parametrize(
+    ("standing", "next_command"),
+    [
+        pytest.param(Standing.FAILED, "attested explain PCR_MISMATCH", id="refused"),
+        pytest.param(Standing.OVERDUE, "on w-1: systemctl start attested-reattest", id="overdue"),
+        pytest.param(Standing.NEW, "on w-1: systemctl start attested-reattest", id="new"),
+        pytest.param(Standing.GOOD, "next: nothing", id="good"),
+    ],
+)
+def test_a_message_is_one_line_with_what_to_do(standing: Standing, next_command: str) -> None:
+    condition = plan_mark(node(), judged(standing, "PCR_MISMATCH"), now=NOW).condition
+    assert condition is not None
+    assert next_command in condition["message"]
+    assert "\n" not in condition["message"]
+
+
+def test_good_evidence_takes_the_taint_away_and_says_so_once() -> None:
+    bad = shown(node(taints=[OTHER]), plan_mark(node(taints=[OTHER]), judged(Standing.OVERDUE), now=NOW - HOUR))
+    mark = plan_mark(bad, judged(Standing.GOOD), now=NOW)
+    assert mark.taints == (OTHER,)
+    assert mark.condition is not None
+    assert mark.condition["lastTransitionTime"] == shown_time(NOW)
+    assert mark.event is not None
+    assert (mark.event["type"], mark.event["reason"]) == ("Normal", "EvidenceGood")
+    assert mark.event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "w-1", "uid": "uid-w-1"}
+
+
+def test_another_reason_is_told_and_the_time_of_the_change_stays() -> None:
+    overdue = shown(node(), plan_mark(node(), judged(Standing.OVERDUE), now=NOW - HOUR))
+    mark = plan_mark(overdue, judged(Standing.NEW), now=NOW)
+    assert mark.condition is not None
+    assert mark.condition["lastTransitionTime"] == shown_time(NOW - HOUR)
+
+
+@pytest.mark.parametrize(
+    "taints",
+    [
+        pytest.param([{**OURS, "effect": "NoExecute"}], id="with another effect"),
+        pytest.param([OURS, {**OURS, "effect": "NoExecute"}], id="twice"),
+        pytest.param([], id="not at all"),
+    ],
+)
+def test_a_taint_that_somebody_changed_is_put_right(taints: Any) -> None:
+    mark = plan_mark(node(taints=taints), judged(Standing.FAILED), now=NOW)
+    assert mark.taints == (OURS,)
+
+
+@pytest.mark.parametrize("taints", [[], [OURS]])
+def test_nothing_changes_while_nobody_could_be_heard(taints: Any) -> None:
+    mark = plan_mark(node(taints=taints), judged(Standing.UNHEARD), now=NOW)
+    assert not mark.is_needed
+
+
+class Cluster:
+    """A reader of identities and a marker of Nodes; ``trouble`` maps node names to what their writes raise."""
+
+    def __init__(self, *nodes: dict[str, Any]) -> None:
+        self.found = {one["metadata"]["name"]: one for one in nodes}
+        self.trouble: dict[str, Reason] = {}
+        self.attested: dict[str, dt.datetime] = {}
+        self.admission = "Approved"
+        self.events: list[str] = []
+        self.writes = 0
+
+    def objects(self, plural: str, *, where: Any = None) -> tuple[Any, ...]:
+        del plural, where
+        return tuple(self._identity(name) for name in self.attested)
+
+    def _identity(self, name: str) -> dict[str, Any]:
+        ek = name.encode().hex().ljust(64, "0")
+        return {
+            "metadata": {"name": f"ek-{ek[:20]}", "resourceVersion": "3"},
+            "spec": {"ekSha256": ek, "nodeName": name, "role": "worker", "admission": self.admission},
+            "status": {"phase": "Joined", "lastAttestation": {"time": shown_time(self.attested[name])}},
+        }
+
+    def nodes(self) -> tuple[Any, ...]:
+        return tuple(copy.deepcopy(one) for one in self.found.values())
+
+    def set_taints(self, name: str, taints: Any, *, revision: str) -> None:
+        if name in self.trouble:
+            raise ApiError("no", reason=self.trouble[name])
+        assert revision == self.found[name]["metadata"]["resourceVersion"]
+        self.found[name]["spec"]["taints"] = list(taints)
+        self.writes += 1
+
+    def set_condition(self, name: str, condition: Any) -> None:
+        self.found[name]["status"]["conditions"] = [dict(condition)]
+        self.writes += 1
+
+    def record_event(self, event: Any) -> None:
+        self.events.append(event["metadata"]["name"])
+
+
+class Clock:
+    """A clock that stands at NOW."""
+
+    def now(self) -> dt.datetime:
+        return NOW
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError(f"nobody sleeps here, not even {seconds} s")
+
+
+def watcher(cluster: Cluster, marked: list[tuple[str, str]] | None = None) -> StandingWatcher:
+    told = [] if marked is None else marked
+    return StandingWatcher(
+        cluster,
+        LivePolicy(cluster, None, clock=Clock()),  # type: ignore[arg-type]  # registrations ask no guard
+        clock=Clock(),
+        overdue_after=3 * HOUR,
+        grace=dt.timedelta(0),
+        marked=lambda name, standing: told.append((name, standing)),
+    )
+
+
+def test_a_round_marks_what_is_to_mark_and_the_next_one_nothing() -> None:
+    cluster, marked = Cluster(node("w-1"), node("w-2"), node("stray")), []
+    cluster.attested = {"w-1": NOW - 5 * HOUR, "w-2": NOW}
+    watch = watcher(cluster, marked)
+    assert not watch.look()
+    assert marked == [("w-1", "overdue"), ("w-2", "good")]
+    assert cluster.events == ["w-1.reattestationoverdue"]
+    assert cluster.found["w-1"]["spec"]["taints"] == [OURS]
+    assert cluster.found["stray"] == node("stray")
+    assert watch.bad == 1
+    before = cluster.writes
+    watch.look()
+    assert cluster.writes == before
+    assert len(marked) == 2
+
+
+def test_machines_that_were_revoked_are_left_to_the_revocation() -> None:
+    cluster = Cluster(node("w-1"))
+    cluster.attested, cluster.admission = {"w-1": NOW - 5 * HOUR}, "Revoked"
+    watcher(cluster).look()
+    assert cluster.writes == 0
+
+
+def test_a_round_is_bounded_and_says_that_more_is_left() -> None:
+    cluster = Cluster(*(node(f"w-{number}") for number in range(25)))
+    cluster.attested = dict.fromkeys(cluster.found, NOW - 5 * HOUR)
+    watch = watcher(cluster)
+    assert watch.look()
+    assert len(cluster.events) == 20
+    assert not watch.look()
+    assert len(cluster.events) == 25
+
+
+def test_a_conflict_is_tried_again_and_keeps_no_other_node_waiting() -> None:
+    cluster = Cluster(node("w-1"), node("w-2"))
+    cluster.attested = dict.fromkeys(cluster.found, NOW - 5 * HOUR)
+    cluster.trouble = {"w-1": Reason.API_CONFLICT}
+    watch = watcher(cluster)
+    assert watch.look()
+    assert cluster.events == ["w-2.reattestationoverdue"]
+    cluster.trouble = {}
+    assert not watch.look()
+    assert cluster.events == ["w-2.reattestationoverdue", "w-1.reattestationoverdue"]
+
+
+def test_trouble_is_raised_once_every_node_had_its_turn() -> None:
+    cluster = Cluster(node("w-1"), node("w-2"))
+    cluster.attested = dict.fromkeys(cluster.found, NOW - 5 * HOUR)
+    cluster.trouble = {"w-1": Reason.API_FORBIDDEN}
+    with pytest.raises(ApiError) as caught:
+        watcher(cluster).look()
+    assert caught.value.code == "API_FORBIDDEN"
+    assert cluster.events == ["w-2.reattestationoverdue"]

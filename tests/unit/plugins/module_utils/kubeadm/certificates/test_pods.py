@@ -1,0 +1,96 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Manifests of static pods that are none of kubeadm's, and what the API says of a pod."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static_pods import (
+    RESTARTED_AT,
+    arguments_of,
+    probe_of,
+    runs_since,
+    stamped,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+
+STAMP = "2026-11-21T12:00:00.000000Z"
+
+
+def manifest(**changes):
+    probe = {"httpGet": {"scheme": "HTTPS", "host": "127.0.0.1", "port": "probe-port", "path": "/readyz"}}
+    container = {"name": "a", "readinessProbe": probe, "ports": [{"name": "probe-port", "containerPort": 1}], **changes}
+    return {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(b"[", id="no YAML"),
+        pytest.param(b"text", id="no mapping"),
+        pytest.param(b"{kind: Service, metadata: {name: a}, spec: {containers: [a]}}", id="no pod"),
+        pytest.param(b"{kind: Pod, metadata: {name: a}, spec: {containers: []}}", id="no container"),
+        pytest.param(b"{kind: Pod, spec: {containers: [a]}}", id="no name"),
+        pytest.param(json.dumps(manifest(readinessProbe=None)).encode(), id="no probe"),
+        pytest.param(json.dumps(manifest(readinessProbe={"exec": {}})).encode(), id="a probe that is a program"),
+        pytest.param(json.dumps(manifest(ports=[])).encode(), id="a port without a number"),
+    ],
+)
+def test_a_manifest_that_is_none_of_kubeadms_is_refused(document):
+    with pytest.raises(KubeadmError, match="manifest of a static pod") as caught:
+        stamped(document, STAMP), probe_of(document)
+    assert caught.value.reason is Reason.CONTROL_PLANE_MANIFEST_MALFORMED
+
+
+def told(*command):
+    return json.dumps(manifest(command=list(command))).encode()
+
+
+def test_arguments_take_the_place_of_those_of_the_same_name():
+    before = told("a", "--x=1", "--plugins=N", "--plain", "--plugins-off=M")
+    after = stamped(before, STAMP, {"plugins": "D,N", "file": "/f"})
+    assert arguments_of(after) == {"x": "1", "plain": "", "plugins-off": "M", "file": "/f", "plugins": "D,N"}
+    assert yaml.safe_load(after)["spec"]["containers"][0]["command"][0] == "a"
+    assert arguments_of(stamped(before, STAMP)) == arguments_of(before)
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param([], id="none"), pytest.param("a", id="a word"), pytest.param(["a", 1], id="a number")]
+)
+def test_a_container_without_a_command_of_words_is_told_nothing(command):
+    text = json.dumps(manifest(command=command)).encode()
+    with pytest.raises(KubeadmError, match="a command of words") as caught:
+        stamped(text, STAMP, {"a": "b"})
+    assert caught.value.reason is Reason.CONTROL_PLANE_MANIFEST_MALFORMED
+
+
+def test_without_a_readiness_probe_the_liveness_probe_is_asked():
+    probe = {"httpGet": {"scheme": "HTTP", "host": "::1", "port": 8, "path": "/livez"}}
+    found = probe_of(json.dumps(manifest(readinessProbe=None, livenessProbe=probe)).encode())
+    assert (found.scheme, found.host, found.port, found.path) == ("HTTP", "::1", 8, "/livez")
+
+
+def pod(stamp=STAMP, states=({"ready": True},)):
+    annotations = None if stamp is None else {RESTARTED_AT: stamp}
+    return {"metadata": {"annotations": annotations}, "status": {"containerStatuses": list(states)}}
+
+
+@pytest.mark.parametrize(
+    ("found", "is_new"),
+    [
+        pytest.param(pod(), True, id="the annotation, and ready"),
+        pytest.param(None, False, id="no pod yet"),
+        pytest.param(pod("2026-11-20T12:00:00.000000Z"), False, id="the one before"),
+        pytest.param(pod(None), False, id="one without annotations"),
+        pytest.param(pod(states=()), False, id="one whose containers nobody has seen"),
+        pytest.param(pod(states=({"ready": True}, {"ready": False})), False, id="one that is not ready"),
+        pytest.param({"metadata": {"annotations": {RESTARTED_AT: STAMP}}}, False, id="one without a status"),
+    ],
+)
+def test_a_pod_runs_since_its_manifest_changed(found, is_new):
+    assert runs_since(found, STAMP) is is_new
