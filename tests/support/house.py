@@ -118,14 +118,14 @@ def names_of(path: Path) -> frozenset[str]:
 def borrowed_names(path: Path) -> list[str]:
     """Return what ``path`` imports from a file of ours that does not define it, or that is private there."""
     found = []
-    for node in ast.walk(tree_of(path)):
-        source = file_of(_absolute(path, node)) if isinstance(node, ast.ImportFrom) else None
-        if source and "_deps" in source.parts:  # stands for libraries, and defines none of their names
+    for node in (one for one in ast.walk(tree_of(path)) if isinstance(one, ast.ImportFrom)):
+        base = _absolute(path, node)
+        source = file_of(base)
+        if source is None or "_deps" in source.parts:  # `_deps` stands for libraries, and defines none of their names
             continue
-        for alias in node.names if isinstance(node, ast.ImportFrom) and source else ():
-            is_file = file_of(f"{_absolute(path, node)}.{alias.name}") is not None
-            if not is_file and (alias.name not in names_of(source) or alias.name.startswith("_")):
-                found.append(f"line {node.lineno}: {alias.name} from {shown(source)}")
+        borrowed = [one.name for one in node.names if one.name[0] == "_" or one.name not in names_of(source)]
+        wrong = [name for name in borrowed if file_of(f"{base}.{name}") is None]
+        found += [f"line {node.lineno}: {name} from {shown(source)}" for name in wrong]
     return found
 
 
@@ -186,13 +186,11 @@ def code_lines(path: Path, *, imports: bool = True) -> int:
     """Return the lines of ``path`` that hold code: no blank ones, no comments, no documentation."""
     text = path.read_text(encoding="utf-8").splitlines()
     prose: set[int] = set()
-    for node in ast.walk(tree_of(path)):
-        is_prose = (
-            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        )
+    for node in (one for one in ast.walk(tree_of(path)) if isinstance(one, ast.stmt)):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node, ast.Assign):
-            is_prose = ast.unparse(node.targets[0]) in {"DOCUMENTATION", "EXAMPLES", "RETURN"}
-        if is_prose or (not imports and isinstance(node, ast.Import | ast.ImportFrom)):
+            is_text = ast.unparse(node.targets[0]) in {"DOCUMENTATION", "EXAMPLES", "RETURN"}
+        if is_text or (not imports and isinstance(node, ast.Import | ast.ImportFrom)):
             prose |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return sum(
         1 for at, row in enumerate(text, 1) if row.strip() and not row.strip().startswith("#") and at not in prose
