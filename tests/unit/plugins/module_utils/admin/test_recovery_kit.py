@@ -218,8 +218,8 @@ def test_profiles_of_another_directory_go_back_there(site: Site, order: recovery
     opened = open_kit(order.path.read_bytes(), KEYS)
     assert "policy/r650.yml" in dict(opened.files)
     shutil.rmtree(elsewhere)
-    recovery_kit.restore(site, recovery_kit.plan_restoration(site, opened, VAULT, policy_directory=elsewhere), VAULT,
-                policy_directory=elsewhere)  # fmt: skip
+    planned = recovery_kit.plan_restoration(site, opened, VAULT, policy_directory=elsewhere)
+    recovery_kit.restore(site, planned, VAULT, policy_directory=elsewhere)
     assert [path.name for path in elsewhere.iterdir()] == ["r650.yml"]
 
 
