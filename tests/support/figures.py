@@ -98,7 +98,7 @@ def of_module_utils() -> Figures:
         "lines of code": sum(code.values()),
         "import lines, % of code and imports (aim: 10)": round(100 * share, 1),
         "packages": len({path.relative_to(house.UTILS).parts[0] for path in files if path.parent != house.UTILS}),
-        "floors: longest import chain of packages": floors(between_packages(graph)),
+        "floors: longest import chain of packages": floors(house.between_packages(files)),
         "import cycles among files": len({cycle for cycle in house.cycle_of(graph).values() if len(cycle) > 1}),
         "functions": len(sizes),
         "lines of a function, median": statistics.median_low(sizes),
@@ -113,16 +113,7 @@ def of_module_utils() -> Figures:
 
 def imported(path: Path) -> set[Path]:
     """Return the files of module_utils that ``path`` imports, for types as well."""
-    targets = {house.file_of(item.module) for item in house.imports_of(path)}
-    return {target for target in targets if target and house.UTILS in target.parents} - {path}
-
-
-def between_packages(graph: Graph[Path]) -> dict[str, set[str]]:
-    """Return which package imports which; a file outside any package counts as a package."""
-    found: dict[str, set[str]] = {house.package_of(path): set() for path in graph}
-    for path, targets in graph.items():
-        found[house.package_of(path)] |= {house.package_of(target) for target in targets} - {house.package_of(path)}
-    return found
+    return {target for target in house.targets_of(path, typing=True) if house.UTILS in target.parents}
 
 
 def import_lines(tree: ast.Module) -> int:

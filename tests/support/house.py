@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ansible_collections.attested import kubernetes as collection
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
 Node = TypeVar("Node")
@@ -107,11 +107,15 @@ def targets_of(path: Path, *, typing: bool = False) -> frozenset[Path]:
 def names_of(path: Path) -> frozenset[str]:
     """Return the names that the file itself defines at its top: classes, functions, constants, type aliases."""
     found: set[str] = set()
-    for node in ast.walk(ast.Module([one for one in tree_of(path).body if not _is_typing(one)], [])):
+    todo: list[ast.AST] = [*tree_of(path).body]
+    while todo:
+        node = todo.pop()
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            found.add(node.name)
+            found.add(node.name)  # what is inside is not at the top
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
+        elif not _is_typing(node):
+            todo += ast.iter_child_nodes(node)
     return frozenset(found)
 
 
@@ -149,6 +153,15 @@ def cycles(graph: Mapping[Node, AbstractSet[Node]]) -> list[list[str]]:
 def package_of(path: Path) -> str:
     """Return the package below module_utils that holds ``path`` (a lone file is its own package)."""
     return path.relative_to(UTILS).parts[0].removesuffix(".py")
+
+
+def between_packages(files: Iterable[Path]) -> dict[str, set[str]]:
+    """Return which package of module_utils imports which, for types as well; a lone file counts as a package."""
+    found: dict[str, set[str]] = {}
+    for path in files:
+        targets = {package_of(target) for target in targets_of(path, typing=True) if UTILS in target.parents}
+        found.setdefault(package_of(path), set()).update(targets - {package_of(path)})
+    return found
 
 
 @cache

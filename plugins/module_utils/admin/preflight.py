@@ -137,7 +137,7 @@ def _version(runner: Runner) -> tuple[int, ...] | None:
     return tuple(map(int, found.groups())) if found else None
 
 
-# Looks at a machine and changes nothing on it: what `judge` decides over.
+# Looks at a machine and changes nothing on it: what `preflight_checks` decides over.
 
 COMMANDS = ("conntrack", "containerd", "ip", "iptables", "modprobe", "nft", "systemctl", "sysctl")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

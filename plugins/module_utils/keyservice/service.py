@@ -4,7 +4,7 @@
 """`attested-key-service`: the release decision of a control plane, behind one unix socket.
 
 It has no network listener. It alone reads the keys and talks to the API; the join service relays to it. What it is put
-together of stands in `wiring`, what it answers in `calls`.
+together of stands in `app`, what it answers in `rpc`.
 """
 
 from __future__ import annotations

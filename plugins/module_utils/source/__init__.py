@@ -4,5 +4,5 @@
 """The site's repository, as a machine takes it at its boot: fetched, verified, written, measured (ADR 0022).
 
 Nothing of a repository is believed before a pinned key's signature over its commit was checked, and no working copy
-exists before. Private to the collection; other packages import from here.
+exists before. Private to the collection.
 """
