@@ -14,9 +14,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_s
     SnpCollateral,
     SnpEvidence,
     SnpPolicy,
-    TcbVersion,
     verify_snp_report,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp_report import TcbVersion
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tdx import (
     TdxEvidence,
     TdxPolicy,

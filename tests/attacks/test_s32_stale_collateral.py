@@ -10,9 +10,9 @@ from typing import Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp import (
     SnpPolicy,
-    TcbVersion,
     verify_snp_report,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp_report import TcbVersion
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tdx import (
     TdxEvidence,
     TdxPolicy,

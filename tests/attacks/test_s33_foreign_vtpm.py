@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import verify_evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp import (
     SnpPolicy,
-    TcbVersion,
     verify_snp_report,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp_report import TcbVersion
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tdx import TdxPolicy, verify_tdx_quote
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tee import TeeBinding, key_name
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp import SnpReport
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp_report import SnpReport
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 
 

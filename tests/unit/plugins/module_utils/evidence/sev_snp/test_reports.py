@@ -19,12 +19,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_s
     SnpCollateral,
     SnpEvidence,
     SnpPolicy,
-    SnpReport,
-    TcbVersion,
     VerifiedSnpReport,
     load_snp_collateral,
     verify_snp_report,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.sev_snp_report import SnpReport, TcbVersion
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tee import TeeBinding, key_name
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey, open_to_key
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
