@@ -30,9 +30,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
     ISSUE_JOIN_TICKET,
     call,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import EVIDENCE_OID
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import make_certificate, new_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
 from ansible_collections.attested.kubernetes.tests.support.atls import HashIssuer, service_credentials
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.service_bed import another_user

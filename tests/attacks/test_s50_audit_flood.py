@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli.command import main
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditLog, AuditPlace
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of

@@ -36,7 +36,7 @@ THREAT = Threat(
     bed="bytes",
     stops=(
         ("keyservice/releaser.py", "ACTIVATION_NOT_PROVEN"),
-        ("keyservice/releaser.py", "IDENTITY_UNKNOWN_RATE"),
+        ("keyservice/strangers.py", "IDENTITY_UNKNOWN_RATE"),
         ("evidence/challenge.py", "CHALLENGES_EXHAUSTED"),
         ("services/join_service.py", "CHALLENGE_RATE"),
     ),

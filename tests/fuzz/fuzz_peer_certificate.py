@@ -8,12 +8,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from ansible_collections.attested.kubernetes.plugins.module_utils._deps.crypto import x509
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import EVIDENCE_OID
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
     make_certificate,
     new_key,
     open_certificate,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
 from cryptography.hazmat.primitives import serialization
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

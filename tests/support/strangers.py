@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from multiprocessing.connection import Connection
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Issuer
+    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import Issuer
     from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import ServerCheck
 
 SOURCES = 64

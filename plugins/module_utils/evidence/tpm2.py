@@ -29,7 +29,6 @@ from ..tpm.constants import (
     TAG_ATTEST_QUOTE,
 )
 from ..tpm.structures import EccParameters, PcrSelection, Public, RsaParameters, Scheme
-from .evidence import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from ..tpm.client import Quote
     from ..tpm.commands import LoadedKey
     from ..tpm.templates import Credential
+    from .evidence import Evidence
 
 
 # Names and types of the method ``tpm2``.
@@ -241,31 +241,3 @@ def _listed(attest: Attest) -> str:
 def _require(holds: bool, sentence: str, reason: Reason) -> None:
     if not holds:
         raise Refusal(f"expected {sentence}", reason=reason)
-
-
-# Make evidence with the TPM of this machine.
-
-_ATTEMPTS = 5
-
-
-def issue(tpm: QuotingTpm, ak: LoadedKey, *, qualifying_data: bytes, pcrs: Iterable[int]) -> Evidence:
-    """Return a quote of ``ak`` over ``pcrs`` with the values that it is over; ``qualifying_data`` at most 64 bytes.
-
-    A register may be extended between the reading and the quote, then both are done again. Raises `TpmError`.
-    """
-    wanted = tuple(sorted(set(pcrs)))
-    for _unused in range(_ATTEMPTS):
-        values = tpm.pcr_read(wanted)
-        quote = tpm.quote(ak, qualifying_data, wanted)
-        digest = hashlib.sha256(b"".join(values[index] for index in wanted)).digest()
-        if Attest.parse(quote.attest).pcr_digest == digest:
-            return Evidence(
-                variant=VARIANT,
-                ak_public=ak.public.marshal(),
-                quote=quote.attest,
-                signature=quote.signature,
-                pcrs=values,
-            )
-    raise TpmError(
-        f"expected registers that stand still for one quote, they moved {_ATTEMPTS} times", reason=Reason.TPM_BUSY
-    )

@@ -29,7 +29,7 @@ from ..errors import AttestedError, Refusal, SystemFault
 from ..evidence.eventlog.nodelock import DEFAULT_REGISTER
 from ..evidence.evidence import Evidence
 from ..evidence.registry import verify_evidence
-from ..evidence.tpm2 import issue
+from ..evidence.tpm2_issuer import issue
 from ..reasons import Reason
 from ..tpm.client import open_tpm
 from ..tpm.keys import load_attestation_key

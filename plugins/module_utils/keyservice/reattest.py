@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from .client import Channel
     from .live_policy import LivePolicy, Registration, Snapshot, StatusWriter
     from .release import Proven
-    from .releaser import Note, Strangers
+    from .releaser import Note
+    from .strangers import Strangers
 
 _ATTEMPTS = 4
 _MAX_REQUEST_BYTES = 1 << 20

@@ -24,14 +24,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.files import NamedLocks
-from ..core.rate import TokenBuckets
 from ..errors import ApiError, AttestedError, KeyServiceError, PolicyError, Refusal
 from ..evidence.challenge import BindingContext, ChallengeRequest, ChallengeStore, new_challenge
 from ..evidence.eventlog.nodelock import LockState
 from ..evidence.evidence import BoundEvidence, EventLogs
 from ..evidence.registry import verify_doorkeeper
 from ..evidence.verify import require_activation, shows_activation, verify_node
-from ..policy.identity import Admission, Role
+from ..policy.identity import Role
 from ..policy.standing import OVERDUE_AFTER
 from ..reasons import Reason
 from ..transport.binding import Purpose
@@ -41,12 +40,14 @@ from .issue import Exchange, issue_ticket
 from .kubelet import claimed_node_name
 from .listener import stays
 from .release import JoinRequest, Proven, decide_release, plan_status
+from .strangers import Strangers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
     from ..core.host import Clock, Random
+    from ..core.rate import TokenBuckets
     from ..evidence.challenge import ChallengeRecord
     from ..evidence.verify import Demands, VerifiedNode
     from ..policy.identity import NodeIdentity
@@ -58,41 +59,6 @@ if TYPE_CHECKING:
     from .kubelet import ClusterCa
     from .live_policy import LivePolicy, Snapshot, StatusWriter
     from .release import Decision, Held
-
-
-# How often the API is asked about machines that nobody enrolled: a TPM of software proves any number of keys.
-
-_EACH_RATE, _EACH_BURST = 2.0, 16
-_ALL_RATE, _ALL_BURST = 10.0, 64
-
-
-class Strangers:
-    """Counts the questions about keys that the near view does not know; a key that it knows is never counted."""
-
-    def __init__(self, near: NearPolicy, *, clock: Clock) -> None:
-        """Look keys up in ``near``, which admits or refuses nobody by this: who is over the rate asks again."""
-        self._near = near
-        self._each = _buckets(
-            _EACH_RATE, _EACH_BURST, "questions a second about unknown machines of one address", clock
-        )
-        self._all = _buckets(_ALL_RATE, _ALL_BURST, "questions a second about unknown machines", clock)
-
-    def meet(self, ek_sha256: str, *, source: str) -> None:
-        """Return where the API may be asked about this key, from ``source``; raises IDENTITY_UNKNOWN_RATE."""
-        if not self._is_known(ek_sha256):
-            self._each.take(source)
-            self._all.take("")
-
-    def _is_known(self, ek_sha256: str) -> bool:
-        try:
-            holder = self._near.snapshot_for(ek_sha256).holder_of(ek_sha256)
-        except (ApiError, PolicyError):
-            return True  # without a watch nobody is known, and every machine may ask
-        return holder is not None and holder.admission is not Admission.PENDING
-
-
-def _buckets(rate: float, burst: int, what: str, clock: Clock) -> TokenBuckets:
-    return TokenBuckets(rate=rate, burst=burst, clock=clock, reason=Reason.IDENTITY_UNKNOWN_RATE, what=what)
 
 
 _ATTEMPTS = 4

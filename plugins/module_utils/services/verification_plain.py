@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from ..core.host import Clock, Random
-    from ..transport.binding import Observer
     from ..transport.claims import Registry
     from ..transport.limits import Limits, Seat
+    from ..transport.seams import Observer
 
 _BUFFER_BYTES = 1 << 14
 _NAME_BYTES = 16

@@ -13,7 +13,6 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from ..errors import Refusal
 from ..reasons import Reason
@@ -121,56 +120,3 @@ def challenge_proof(secret: bytes, nonce: bytes) -> bytes:
 def doorkeeper_digest(*, nonce: bytes, spki_sha256: bytes) -> bytes:
     """Return the qualifying data of E1, the evidence inside a certificate: over the verifier's nonce and the key."""
     return hashlib.sha256(length_prefixed(label("doorkeeper"), nonce, spki_sha256)).digest()
-
-
-# What the transport needs from others: who makes evidence, who judges it, who hears what happened.
-
-EVIDENCE_OID = "2.25.256063378068572461403842605243355101751"
-"""X.509 extension that carries `attested.v1.Evidence`: a UUID fixed once, as an integer (ITU-T X.667)."""
-
-NONCE_BYTES = 32
-"""Length of every nonce, in the server name as well as in the list of acceptable CAs."""
-
-MAX_EVIDENCE_BYTES = 60_000
-"""More does not fit in the 64 KiB handshake message that older TLS stacks accept; event logs travel elsewhere."""
-
-ALPN_H2 = b"h2"
-
-
-class Issuer(Protocol):
-    """Makes evidence; called in a worker thread, so it may take as long as a TPM takes."""
-
-    @property
-    def oid(self) -> str:
-        """Dotted OID of the extension that carries this evidence."""
-
-    def issue(self, *, user_data: bytes, nonce: bytes) -> bytes:
-        """Return evidence over ``user_data`` (SHA-256 of our public key) and the other side's ``nonce``."""
-
-
-class Validator(Protocol):
-    """Judges evidence; called in a worker thread, a few at a time."""
-
-    @property
-    def oid(self) -> str:
-        """Dotted OID of the extension that carries this evidence."""
-
-    def validate(self, document: bytes, *, user_data: bytes, nonce: bytes) -> bytes:
-        """Return the name of the key that made ``document``, empty where there is none.
-
-        Raises `Refusal` unless it is good evidence over ``user_data`` and our own ``nonce``.
-        """
-
-
-class Observer(Protocol):
-    """Hears what happened to connections; `serving.Log` is one."""
-
-    def event(self, name: str, /, **fields: str | float | bool | None) -> None:
-        """Take note of the event ``name``; must neither block nor raise."""
-
-
-class NoObserver:
-    """Hears nothing."""
-
-    def event(self, name: str, /, **fields: str | float | bool | None) -> None:
-        """Take no note."""

@@ -18,7 +18,7 @@ from .._deps.crypto import ec, exceptions, hashes, serialization, unreadable, x5
 from ..errors import Refusal
 from ..key_kinds import KeyUse, is_accepted
 from ..reasons import Reason
-from .binding import MAX_EVIDENCE_BYTES
+from .seams import MAX_EVIDENCE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

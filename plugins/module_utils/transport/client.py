@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from .._deps.crypto import x509
     from .._deps.tls import SSL
-    from .binding import Issuer
     from .pins import JoinCaPins
+    from .seams import Issuer
 
 
 CONNECT_SECONDS = 20.0

@@ -26,11 +26,11 @@ from ..core.host import Clock, Random, SystemClock, SystemRandom
 from ..core.rate import TokenBuckets, source_of
 from ..errors import AttestedError, Refusal, SystemFault, TransportError
 from ..reasons import Reason
-from .binding import NONCE_BYTES, Issuer, NoObserver, Observer, Validator
 from .certificate import make_certificate, new_key, open_certificate, spki_sha256
 from .claims import Claims, Registry, start_rejector
 from .hello import ClientHello, peek
 from .limits import Limits, Pace, Served, Unverified
+from .seams import NONCE_BYTES, Issuer, NoObserver, Observer, Validator
 from .server_check import decode_nonce, nonce_authority
 from .session import ServerCredentials, TlsSession, server_context
 from .wire import Splice, Wire

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Protocol
 from .._deps.crypto import ec, hashes, x509
 from ..errors import TransportError
 from ..reasons import Reason
-from .binding import NONCE_BYTES
 from .certificate import open_certificate, server_spki_sha256
 from .pins import JoinCaPins, verify_service_certificate
+from .seams import NONCE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from ..core.host import Clock
-    from .binding import Validator
+    from .seams import Validator
 
 
 # Nonces inside TLS: as server name, and as the common name of the one CA that a server accepts.

@@ -16,7 +16,7 @@ from .._deps.crypto import ec, serialization, x509
 from .._deps.tls import SSL
 from ..errors import TransportError
 from ..reasons import Reason
-from .binding import ALPN_H2
+from .seams import ALPN_H2
 
 if TYPE_CHECKING:
     from collections.abc import Callable

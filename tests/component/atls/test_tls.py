@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TransportError
-from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import EVIDENCE_OID
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import (
     make_certificate,
     new_key,
     spki_sha256,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect, open_connection
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import (
     AttestedServer,
     decode_authorities,

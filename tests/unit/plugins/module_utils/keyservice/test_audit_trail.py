@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.cli.audit import lines_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import (
     COUNTED_EVERY_SECONDS,

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import Evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import verify_evidence
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import issue
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest, Signature
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
     ALG_ECDSA,

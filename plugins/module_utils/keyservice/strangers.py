@@ -1,0 +1,50 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How often the API is asked about machines that nobody enrolled: a TPM of software proves any number of keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.rate import TokenBuckets
+from ..errors import ApiError, PolicyError
+from ..policy.identity import Admission
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from ..core.host import Clock
+    from .cached_policy import NearPolicy
+
+
+_EACH_RATE, _EACH_BURST = 2.0, 16
+_ALL_RATE, _ALL_BURST = 10.0, 64
+
+
+class Strangers:
+    """Counts the questions about keys that the near view does not know; a key that it knows is never counted."""
+
+    def __init__(self, near: NearPolicy, *, clock: Clock) -> None:
+        """Look keys up in ``near``, which admits or refuses nobody by this: who is over the rate asks again."""
+        self._near = near
+        self._each = _buckets(
+            _EACH_RATE, _EACH_BURST, "questions a second about unknown machines of one address", clock
+        )
+        self._all = _buckets(_ALL_RATE, _ALL_BURST, "questions a second about unknown machines", clock)
+
+    def meet(self, ek_sha256: str, *, source: str) -> None:
+        """Return where the API may be asked about this key, from ``source``; raises IDENTITY_UNKNOWN_RATE."""
+        if not self._is_known(ek_sha256):
+            self._each.take(source)
+            self._all.take("")
+
+    def _is_known(self, ek_sha256: str) -> bool:
+        try:
+            holder = self._near.snapshot_for(ek_sha256).holder_of(ek_sha256)
+        except (ApiError, PolicyError):
+            return True  # without a watch nobody is known, and every machine may ask
+        return holder is not None and holder.admission is not Admission.PENDING
+
+
+def _buckets(rate: float, burst: int, what: str, clock: Clock) -> TokenBuckets:
+    return TokenBuckets(rate=rate, burst=burst, clock=clock, reason=Reason.IDENTITY_UNKNOWN_RATE, what=what)
