@@ -195,6 +195,7 @@ class AuthorityBed:
                 "etcd-servers": client,
                 "secure-port": str(plane.ports["api"]),
                 "anonymous-auth": "false",
+                "shutdown-watch-termination-grace-period": "1s",  # else an end waits for whoever watches
             }
         return {"secure-port": str(plane.ports["manager"]), "controllers": _CONTROLLERS, "leader-elect": "false"}
 
