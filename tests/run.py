@@ -22,6 +22,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -31,6 +32,7 @@ from ansible_collections.attested.kubernetes.tests.support import lanes as impor
 from ansible_collections.attested.kubernetes.tests.support.broken import broken
 from ansible_collections.attested.kubernetes.tests.support.lanes import Order, run_in_lanes, run_named, say
 from ansible_collections.attested.kubernetes.tests.support.threats import untried
+from ansible_collections.attested.kubernetes.tests.support.verdicts import WITHOUT, Sources, Verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,6 +54,7 @@ SCENARIOS = (
     "api_endpoint",
 )
 """Of molecule, one a role, in an order in which each stands on those before it."""
+SHOWN_WORDS = 16
 GET_PIP = "get_pip_24_2.py"  # the name that ansible-test of core 2.19 to 2.22 looks for, see `_offer_pip`
 
 
@@ -79,7 +82,8 @@ class Counts:
 
 
 def _run(*argv: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> bool:
-    print(f"+ {' '.join(argv)}", flush=True)
+    more = len(argv) - SHOWN_WORDS
+    print(f"+ {' '.join(argv[:SHOWN_WORDS])}" + (f" and {more} more" if more > 0 else ""), flush=True)
     return subprocess.run(argv, cwd=cwd or ROOT, env={**os.environ, **(env or {})}, check=False).returncode == 0
 
 
@@ -115,13 +119,13 @@ def lint() -> Counts:
 
 
 def sanity() -> Counts:
-    """Ansible's own rules on a staged copy, with no ignore list."""
-    return _sanity()
+    """Ansible's own rules on a staged copy, with no ignore list; the two slow ones where a verdict could be another."""
+    return _sanity("import", "pylint")
 
 
 def sanity_quick() -> Counts:
     """The same without pylint, which takes longer than all others together."""
-    return _sanity("--skip-test", "pylint")
+    return _sanity("import", without=("pylint",))
 
 
 def galaxy() -> Counts:
@@ -139,7 +143,8 @@ def galaxy() -> Counts:
     return _tally([not found])
 
 
-def _sanity(*options: str) -> Counts:
+def _sanity(*slow: str, without: tuple[str, ...] = ()) -> Counts:
+    """Run all tests but ``without``; those of ``slow`` on files of which no verdict is known (`verdicts`)."""
     if list(ROOT.glob("tests/sanity/ignore*")):
         print("tests/sanity/ignore*: expected no list of ignored errors", flush=True)
         return Counts(failed=1)
@@ -150,10 +155,30 @@ def _sanity(*options: str) -> Counts:
     config = Path.home() / ".config" / "pip" / "pip.conf"
     if config.exists():
         settings["PIP_CONFIG_FILE"] = str(config)
-    words = ("ansible-test", "sanity", "--local", "--python", python, *options)
+    words = ("ansible-test", "sanity", "--local", "--python", python)
     with tempfile.TemporaryDirectory(prefix="tree-", dir=home.parent) as directory:  # two runs may go on at once
-        _stage(Path(directory) / SANITY_TREE)
-        return _tally([_run(*words, cwd=Path(directory) / SANITY_TREE, env=settings)])
+        tree = Path(directory) / SANITY_TREE
+        _stage(tree)
+        skipped = [word for name in (*slow, *without) for word in ("--skip-test", name)]
+        outcomes = [_run(*words, *skipped, cwd=tree, env=settings)]
+        sources, ground = Sources(tree), _ground(tree)
+        for name in slow:
+            files = [one for one in sources.names if name != "import" or one.startswith("plugins/")]
+            keys = {one: sources.key(one, ground=ground) for one in files}
+            verdicts = Verdicts(CACHE / "sanity" / "verdicts" / name, environ=os.environ)
+            left = verdicts.left(keys)
+            print(f"{name}: {len(left)} files of {len(files)}, the others are as they were found good", flush=True)
+            good = not left or _run(*words, "--test", name, *left, cwd=tree, env=settings)
+            verdicts.remember(keys.values() if good else ())
+            outcomes.append(good)
+        return _tally(outcomes)
+
+
+def _ground(tree: Path) -> str:
+    """Return what a verdict of ansible-test hangs on beside Python files: its release, the interpreter, settings."""
+    settings = [path.read_text() for name in ("galaxy.yml", "meta/runtime.yml", "tests/config.yml")
+                if (path := tree / name).is_file()]  # fmt: skip
+    return "\n".join([metadata.version("ansible-core"), sys.version, *settings])
 
 
 def _stage(tree: Path) -> None:
@@ -482,7 +507,7 @@ def main() -> int:
     names = _named(arguments.what)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     if "nightly" in arguments.what:
-        os.environ["ATTESTED_RANDOM_EXAMPLES"] = "1"  # read by tests/conftest.py
+        os.environ |= {"ATTESTED_RANDOM_EXAMPLES": "1", WITHOUT: "1"}  # read by tests/conftest.py and `verdicts`
     beside = len(names) > 1 and arguments.lanes > 1
     ended = run_in_lanes(names, in_own_process if beside else here, lanes=arguments.lanes, order=ORDER)
     total = sum((one.counts for one in ended.values()), Counts())
