@@ -236,8 +236,11 @@ def bundle() -> Counts:
 
 
 def api_bed() -> Counts:
-    """A real etcd and kube-apiserver: custom resources, RBAC, admission, compare-and-set."""
-    return _pytest("tests/api_bed")
+    """A real etcd and kube-apiserver: custom resources, RBAC, admission, compare-and-set.
+
+    Two files run beside each other, each half with beds of its own: most of a test is waiting for one.
+    """
+    return _pytest("-n", "2", "--dist", "loadfile", "tests/api_bed")
 
 
 def attacks() -> Counts:
