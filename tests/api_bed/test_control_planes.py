@@ -64,13 +64,15 @@ def turns(api: ApiBed, bed: ServiceBed) -> Iterator[None]:
 
 @pytest.fixture
 def planes(bed: ServiceBed, machines: Machines) -> Callable[[int], list[Machine]]:
-    """Make machines that are enrolled as control planes, and signed."""
+    """Make machines that are enrolled as control planes, and sign them with every revocation."""
 
     def make(count: int) -> list[Machine]:
         made = [machines("cp", enroll=False) for _unused in range(count)]
         for machine in made:
             machine.enroll(role=Role.CONTROL_PLANE)
-        bed.sign(identities=[machine.identity() for machine in made])
+        found = bed.api.get("nodeidentities.attested-kubernetes.dev")["items"]
+        revoked = [one["spec"]["ekSha256"] for one in found if one["spec"]["admission"] == "Revoked"]  # by another file
+        bed.sign(identities=[machine.identity() for machine in made], revoked=revoked)
         return made
 
     return make
