@@ -22,9 +22,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "evidence/eventlog/facts.py": (f"{_UNIT}/evidence/eventlog/test_facts.py",),
     "evidence/eventlog/nodelock.py": (f"{_UNIT}/evidence/eventlog/test_nodelock.py",),
     "evidence/eventlog/replay.py": (f"{_UNIT}/evidence/eventlog/test_replay.py",),
-    "evidence/sev_snp.py": (f"{_UNIT}/evidence/sev_snp",),
+    "evidence/sev_snp.py": (f"{_UNIT}/evidence/sev_snp", f"{_UNIT}/evidence/test_appraisal.py"),
     "evidence/tpm2.py": (
         f"{_UNIT}/evidence/tpm2",
+        f"{_UNIT}/evidence/test_appraisal.py",
         f"{_UNIT}/evidence/test_verify.py",
         _WEAK_KEYS,
     ),

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from ..core.command import SystemRunner
 from ..core.host import SystemClock, release
 from ..errors import AttestedError, visible
-from ..evidence.registry import VARIANTS, own_evidence, unproven_evidence
+from ..evidence.registry import own_evidence, unproven_evidence
 from ..kubeadm.operation import Machine
 from ..kubeadm.spec import KubernetesPaths
 from ..node.config import DEFAULT_PATH, load_node_config
 from ..node.journal import NodeJournal
 from ..node.status import NodeStatus, read_status
 from ..reasons import Reason
+from .appraise import add_appraise, add_variants
 from .audit import add_audit
 from .kit import add_kit
 from .rescue import add_rescue
@@ -30,31 +31,6 @@ from .secret import add_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-# The subcommand `attested variants`: the kinds of evidence of this release, and how far each was shown to work.
-
-
-def add_variants(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the subcommand to ``commands``."""
-    listed = commands.add_parser("variants", parents=[common], help="kinds of evidence, and what was proven of them")
-    listed.set_defaults(run=_variants)
-
-
-def _variants(options: argparse.Namespace) -> int:
-    rows = {
-        name: {"issued": row.issue is not None, "admits": row.admission is not None, "standing": row.standing.value}
-        for name, row in VARIANTS.items()
-    }
-    if options.json:
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
-        return 0
-    width = max(map(len, rows))
-    for name, row in rows.items():
-        admits = "admits machines" if row["admits"] else "admits nobody"
-        sys.stdout.write(f"{name:<{width}}  {admits}; {row['standing']}\n")
-    return 0
-
 
 _GOOD, _WAITING, _BAD, _PLAIN = "\033[32m", "\033[33m", "\033[31m", "\033[0m"
 _WIDTH = 100
@@ -251,6 +227,7 @@ def _parser() -> argparse.ArgumentParser:
     codes = commands.add_parser("codes", parents=[common], help="all reason codes")
     codes.set_defaults(run=_codes)
     add_variants(commands, common)
+    add_appraise(commands, common)
     add_rescue(commands, common)
     add_secret(commands, common)
     add_kit(commands, common)

@@ -21,6 +21,7 @@ from ..tpm.structures import PcrSelection
 from . import tpm2_issuer
 from .eventlog.replay import verify_replay
 from .eventlog.tcg import parse_firmware_log
+from .evidence import unobserved
 from .tpm2 import parse_attestation_key, parse_quote, verify_signature
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..tpm.commands import LoadedKey
     from ..tpm.structures import Public
     from .eventlog.tcg import FirmwareLog
+    from .evidence import Reached
     from .tpm2 import QuotingTpm
 
 
@@ -40,6 +42,18 @@ if TYPE_CHECKING:
 # register numbers as decimal strings.
 
 VARIANT = "qemu-vtpm"
+
+STEPS = (
+    "The policy permits documents of a Constellation peer",
+    "The document parses",
+    "Each register bank is in the document once, SHA-256 among them",
+    "The attestation key is enrolled",
+    "The user data are those expected",
+    "Every quote verifies, over the user data and the nonce",
+    "All quotes are of one run of the TPM",
+    "The event log leads to the quoted values",
+)
+"""What `verify_constellation_document` checks, for a person; in order."""
 
 VERIFY_SERVICE_USER_DATA = b"VerifyService"
 """The user data of documents that their verification service answers with, and ours in their form."""
@@ -227,7 +241,7 @@ def _base64(data: bytes) -> str:
 
 
 def verify_constellation_document(
-    document: bytes, *, user_data: bytes, nonce: bytes, policy: ConstellationPolicy
+    document: bytes, *, user_data: bytes, nonce: bytes, policy: ConstellationPolicy, reached: Reached = unobserved
 ) -> VerifiedConstellationDocument:
     """Return what the machine behind ``document`` booted, after these steps.
 
@@ -246,20 +260,28 @@ def verify_constellation_document(
     The caller owes: the judgement of the values (`policy.decision.decide`), showing `WARNING`, that the nonce was its
     own and is used once. ``nonce``, ``user_data``: as handed to their verifier.
     """
-    _verify_permission(policy)  # 1
-    parsed = ConstellationDocument.parse(document)  # 2
-    chosen = _sha256_bank(parsed.quotes)  # 3
-    ak = _known_key(parsed.ak_public, policy)  # 4
-    _verify_user_data(parsed, user_data)  # 5
+    reached(1)
+    _verify_permission(policy)
+    reached(2)
+    parsed = ConstellationDocument.parse(document)
+    reached(3)
+    chosen = _sha256_bank(parsed.quotes)
+    reached(4)
+    ak = _known_key(parsed.ak_public, policy)
+    reached(5)
+    _verify_user_data(parsed, user_data)
+    reached(6)
     qualifying_data = document_digest(user_data=user_data, nonce=nonce)
-    attests = {one.bank: _verify_quote(ak, one, qualifying_data) for one in parsed.quotes}  # 6
-    _verify_one_run(attests.values())  # 7
+    attests = {one.bank: _verify_quote(ak, one, qualifying_data) for one in parsed.quotes}
+    reached(7)
+    _verify_one_run(attests.values())
+    reached(8)
     return VerifiedConstellationDocument(
         ak_public=ak,
         ak_name=ak.name(),
         pcrs=dict(chosen.pcrs),
         clock_info=attests[ALG_SHA256].clock_info,
-        firmware_log=_verify_log(parsed.event_log, chosen),  # 8
+        firmware_log=_verify_log(parsed.event_log, chosen),
         user_data=user_data,
     )
 

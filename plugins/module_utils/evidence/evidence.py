@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import Refusal
 from ..proto.messages import message_class, parse
@@ -26,6 +26,17 @@ MAX_COMMAND_LINE_BYTES = 4096
 
 DIGEST_BYTES = 32
 CHALLENGE_ID_BYTES = 16
+
+
+class Reached(Protocol):
+    """What a verifier calls as it begins each of its steps."""
+
+    def __call__(self, step: int, /) -> object:
+        """Note that step number ``step`` begins; the first is 1."""
+
+
+def unobserved(_step: int, /) -> None:
+    """Note nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,18 +12,34 @@ from .._deps.crypto import asymmetric_utils, ec, exceptions, hashes, unreadable,
 from ..errors import Refusal
 from ..reasons import Reason
 from . import der
+from .evidence import unobserved
 from .sev_snp_report import VCEK, VLEK, SnpReport, TcbVersion
 from .tee import TeeBinding, require, verify_identity
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from .evidence import Reached
     from .tee import TeeIdentity
 
 
 # Types of the variant ``sev-snp``: evidence, collateral from files, policy, and what verification yields.
 
 VARIANT = "sev-snp"
+
+STEPS = (
+    "The report parses",
+    "The root, the intermediate and the revocation list belong together and are valid",
+    "The certificate of the signing key is of that intermediate and valid",
+    "The signature of the report verifies",
+    "The certificate names the TCB and the chip of the report",
+    "The guest runs at VMPL 0 without debugging and migration",
+    "The TCB and the guest are not older than the minimum",
+    "The chip is on the allow-list",
+    "The key is enrolled, and the report names it and the exchange",
+    "The launch measurement is allowed",
+)
+"""What `verify_snp_report` checks, for a person; in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +121,7 @@ def verify_snp_report(
     collateral: SnpCollateral,
     now: datetime,
     vtpm_ak_name: bytes = b"",
+    reached: Reached = unobserved,
 ) -> VerifiedSnpReport:
     """Return what a guest proved, after these steps.
 
@@ -125,17 +142,27 @@ def verify_snp_report(
     the same exchange; such a guest names its virtual TPM, and without it here its report does not match.
     The caller owes the freshness of the exchange.
     """
-    report = SnpReport.parse(evidence.report)  # 1
-    _verify_collateral(collateral, now)  # 2
-    certificate, key = _signing_certificate(evidence.certificate, collateral, now)  # 3
-    _verify_signature(report, key)  # 4
-    _verify_platform(report, certificate)  # 5
-    _verify_guest(report, policy)  # 6
-    _verify_versions(report, policy)  # 7
-    _verify_chip(report, policy)  # 8
+    reached(1)
+    report = SnpReport.parse(evidence.report)
+    reached(2)
+    _verify_collateral(collateral, now)
+    reached(3)
+    certificate, key = _signing_certificate(evidence.certificate, collateral, now)
+    reached(4)
+    _verify_signature(report, key)
+    reached(5)
+    _verify_platform(report, certificate)
+    reached(6)
+    _verify_guest(report, policy)
+    reached(7)
+    _verify_versions(report, policy)
+    reached(8)
+    _verify_chip(report, policy)
+    reached(9)
     binding = TeeBinding(variant=VARIANT, key=evidence.key, qualifying_data=qualifying_data, vtpm_ak_name=vtpm_ak_name)
-    identity = verify_identity(binding, reported=report.report_data, enrolled=policy.keys)  # 9
-    _verify_measurement(report, policy)  # 10
+    identity = verify_identity(binding, reported=report.report_data, enrolled=policy.keys)
+    reached(10)
+    _verify_measurement(report, policy)
     return VerifiedSnpReport(report=report, identity=identity, product=_text(_extension(certificate, _PRODUCT)))
 
 

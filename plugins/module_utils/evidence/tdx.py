@@ -14,17 +14,29 @@ from .._deps.tdx import dcap_qvl
 from ..core.documents import load_json
 from ..errors import Refusal
 from ..reasons import Reason
+from .evidence import unobserved
 from .tee import TeeBinding, require, verify_identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .evidence import Reached
     from .tee import TeeIdentity
 
 
 # Types of the variant ``tdx``: evidence, collateral from files, policy, and what verification yields.
 
 VARIANT = "tdx"
+
+STEPS = (
+    "The quote parses and is that of a trust domain",
+    "The collateral and the certificates of the processor are valid, its key is not revoked",
+    "The chains, the signatures, the quoting enclave and the TCB level verify",
+    "The TDX module, the features and the attributes are allowed",
+    "The key is enrolled, and the report names it and the exchange",
+    "MRTD and every other register of the policy have an allowed value",
+)
+"""What `verify_tdx_quote` checks, for a person; in order."""
 MAX_COLLATERAL_BYTES = 1 << 20
 
 _COLLATERAL_TEXTS = {
@@ -195,6 +207,7 @@ def verify_tdx_quote(
     collateral: TdxCollateral,
     now: datetime,
     vtpm_ak_name: bytes = b"",
+    reached: Reached = unobserved,
 ) -> VerifiedTdxQuote:
     """Return what a trust domain proved, after these steps.
 
@@ -215,21 +228,29 @@ def verify_tdx_quote(
     ``qualifying_data``, ``vtpm_ak_name``: as for `verify_snp_report`. Raises `DependencyError` DEPENDENCY_MISSING where
     the library is not installed. The caller owes the freshness of the exchange.
     """
-    report = authenticate(evidence.quote, policy=policy, collateral=collateral, now=now)  # 1 to 4
+    report = authenticate(evidence.quote, policy=policy, collateral=collateral, now=now, reached=reached)
+    reached(5)
     binding = TeeBinding(variant=VARIANT, key=evidence.key, qualifying_data=qualifying_data, vtpm_ak_name=vtpm_ak_name)
-    identity = verify_identity(binding, reported=report.report_data, enrolled=policy.keys)  # 5
-    _verify_measurements(report, policy)  # 6
+    identity = verify_identity(binding, reported=report.report_data, enrolled=policy.keys)
+    reached(6)
+    _verify_measurements(report, policy)
     return VerifiedTdxQuote(report=report, identity=identity)
 
 
-def authenticate(quote: bytes, *, policy: TdxPolicy, collateral: TdxCollateral, now: datetime) -> TdxReport:
+def authenticate(
+    quote: bytes, *, policy: TdxPolicy, collateral: TdxCollateral, now: datetime, reached: Reached = unobserved
+) -> TdxReport:
     """Return the report of a genuine quote of an acceptable platform: steps 1 to 4, which ask for no identity."""
-    parsed = _parse(quote)  # 1
-    _verify_dates(collateral, now)  # 2
-    _verify_processor(parsed, collateral, now)  # 2
-    _verify_with_library(quote, policy=policy, collateral=collateral, now=now)  # 3
+    reached(1)
+    parsed = _parse(quote)
+    reached(2)
+    _verify_dates(collateral, now)
+    _verify_processor(parsed, collateral, now)
+    reached(3)
+    _verify_with_library(quote, policy=policy, collateral=collateral, now=now)
+    reached(4)
     report = _report(parsed.report)
-    _verify_platform(report, policy)  # 4
+    _verify_platform(report, policy)
     return report
 
 

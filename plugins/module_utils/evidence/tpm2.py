@@ -29,6 +29,7 @@ from ..tpm.constants import (
     TAG_ATTEST_QUOTE,
 )
 from ..tpm.structures import EccParameters, PcrSelection, Public, RsaParameters, Scheme
+from .evidence import unobserved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,12 +38,23 @@ if TYPE_CHECKING:
     from ..tpm.client import Quote
     from ..tpm.commands import LoadedKey
     from ..tpm.templates import Credential
-    from .evidence import Evidence
+    from .evidence import Evidence, Reached
 
 
 # Names and types of the method ``tpm2``.
 
 VARIANT = "tpm2"
+
+STEPS = (
+    "The attestation key is a restricted signing key of a TPM",
+    "The quote parses",
+    "The signature of the quote verifies",
+    "The signer is a primary key of the endorsement hierarchy",
+    "The quote is over this exchange",
+    "The quote selects exactly the registers delivered",
+    "The quote is over the values delivered",
+)
+"""What `verify_quote` checks, for a person; in order."""
 
 
 class QuotingTpm(Protocol):
@@ -81,7 +93,7 @@ _DEMANDED = {
 }
 
 
-def verify_quote(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote:
+def verify_quote(evidence: Evidence, *, qualifying_data: bytes, reached: Reached = unobserved) -> VerifiedQuote:
     """Return what ``evidence`` says, after these steps.
 
     1. The attestation key's public area parses strictly (EVIDENCE_MALFORMED) and is that of a restricted signing key
@@ -97,13 +109,20 @@ def verify_quote(evidence: Evidence, *, qualifying_data: bytes) -> VerifiedQuote
     The caller owes: that the key is one of a known TPM (activation), that the registers are those wanted, and every
     judgement of the values.
     """
-    ak = parse_attestation_key(evidence.ak_public)  # 1
-    attest = parse_quote(evidence.quote)  # 2
-    verify_signature(ak, evidence.quote, evidence.signature)  # 3
-    _verify_signer(attest, ak)  # 4
-    _verify_exchange(attest, qualifying_data)  # 5
-    _verify_selection(attest, evidence.pcrs)  # 6
-    _verify_values(attest, evidence.pcrs)  # 7
+    reached(1)
+    ak = parse_attestation_key(evidence.ak_public)
+    reached(2)
+    attest = parse_quote(evidence.quote)
+    reached(3)
+    verify_signature(ak, evidence.quote, evidence.signature)
+    reached(4)
+    _verify_signer(attest, ak)
+    reached(5)
+    _verify_exchange(attest, qualifying_data)
+    reached(6)
+    _verify_selection(attest, evidence.pcrs)
+    reached(7)
+    _verify_values(attest, evidence.pcrs)
     return VerifiedQuote(ak_public=ak, ak_name=ak.name(), pcrs=dict(evidence.pcrs), clock_info=attest.clock_info)
 
 

@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.constellation import (
     MAX_DOCUMENT_BYTES,
+    STEPS,
     VERIFY_SERVICE_USER_DATA,
     BankQuote,
     ConstellationDocument,
@@ -342,3 +343,9 @@ def test_such_evidence_admits_nobody() -> None:
     with pytest.raises(Refusal) as caught:
         verify_evidence(evidence, qualifying_data=b"q" * 32)
     assert caught.value.code == "VARIANT_NOT_ADMITTED"
+
+
+def test_every_step_is_announced_once_and_in_order() -> None:
+    numbers: list[int] = []
+    verified(reached=numbers.append)
+    assert numbers == list(range(1, len(STEPS) + 1))

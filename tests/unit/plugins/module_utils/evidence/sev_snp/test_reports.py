@@ -431,3 +431,9 @@ def test_collateral_is_read_from_files_of_amd() -> None:
         with pytest.raises(Refusal) as caught:
             load_snp_collateral(**bad)
         assert caught.value.code == "TEE_COLLATERAL_MALFORMED"
+
+
+def test_every_step_is_announced_once_and_in_order() -> None:
+    numbers: list[int] = []
+    verified(reached=numbers.append)
+    assert numbers == list(range(1, len(sev_snp.STEPS) + 1))

@@ -398,3 +398,9 @@ def test_any_changed_bit_of_the_signed_part_of_a_built_quote_is_a_refusal(bit: i
         "TEE_QUOTE_REFUSED",
         "TEE_SIGNATURE",
     }
+
+
+def test_every_step_is_announced_once_and_in_order() -> None:
+    numbers: list[int] = []
+    verified(reached=numbers.append)
+    assert numbers == list(range(1, len(tdx.STEPS) + 1))

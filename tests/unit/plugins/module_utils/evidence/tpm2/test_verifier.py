@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import Evidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import verify_evidence
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2 import STEPS, verify_quote
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.attest import Attest, Signature
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import (
@@ -87,6 +88,12 @@ def test_quotes_of_a_real_tpm_verify(key: str) -> None:
 
 def test_a_quote_of_the_test_attester_verifies() -> None:
     assert verified(GOOD).pcrs == {0: bytes(32), 4: b"b" * 32, 7: bytes(32)}
+
+
+def test_every_step_is_announced_once_and_in_order() -> None:
+    numbers: list[int] = []
+    verify_quote(GOOD, qualifying_data=DATA, reached=numbers.append)
+    assert numbers == list(range(1, len(STEPS) + 1))
 
 
 def test_values_in_another_order_are_the_same_values() -> None:
