@@ -298,7 +298,7 @@ def _mentions(folder: str, *, besides: str) -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in files)
 
 
-@pytest.mark.parametrize("folders", [("plugins", "roles"), ("tests",)], ids=["used", "tested"])
+@pytest.mark.parametrize("folders", [("plugins", "roles", "playbooks"), ("tests",)], ids=["used", "tested"])
 def test_every_reason_is_used_and_tested(folders):
     text = "\n".join(_mentions(folder, besides="reasons.py") for folder in folders)
     words = set(re.findall(r"[A-Z][A-Z0-9_]+", text))

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`remove` and `replace` where machines are gone: which control plane they work on, what they call, in which order.
 
-Playbooks and the role that looks for a control plane are as they are; every other role and module only writes down that
-it was called, on which machine. A machine that is gone is an ssh port that nobody listens on.
+The playbooks are as they are; each role and module only writes down that it was called, on which machine. A machine
+that is gone is an ssh port that nobody listens on.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class Site:
         for book in (self.collection / "playbooks").glob("*.yml"):
             text = book.read_text(encoding="utf-8").replace("/opt/attested/venv/bin/python", sys.executable)
             book.write_text(text, encoding="utf-8")
-        shutil.copytree(ROOT / "roles" / "answering_control_plane", self._role("answering_control_plane"))
         modules = self.collection / "plugins" / "modules"
         modules.mkdir(parents=True)
         for name in MODULES:

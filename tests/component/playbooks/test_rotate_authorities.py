@@ -74,8 +74,7 @@ class Site:
         for name in ("answering.yml", "rotate_authorities.yml"):
             text = (ROOT / "playbooks" / name).read_text(encoding="utf-8")
             (books / name).write_text(text.replace("/opt/attested/venv/bin/python", sys.executable), encoding="utf-8")
-        for name in ("answering_control_plane", "authority_rotation"):
-            shutil.copytree(ROOT / "roles" / name, self.collection / "roles" / name)
+        shutil.copytree(ROOT / "roles" / "authority_rotation", self.collection / "roles" / "authority_rotation")
         (self.collection / "roles" / "tpm_authorization" / "tasks").mkdir(parents=True)
         (self.collection / "roles" / "tpm_authorization" / "tasks" / "main.yml").write_text("--- []\n")
         self._modules()
