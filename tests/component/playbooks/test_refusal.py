@@ -46,6 +46,7 @@ OPTIONS = {
     "node_status_info": (),
     "policy_record_info": (),
     "assigned_disks": ("site", "records"),
+    "cluster_objects": ("manifests", "field_manager"),
 }
 
 

@@ -30,12 +30,14 @@ with pathlib.Path(%(trace)r).open("a") as trace:
 module.exit_json(**given["results"].get(%(name)r, {}))
 """
 OPTIONS = (
-    "admin_certificate", "certificate", "cluster_ca", "cluster_name", "endorsement_authorities", "exceptions",
-    "extra_sans", "kubernetes_version", "name", "policy_directory", "port", "profiles", "records", "send_policy",
-    "server", "service_subnet", "site", "state", "tls_server_name", "wait_seconds", "what",
+    "admin_certificate", "allow_cgroup_v1", "at_once", "certificate", "cluster_ca", "cluster_name",
+    "endorsement_authorities", "exceptions", "extra_sans", "field_manager", "ignore_preflight_errors",
+    "kubernetes_version", "manifests", "name", "node_ip", "policy_directory", "port", "profiles", "records",
+    "send_policy", "server", "service_subnet", "site", "state", "tcti", "tls_server_name", "wait_seconds", "what",
 )  # fmt: skip
 MODULES = (
-    "admin_kubeconfig", "assigned_disks", "cluster", "init", "node_status_info", "policy_record_info", "trace", "unit",
+    "admin_kubeconfig", "assigned_disks", "cluster", "cluster_objects", "control_plane_certificates", "init",
+    "kubeadm_node", "node_status_info", "policy_record_info", "tpm_authorization", "trace", "unit",
 )  # fmt: skip
 ROLES = {
     "attestation_policy": ("main",),
