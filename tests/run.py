@@ -53,7 +53,7 @@ SCENARIOS = (
     "boot_source",
     "api_endpoint",
 )
-"""Of molecule, one a role, in an order in which each stands on those before it."""
+"""Of molecule, one a role or a module, in an order in which each stands on those before it."""
 SHOWN_WORDS = 16
 GET_PIP = "get_pip_24_2.py"  # the name that ansible-test of core 2.19 to 2.22 looks for, see `_offer_pip`
 

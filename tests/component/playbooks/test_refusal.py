@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The playbook `node` of a worker that the cluster refuses prints register and event, as the cluster noted them.
 
-The playbook and the role of the worker are as they are; the modules and the other roles answer what the test says.
+The playbook is as it is; modules and roles answer what the test says.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ def run(root: Path, *, node: dict[str, Any], attempts: dict[str, Any], alone: bo
     """Run the playbook for the worker w-1 whose module answers ``node``; return its exit code and what it printed."""
     collection = root / "ansible_collections" / "attested" / "kubernetes"
     shutil.copytree(ROOT / "playbooks", collection / "playbooks")
-    shutil.copytree(ROOT / "roles" / "worker", collection / "roles" / "worker")
     book = collection / "playbooks" / "node.yml"
     text = book.read_text(encoding="utf-8").replace("/opt/attested/venv/bin/python", sys.executable)
     book.write_text(text, encoding="utf-8")

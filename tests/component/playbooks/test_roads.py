@@ -48,7 +48,6 @@ ROLES = {
     "key_service": ("main",),
     "tpm_authorization": ("main",),
     "verification_service": ("main",),
-    "worker": ("main",),
 }
 VARIABLES = {
     "ansible_connection": "local",
@@ -196,7 +195,7 @@ HELD = ["node_status_info", "control_plane: guards"]
 def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
     over_ssh = site.run("node", node_status_info=JOINED)
     by_bootstrapper = site.run("node", *BY_BOOTSTRAPPER, node_status_info=JOINED)
-    assert sorted(over_ssh[2:4]) == ["control_plane: up", "worker"]
+    assert sorted(over_ssh[2:4]) == ["control_plane: up", "kubeadm_node"]
     assert sorted(by_bootstrapper[2:4]) == ["bootstrapper: joined", "control_plane: up"]
     assert over_ssh[:2] == by_bootstrapper[:2] == ["tpm_authorization"] * 2
     assert over_ssh[4:] == by_bootstrapper[4:] == ["verification_service"] * 2 + HELD + WRITTEN_DOWN
@@ -230,6 +229,6 @@ def test_the_first_one_joins_like_the_others_where_it_did_not_make_the_cluster(
     site: Site, said: dict[str, object]
 ) -> None:
     over_ssh = site.run("node", "-e", json.dumps(said), node_status_info=JOINED)
-    assert sorted(over_ssh[2:4]) == ["control_plane: member", "worker"]
+    assert sorted(over_ssh[2:4]) == ["control_plane: member", "kubeadm_node"]
     by_bootstrapper = site.run("node", *BY_BOOTSTRAPPER, "-e", json.dumps(said), node_status_info=JOINED)
     assert by_bootstrapper[2:4] == ["bootstrapper: joined"] * 2

@@ -95,7 +95,7 @@ def test_what_a_worker_is_told_over_ssh_and_by_itself(
 ) -> None:
     """The playbook `node` and the bootstrapper's configuration say the same."""
     told = {
-        "node": task("node", "worker")["vars"]["worker_api_proxy"],
+        "node": play_of("node")["vars"]["__node_api_proxy"],
         "bootstrapper": task("prepare", "bootstrapper")["vars"]["bootstrapper_api_proxy"],
     }
     write = {
