@@ -98,7 +98,7 @@ def analyze() -> str:
         pytest.param("verification_service", "attested-renew.service", 3.0, id="the renewal of the certificate"),
         pytest.param("disk_health", "attested-disk-health.service", 3.0, id="who reads the kernel's log"),
         pytest.param(
-            "control_plane_certificates",
+            "control_plane",
             "attested-renew-control-plane.service",
             3.0,
             id="the renewal of a control plane's certificates, which runs kubeadm",
@@ -134,10 +134,8 @@ def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: flo
         pytest.param("verification_service", "attested-reattest.timer", id="timer of the push"),
         pytest.param("verification_service", "attested-renew.service", id="renewal of the certificate"),
         pytest.param("verification_service", "attested-renew.timer", id="timer of the renewal"),
-        pytest.param(
-            "control_plane_certificates", "attested-renew-control-plane.service", id="control plane's renewal"
-        ),
-        pytest.param("control_plane_certificates", "attested-renew-control-plane.timer", id="timer of that renewal"),
+        pytest.param("control_plane", "attested-renew-control-plane.service", id="control plane's renewal"),
+        pytest.param("control_plane", "attested-renew-control-plane.timer", id="timer of that renewal"),
     ],
 )
 def test_systemd_understands_every_line(analyze: str, tmp_path: Path, role: str, unit: str) -> None:

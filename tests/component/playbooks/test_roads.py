@@ -42,8 +42,7 @@ MODULES = (
 ROLES = {
     "attestation_policy": ("main",),
     "bootstrapper": ("joined",),
-    "control_plane": ("main", "up", "member", "guards"),
-    "control_plane_certificates": ("main", "timer"),
+    "control_plane": ("main", "up", "member", "guards", "certificates_timer"),
     "join_service": ("main",),
     "key_service": ("main",),
     "tpm_authorization": ("main",),
@@ -211,7 +210,7 @@ def test_node_asks_no_control_plane_that_has_not_joined_for_disks(site: Site) ->
 def test_a_site_that_says_so_has_its_control_planes_renew_their_certificates_or_not(site: Site, renewed: str) -> None:
     """What a site says nothing of stays as it is; see the other tests of this road."""
     called = site.run("init", "-e", f"attested_control_plane_certificates_renewed={renewed}")
-    assert called == [*OVER_SSH[:6], "control_plane_certificates: timer", *OVER_SSH[6:]]
+    assert called == [*OVER_SSH[:6], "control_plane: certificates_timer", *OVER_SSH[6:]]
 
 
 def test_certificates_are_rotated_on_control_planes_alone(site: Site) -> None:
