@@ -28,8 +28,8 @@ VALUES = {
     "bootstrapper_recovery_user": "nobody",
     "bootstrapper_venv": "/usr",
     "control_plane_certificates_venv": "/usr",
-    "disk_health_seconds": 60,
-    "disk_health_venv": "/usr",
+    "state_disk_health_seconds": 60,
+    "state_disk_health_venv": "/usr",
     "join_service_user": "nobody",
     "join_service_venv": "/usr",
     "join_service_listen_port": 9090,
@@ -96,7 +96,7 @@ def analyze() -> str:
         pytest.param("verification_service", "attested-witness.service", 3.0, id="the witness, which has the TPM"),
         pytest.param("verification_service", "attested-reattest.service", 3.0, id="the push of fresh evidence"),
         pytest.param("verification_service", "attested-renew.service", 3.0, id="the renewal of the certificate"),
-        pytest.param("disk_health", "attested-disk-health.service", 3.0, id="who reads the kernel's log"),
+        pytest.param("state_disk", "attested-disk-health.service", 3.0, id="who reads the kernel's log"),
         pytest.param(
             "control_plane",
             "attested-renew-control-plane.service",
@@ -123,8 +123,8 @@ def test_exposure(analyze: str, tmp_path: Path, role: str, unit: str, limit: flo
         pytest.param("bootstrapper", "attested-bootstrapper.service", id="bootstrapper"),
         pytest.param("bootstrapper", "attested-init-service.service", id="init service"),
         pytest.param("bootstrapper", "attested-recovery-service.service", id="recovery service"),
-        pytest.param("disk_health", "attested-disk-health.service", id="health of the state disk"),
-        pytest.param("disk_health", "attested-disk-health.timer", id="timer of that"),
+        pytest.param("state_disk", "attested-disk-health.service", id="health of the state disk"),
+        pytest.param("state_disk", "attested-disk-health.timer", id="timer of that"),
         pytest.param("join_service", "attested-join-service.service", id="join service"),
         pytest.param("key_service", "attested-key-service.service", id="key service"),
         pytest.param("key_service", "attested-unlock.service", id="unlock"),
@@ -197,7 +197,7 @@ def test_where_the_tpm_is_a_socket_no_device_is_asked_for(unit: str) -> None:
 
 def test_who_reads_the_kernels_log_waits_for_the_lock_and_the_disk_and_has_nothing_else() -> None:
     """The marker of the disk is that of this boot's counted unlock; the disk itself is no device of this unit."""
-    lines = text_of("disk_health", "attested-disk-health.service").splitlines()
+    lines = text_of("state_disk", "attested-disk-health.service").splitlines()
     signs = [line.partition("=")[2] for line in lines if line.startswith("ConditionPathExists=")]
     assert signs == [str(KubernetesPaths().lock_marker), str(StatePaths().counted)]
     assert [line for line in lines if line.startswith("DeviceAllow=")] == [f"DeviceAllow={KERNEL_LOG} r"]

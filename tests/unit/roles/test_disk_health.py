@@ -12,7 +12,7 @@ import yaml
 from jinja2 import Environment
 
 PREPARE = Path(__file__).resolve().parents[3] / "playbooks" / "prepare.yml"
-ROLE = "attested.kubernetes.disk_health"
+ROLE = "attested.kubernetes.state_disk"
 
 
 @pytest.mark.parametrize(
