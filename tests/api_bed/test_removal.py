@@ -46,16 +46,16 @@ BOOK = """
   tasks:
     - when: begins
       block:
-        - ansible.builtin.include_role: {{name: attested.kubernetes.node_revocation}}
-          vars: {{node_revocation_name: {dead}, node_revocation_etcd_member: {dead}, node_revocation_compromised: true}}
+        - ansible.builtin.include_role: {{name: attested.kubernetes.node_removal, tasks_from: revoke}}
+          vars: {{node_removal_name: {dead}, node_removal_etcd_member: {dead}, node_removal_compromised: true}}
       rescue:
         - ansible.builtin.set_fact: {{compromised: "{{{{ ansible_failed_result.reason }}}}"}}
-    - ansible.builtin.include_role: {{name: attested.kubernetes.node_revocation}}
+    - ansible.builtin.include_role: {{name: attested.kubernetes.node_removal, tasks_from: revoke}}
       vars:
-        node_revocation_name: {dead_identity}
-        node_revocation_replaced_by: {heir}
-        node_revocation_etcd_member: {dead}
-        node_revocation_drain_seconds: 5
+        node_removal_name: {dead_identity}
+        node_removal_replaced_by: {heir}
+        node_removal_etcd_member: {dead}
+        node_removal_revoke_drain_seconds: 5
     - ansible.builtin.include_role: {{name: attested.kubernetes.node_removal}}
       vars: &live {{node_removal_name: {live}, node_removal_control_plane: true, node_removal_drain_seconds: 5}}
     - ansible.builtin.include_role: {{name: attested.kubernetes.node_removal, tasks_from: gone}}

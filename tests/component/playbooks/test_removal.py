@@ -45,17 +45,17 @@ AUTHORITY = "0123456789abcdef"
 ROLES = {
     "attestation_policy": ("main",),
     "authority_rotation": ("main",),
-    "node_removal": ("main", "gone"),
-    "node_reset": ("main",),
-    "node_revocation": ("main",),
+    "node_removal": ("main", "gone", "reset", "revoke"),
     "tpm_authorization": ("main",),
 }
+REMOVED = "{{ node_removal_name }} answers={{ node_removal_answers }} etcd={{ node_removal_control_plane }}"
 SAID = {
     "authority_rotation": "{{ authority_rotation_old }}",
-    "node_removal": "{{ node_removal_name }} answers={{ node_removal_answers }} etcd={{ node_removal_control_plane }}",
-    "node_reset": "by {{ node_reset_control_plane }}",
-    "node_revocation": "{{ node_revocation_etcd_member or 'a worker' }} compromised={{ node_revocation_compromised }}"
-    "{{ ' ' ~ node_revocation_authority if node_revocation_authority | default('') else '' }}",
+    "node_removal": REMOVED,
+    "node_removal: gone": REMOVED,
+    "node_removal: reset": "by {{ node_removal_api_host }}",
+    "node_removal: revoke": "{{ node_removal_etcd_member or 'a worker' }} compromised={{ node_removal_compromised }}"
+    "{{ ' ' ~ node_removal_authority if node_removal_authority | default('') else '' }}",
 }
 GONE: dict[str, Any] = {"ansible_connection": "ssh", "ansible_port": 9, "ansible_host": "127.0.0.1"}
 HERE: dict[str, Any] = {"ansible_connection": "local", "ansible_host": "127.0.0.1"}
@@ -88,8 +88,10 @@ class Site:
         return self.collection / "roles" / name
 
     def _traced(self, role: str, entry: str) -> None:
-        words = [role if entry == "main" else f"{role}: {entry}", "on {{ inventory_hostname }}", SAID.get(role, "")]
-        tasks = [{"attested.kubernetes.trace": {"what": " ".join(words).strip()}, "register": f"{role}_done"}]
+        what = role if entry == "main" else f"{role}: {entry}"
+        words = [what, "on {{ inventory_hostname }}", SAID.get(what, "")]
+        result = "node_removal_revoked" if entry == "revoke" else f"{role}_done"
+        tasks = [{"attested.kubernetes.trace": {"what": " ".join(words).strip()}, "register": result}]
         folder = self._role(role) / "tasks"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{entry}.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
@@ -144,7 +146,7 @@ def site(tmp_path: Path) -> Site:
 def removed(name: str, *, by: str, answers: bool, etcd: bool, policy: tuple[str, ...]) -> list[str]:
     """Return what a removal calls."""
     words = f"on {by} {name} answers={answers} etcd={etcd}"
-    reset = [f"node_reset on {name} by {by}"] if answers else []
+    reset = [f"node_removal: reset on {name} by {by}"] if answers else []
     looked = ["node_status_info"] * len([one for one in policy if one != "cp-1"])
     return [
         f"node_removal {words}",
@@ -187,7 +189,7 @@ def replaced(name: str, *, by: str, compromised: bool, policy: tuple[str, ...]) 
         f"tpm_authorization on {name}",
         "attestation_key",
         "attestation_verification",
-        f"node_revocation on {by} {member} compromised={compromised}",
+        f"node_removal: revoke on {by} {member} compromised={compromised}",
         "node_identity",
         *["node_status_info"] * len([one for one in policy if one != "cp-1"]),
         *(f"attestation_policy on {one}" for one in policy),
@@ -219,7 +221,7 @@ def test_what_a_compromised_control_plane_held_is_rotated_once_it_is_banned(site
     site.kubectl(NODES_WITHOUT_CP_1)
     site.known = {"attested_ek": f"sha256:{known}", "attested_ek_replaced": ["sha256:before"]}
     called, _said = site.run("replace", "-e", "confirm=cp-1", "-e", "compromised=true")
-    ban = "node_revocation on cp-2 cp-1 compromised=True " + AUTHORITY if known == "old" else "node_admission"
+    ban = "node_removal: revoke on cp-2 cp-1 compromised=True " + AUTHORITY if known == "old" else "node_admission"
     assert called[3:5] == ["authority_info", ban]
     rotation = rotated(by=("cp-2", "cp-3", "w-1"))
     assert sorted(called[-3:]) == sorted(rotation), "the machine in its place is no node yet, and is not asked"
@@ -235,7 +237,7 @@ def test_a_compromised_control_plane_that_is_revoked_goes_out_of_etcd_before_the
     called, _said = site.run("revoke", "-e", "confirm=cp-1", "-e", "compromised=true", gone=("cp-1",))
     assert called[:3] == [
         "authority_info",
-        f"node_revocation on cp-2 cp-1 compromised=True {AUTHORITY}",
+        f"node_removal: revoke on cp-2 cp-1 compromised=True {AUTHORITY}",
         "node_identity",
     ]
     assert sorted(called[3:]) == sorted(rotated(by=("cp-2", "cp-3", "w-1")))
@@ -243,7 +245,7 @@ def test_a_compromised_control_plane_that_is_revoked_goes_out_of_etcd_before_the
 
 def test_without_that_word_a_revoked_control_plane_stays_in_etcd_and_nothing_is_rotated(site: Site) -> None:
     called, _said = site.run("revoke", "-e", "confirm=cp-1", gone=("cp-1",))
-    assert called == ["node_revocation on cp-2 a worker compromised=False", "node_identity"]
+    assert called == ["node_removal: revoke on cp-2 a worker compromised=False", "node_identity"]
 
 
 def test_check_mode_rotates_nothing(site: Site) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the admin reads of a machine that was revoked or taken out: until when its certificate is good for anything."""
+"""What the admin reads about a revoked or removed machine: until when its certificate is valid."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ROLES = Path(__file__).parents[3] / "roles"
 UNTIL = "2026-11-24T12:15:00+00:00"
 TICKET = f"until {UNTIL} at the latest"
 YEAR = "for up to a year after that"
-NEVER = "It never got a certificate of this cluster."
+NEVER = "It never received a certificate of this cluster."
 
 
-def told(role: str, **values: Any) -> str:
+def told(template: str, **values: Any) -> str:
     """Return what the role prints, rendered as Ansible does."""
-    text = (ROLES / role / "templates" / "left.j2").read_text(encoding="utf-8")
+    text = (ROLES / "node_removal" / "templates" / f"{template}.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True)
     return environment.from_string(text).render(values)
 
@@ -37,7 +37,7 @@ def told(role: str, **values: Any) -> str:
 )
 def test_a_revoked_machines_certificate(role: str, until: str, says: set[str]) -> None:
     done = {"node": "n-1", "identity": "ek-1", "role": role, "certificate_until": until}
-    text = told("node_revocation", node_revocation_done=done, node_revocation_drained={})
+    text = told("revoked", node_removal_revoked=done, node_removal_drained={})
     assert {one for one in (TICKET, YEAR, NEVER) if one in text} == says
 
 
@@ -50,7 +50,7 @@ def test_a_revoked_machines_certificate(role: str, until: str, says: set[str]) -
 )
 def test_a_dead_machine_that_was_taken_out(held: list[dict[str, str]], year: bool) -> None:
     text = told(
-        "node_removal",
+        "left",
         ansible_check_mode=False,
         node_removal_answers=False,
         node_removal_done={"held": held},
@@ -72,11 +72,9 @@ def test_of_a_control_plane_every_secret_is_named_and_said_to_be_good_or_not(aut
         "held": [one.as_result() for one in HELD],
         "held_authority": authority,
     }
-    text = told(
-        "node_revocation", node_revocation_done=done, node_revocation_drained={}, node_revocation_etcd_member="cp-1"
-    )
+    text = told("revoked", node_removal_revoked=done, node_removal_drained={}, node_removal_etcd_member="cp-1")
     could = {one.what for one in HELD if f"- {one.could} (" in text}
     assert could == {one.what for one in HELD if not authority or one.rotated != "rotate_authorities"}
     assert {one.what for one in HELD if f"- {one.what}\n" in text} == {one.what for one in HELD} - could
     assert text.count("It cannot sign the site's policy") == 1
-    assert ("nothing that it held is rotated by this" in text, authority in text) == (not authority, True)
+    assert ("none of its keys is rotated" in text, authority in text) == (not authority, True)
