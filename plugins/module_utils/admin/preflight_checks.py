@@ -180,7 +180,7 @@ def _tpm(seen: MachineView, expected: Expected) -> Iterator[Finding]:
         step = "Enroll it by its key: attested_insecure_first_use, or a list of what was delivered."
         yield _note("endorsement key", "the TPM has no certificate for it", step)
     if tpm.passwords:
-        step = "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (role tpm_authorization)."
+        step = "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (module tpm_authorization)."
         yield _note("tpm", f"a password is set for: {', '.join(tpm.passwords)}", step)
     if tpm.in_lockout:
         step = "Nothing for a node. See who tries them, then tpm2_dictionarylockout --clear-lockout."

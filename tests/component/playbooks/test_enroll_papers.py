@@ -38,6 +38,7 @@ MODULES = {
         "site", "purpose", "endorsement_authorities", "insecure_first_use", "delivered", "serial", "learn_profile",
         "preset", "second_key",
     ),
+    "tpm_authorization": ("tcti",),
     "node_identity": ("site", "node", "ek_sha256", "known_by", "ek_aliases", "admission", "replaced"),
     "measurement_profile": ("site", "policy_directory", "name", "manifests", "replace"),
 }  # fmt: skip
@@ -53,8 +54,6 @@ def site(tmp_path: Path) -> Path:
     (collection / "playbooks" / "enroll.yml").write_text(here, encoding="utf-8")
     shutil.copytree(ROOT / "playbooks" / "tasks", collection / "playbooks" / "tasks")
     shutil.copytree(ROOT / "roles" / "enrolment", collection / "roles" / "enrolment")
-    (collection / "roles" / "tpm_authorization" / "tasks").mkdir(parents=True)
-    (collection / "roles" / "tpm_authorization" / "tasks" / "main.yml").write_text("[]\n", encoding="utf-8")
     (collection / "plugins" / "modules").mkdir(parents=True)
     for name, options in MODULES.items():
         found = FOUND if name == "attestation_verification" else {}

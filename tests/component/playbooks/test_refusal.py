@@ -42,6 +42,7 @@ ATTEMPTS = [
 REFUSED = {"failed": True, "msg": "expected a ticket", "reason": "TICKET_REFUSED"}
 OPTIONS = {
     "kubeadm_node": ("node_ip", "ignore_preflight_errors", "allow_cgroup_v1", "wait_seconds"),
+    "tpm_authorization": ("tcti",),
     "join_attempt_info": ("node",),
     "node_status_info": (),
     "policy_record_info": (),
@@ -57,7 +58,7 @@ def run(root: Path, *, node: dict[str, Any], attempts: dict[str, Any], alone: bo
     book = collection / "playbooks" / "node.yml"
     text = book.read_text(encoding="utf-8").replace("/opt/attested/venv/bin/python", sys.executable)
     book.write_text(text, encoding="utf-8")
-    for role, entry in (("tpm_authorization", "main"), ("control_plane", "up"), ("verification_service", "main")):
+    for role, entry in (("control_plane", "up"), ("verification_service", "main")):
         (collection / "roles" / role / "tasks").mkdir(parents=True)
         (collection / "roles" / role / "tasks" / f"{entry}.yml").write_text("[]\n", encoding="utf-8")
     modules = collection / "plugins" / "modules"

@@ -29,7 +29,7 @@ given = json.loads(pathlib.Path(%(answers)r).read_text())
 options = dict.fromkeys(given["options"], {"type": "raw"})
 module = AnsibleModule(options, supports_check_mode=True)
 with pathlib.Path(%(trace)r).open("a") as trace:
-    trace.write((module.params.get("what") or %(name)r) + "\\n")
+    trace.write((module.params.get("what") or " ".join([%(name)r, *filter(None, [module.params.get("tcti")])])) + "\\n")
 module.exit_json(**given["results"].get(%(name)r, {}))
 """
 OPTIONS = (
@@ -39,14 +39,13 @@ OPTIONS = (
 )  # fmt: skip
 MODULES = (
     "attestation_key", "attestation_verification", "authority_info", "node_admission", "node_identity",
-    "node_status_info", "trace",
+    "node_status_info", "tpm_authorization", "trace",
 )  # fmt: skip
 AUTHORITY = "0123456789abcdef"
 ROLES = {
     "attestation_policy": ("main",),
     "authority_rotation": ("main",),
     "node_removal": ("main", "gone", "reset", "revoke"),
-    "tpm_authorization": ("main",),
 }
 REMOVED = "{{ node_removal_name }} answers={{ node_removal_answers }} etcd={{ node_removal_control_plane }}"
 SAID = {
@@ -96,6 +95,9 @@ class Site:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{entry}.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
 
+    def _host(self, name: str, *, gone: bool) -> dict[str, Any]:
+        return {**(GONE if gone else HERE), **self.known, "attested_tcti": f"tpm-of-{name}"}
+
     def kubectl(self, script: str) -> None:
         """Let kubectl of every machine that is there do this."""
         program = self.root / "bin" / "kubectl"
@@ -106,7 +108,7 @@ class Site:
         """Return what was called, and what was printed."""
         names = {"control_planes": ("cp-1", "cp-2", "cp-3"), "workers": ("w-1",)}
         groups = {
-            group: {"hosts": {name: {**(GONE if name in gone else HERE), **self.known} for name in hosts}}
+            group: {"hosts": {name: self._host(name, gone=name in gone) for name in hosts}}
             for group, hosts in names.items()
         }
         common = {
@@ -186,8 +188,8 @@ def replaced(name: str, *, by: str, compromised: bool, policy: tuple[str, ...]) 
     """Return what a replacement calls."""
     member = name if name.startswith("cp") else "a worker"
     return [
-        f"tpm_authorization on {name}",
-        "attestation_key",
+        f"tpm_authorization tpm-of-{name}",
+        f"attestation_key tpm-of-{name}",
         "attestation_verification",
         f"node_removal: revoke on {by} {member} compromised={compromised}",
         "node_identity",

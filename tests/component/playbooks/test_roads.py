@@ -45,7 +45,6 @@ ROLES = {
     "control_plane": ("main", "up", "member", "guards", "certificates_timer"),
     "join_service": ("main",),
     "key_service": ("main",),
-    "tpm_authorization": ("main",),
     "verification_service": ("main",),
 }
 VARIABLES = {
