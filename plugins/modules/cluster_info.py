@@ -7,13 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_info
-short_description: Read nodes and identities of the cluster, and what must not exist in it
+short_description: Read nodes, identities and refusals of the cluster, and what must not exist in it
 version_added: 0.1.0
 description:
   - Reads with the kubectl of this control plane. Nodes and identities come as one list, so that a machine that is
     known and has not joined, and a node that nobody enrolled, are both seen.
   - Lists what a cluster of this collection never has, which are pending certificate requests, bootstrap tokens,
     bindings that approve automatically, and rights of strangers.
+  - Lists the C(JoinAttempt) objects of the cluster. The key service writes one a machine and reason after it has
+    refused the machine, and keeps the latest hundred for two weeks. Nothing is decided from these objects, and the log
+    of the key service may contain refusals that are not in this list.
   - Fails with V(KUBECTL_FAILED) where the API server does not answer.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -31,15 +34,19 @@ EXAMPLES = r"""
   attested.kubernetes.cluster_info:
   register: cluster
 
-- name: Insist that nobody can join by a token
+- name: Check that no machine can join with a token
   ansible.builtin.assert:
     that:
       - cluster.bootstrap_tokens | length == 0
       - cluster.auto_approval_bindings | length == 0
 
-- name: List nodes that nobody enrolled
+- name: List nodes that are not enrolled
   ansible.builtin.debug:
     msg: "{{ cluster.nodes | selectattr('identity', 'equalto', '') | map(attribute='name') }}"
+
+- name: Print why one node does not join
+  ansible.builtin.debug:
+    msg: "{{ cluster.attempts | selectattr('node', 'equalto', 'w-1') | map(attribute='message') }}"
 """
 
 RETURN = r"""
@@ -71,6 +78,26 @@ nodes:
       standing_message: "the last evidence was good; next: nothing"
       known_by: enroll
       refused: {}
+attempts:
+  description:
+    - Refused attempts to join, one row an object, the latest first.
+    - A machine that did not prove its endorsement key is a V(stranger); all strangers share one object a reason.
+    - C(command) is the next command to run. It is empty in objects of an earlier release.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - name: ek-9f2c1d5e9f2c1d5e9f2c-pcr-mismatch
+      machine: ek-9f2c1d5e9f2c1d5e9f2c
+      node: w-1
+      ek_sha256: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+      reason: PCR_MISMATCH
+      message: "expected PCR 9 to be an allowed value, got another one"
+      command: ansible-playbook attested.kubernetes.policy
+      correlation_id: 4f1c2f0e
+      count: 3
+      first_seen: "2026-11-21T11:00:00Z"
+      last_seen: "2026-11-21T12:00:00Z"
 waiting:
   description: Unknown machines that proved their key and wait for an admin, the oldest first.
   returned: success

@@ -13,14 +13,14 @@ from ..errors import PolicyError
 from ..policy.manifest import PROFILE_KIND, parse_objects
 from ..policy.profile import weaknesses
 from ..policy.standing import CONDITION
-from ..result import Result
-from .kubectl import Kubectl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from .kubectl import Kubectl
 
-# Who was refused, as the cluster's `JoinAttempt` objects say it, and what the module `join_attempt_info` returns.
+
+# Refused machines, by the cluster's `JoinAttempt` objects.
 
 ATTEMPTS = "joinattempts.attested-kubernetes.dev"
 _FIELDS = {
@@ -36,18 +36,10 @@ _FIELDS = {
 }
 
 
-def list_attempts(objects: Iterable[Mapping[str, Any]], *, node: str = "", reason: str = "") -> list[dict[str, Any]]:
-    """Return attempts as plain values, the latest first; ``node`` and ``reason`` choose, empty takes all."""
+def list_attempts(objects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return attempts as plain values, the latest first."""
     rows = [_attempt_row(one["metadata"]["name"], one.get("status", {})) for one in objects]
-    chosen = [row for row in rows if node in {"", row["node"], row["machine"]} and reason in {"", row["reason"]}]
-    return sorted(chosen, key=lambda row: str(row["last_seen"]), reverse=True)
-
-
-def run_attempts(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
-    """Read the attempts of the cluster; raises KUBECTL_FAILED."""
-    kubectl = Kubectl.of_a_module(params["kubeconfig"])
-    found = list_attempts(kubectl.read((ATTEMPTS,)), node=params["node"], reason=params["reason"])
-    return Result(values={"attempts": found})
+    return sorted(rows, key=lambda row: str(row["last_seen"]), reverse=True)
 
 
 def _attempt_row(name: str, status: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,6 +68,7 @@ class ClusterView:
     bootstrap_tokens: tuple[str, ...]
     auto_approval_bindings: tuple[str, ...]
     anonymous_bindings: tuple[str, ...]
+    attempts: tuple[dict[str, Any], ...] = ()
     policy: dict[str, Any] = field(default_factory=dict)
 
     def as_result(self) -> dict[str, Any]:
@@ -87,6 +80,7 @@ class ClusterView:
             "bootstrap_tokens": list(self.bootstrap_tokens),
             "auto_approval_bindings": list(self.auto_approval_bindings),
             "anonymous_bindings": list(self.anonymous_bindings),
+            "attempts": list(self.attempts),
             "policy": self.policy,
         }
 
@@ -112,6 +106,7 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
         bootstrap_tokens=_names(tokens),
         auto_approval_bindings=_names(one for one in bindings if _opens_a_door(one)),
         anonymous_bindings=_names(one for one in bindings if _names_anonymous(one)),
+        attempts=tuple(list_attempts(ours.get("JoinAttempt", ()))),
         policy=_policy(policies, identities),
     )
 

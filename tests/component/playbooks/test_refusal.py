@@ -31,19 +31,22 @@ answer = json.loads(%(answer)r)
 """
 REGISTER = "PCR 0: expected 66897e8a (good), got 10414b3a"
 EVENT = "PCR 0 event 1 (EV_S_CRTM_VERSION): expected \"firmware version '1'\", got \"firmware version '2'\""
+ANOTHERS = {"node": "w-2", "reason": "TPM_ROLLED_BACK", "count": 1, "last_seen": "2026-11-21T13:00:00Z", "message": ""}
 ATTEMPTS = [
+    ANOTHERS,
     {
+        "node": "w-1",
         "reason": "PCR_MISMATCH",
         "count": 3,
         "last_seen": "2026-11-21T12:00:00Z",
         "message": f"expected a boot that a profile allows (nearest: good), got {REGISTER}; {EVENT}; next: policy",
-    }
+    },
 ]
 REFUSED = {"failed": True, "msg": "expected a ticket", "reason": "TICKET_REFUSED"}
 OPTIONS = {
     "kubeadm_node": ("node_ip", "ignore_preflight_errors", "allow_cgroup_v1", "wait_seconds"),
     "tpm_authorization": ("tcti",),
-    "join_attempt_info": ("node",),
+    "cluster_info": (),
     "node_status_info": (),
     "policy_record_info": (),
     "assigned_disks": ("site", "records"),
@@ -64,7 +67,7 @@ def run(root: Path, *, node: dict[str, Any], attempts: dict[str, Any], alone: bo
     modules = collection / "plugins" / "modules"
     modules.mkdir(parents=True)
     for name, options in OPTIONS.items():
-        answer = json.dumps({"kubeadm_node": node, "join_attempt_info": attempts}.get(name, {"phase": "Joined"}))
+        answer = json.dumps({"kubeadm_node": node, "cluster_info": attempts}.get(name, {"phase": "Joined"}))
         (modules / f"{name}.py").write_text(MODULE % {"options": options, "answer": answer}, encoding="utf-8")
     here = {"ansible_connection": "local", "ansible_host": "127.0.0.1", "ansible_python_interpreter": sys.executable}
     groups = {"workers": {"hosts": {"w-1": here}}, **({} if alone else {"control_planes": {"hosts": {"cp-1": here}}})}
@@ -89,6 +92,7 @@ def test_a_refused_worker_is_told_with_register_and_event(tmp_path: Path) -> Non
     ends, said = run(tmp_path, node=REFUSED, attempts={"attempts": ATTEMPTS})
     assert "w-1: PCR_MISMATCH, 3 times, the last at 2026-11-21T12:00:00Z" in said, said
     assert REGISTER in said
+    assert "TPM_ROLLED_BACK" not in said, "another machine's"
     assert "PCR 0 event 1 (EV_S_CRTM_VERSION)" in said
     assert ends == 2, said
 
@@ -98,6 +102,7 @@ def test_a_refused_worker_is_told_with_register_and_event(tmp_path: Path) -> Non
     [
         pytest.param({**REFUSED, "reason": "PEER_UNREACHABLE"}, {"attempts": ATTEMPTS}, {}, id="another failure"),
         pytest.param(REFUSED, {"attempts": []}, {}, id="the cluster has noted nothing"),
+        pytest.param(REFUSED, {"attempts": [ANOTHERS]}, {}, id="the cluster has noted another machine"),
         pytest.param(REFUSED, {"failed": True, "msg": "no API"}, {}, id="the cluster does not answer"),
         pytest.param(REFUSED, {"attempts": ATTEMPTS}, {"alone": True}, id="a machine that runs it for itself"),
     ],
@@ -109,9 +114,11 @@ def test_a_worker_that_cannot_be_explained_still_fails_as_it_did(
     assert ends == 2, said
     assert "expected a ticket" in said
     assert "PCR_MISMATCH" not in said
+    assert "TPM_ROLLED_BACK" not in said
 
 
 def test_a_worker_that_joins_is_not_explained(tmp_path: Path) -> None:
     ends, said = run(tmp_path, node={"phase": "Joined"}, attempts={"attempts": ATTEMPTS})
     assert ends == 0, said
     assert "PCR_MISMATCH" not in said
+    assert "TPM_ROLLED_BACK" not in said
