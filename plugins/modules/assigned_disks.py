@@ -32,7 +32,7 @@ attributes:
     support: full
 options:
   records:
-    description: Results of M(attested.kubernetes.policy_record_info), of one control plane or more.
+    description: Results of M(attested.kubernetes.policy_record), of one control plane or more.
     type: list
     elements: dict
     required: true
@@ -40,7 +40,7 @@ options:
 
 EXAMPLES = r"""
 - name: Read what the cluster assigned
-  attested.kubernetes.policy_record_info:
+  attested.kubernetes.policy_record:
   register: record
 
 - name: Write it into the site

@@ -54,7 +54,7 @@ options:
         type: str
         required: true
   records:
-    description: What M(attested.kubernetes.policy_record_info) said on each control plane.
+    description: What M(attested.kubernetes.policy_record) said on each control plane.
     type: list
     elements: dict
     default: []

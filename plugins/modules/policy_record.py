@@ -7,24 +7,31 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: policy_record
-short_description: Hand the site's signed policy to a control plane
+short_description: Read or update what a control plane has recorded of the site's signed policy
 version_added: 0.1.0
 description:
-  - Gives the policy to the key service of this control plane, over a socket that is root's alone. The key service
-    checks the signature, compares the policy with its own record outside etcd, and records it before it answers.
-  - This is how a record begins, and how it begins anew after C(POLICY_ROLLED_BACK). What is left of an earlier record
-    still counts, so the policy may not be older, and must sign all revocations that the record holds.
+  - The key service of a control plane keeps a record of the policy outside etcd. This module speaks to it over a socket
+    that only root can use.
+  - With O(policy) it sends the signed policy. The key service checks the signature, compares the policy with its
+    record, and records it before it answers. This starts a record, and starts it again after C(POLICY_ROLLED_BACK). The
+    rest of an earlier record still counts, so the policy must not be older, and must sign all revocations of the
+    record.
+  - Without O(policy) it changes nothing. It reads the record, and the signed policy and the identities with the kubectl
+    of this control plane. A key service that does not answer is no failure; RV(reason) then has the code.
   - Fails with C(POLICY_SIGNATURE), C(POLICY_ROLLED_BACK), C(MANIFEST_INVALID), C(TPM_NV_FOREIGN) or
-    C(KEY_SERVICE_UNREACHABLE).
+    C(KEY_SERVICE_UNREACHABLE), and when it reads with C(KUBECTL_FAILED) if the API server does not answer.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   policy:
-    description: The signed C(AttestationPolicy), as YAML or JSON; M(attested.kubernetes.attestation_policy) makes it.
+    description: The signed C(AttestationPolicy), as YAML or JSON; M(attested.kubernetes.attestation_policy) signs it.
     type: str
-    required: true
+  kubeconfig:
+    description: Kubeconfig on this machine, to read the policy and the identities.
+    type: path
+    default: /etc/kubernetes/admin.conf
   socket:
-    description: Root's own socket of the key service.
+    description: Socket of the key service that only root can use.
     type: path
     default: /run/attested/key-service-policy.sock
 extends_documentation_fragment:
@@ -39,33 +46,69 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Begin the record, or let it follow
+- name: Update the record
   attested.kubernetes.policy_record:
     policy: "{{ next_policy.policy }}"
 
-- name: Say whether it would change
+- name: Check whether the record would change
   attested.kubernetes.policy_record:
     policy: "{{ next_policy.policy }}"
   check_mode: true
 
-- name: Use a socket at another place
+- name: Read the record
   attested.kubernetes.policy_record:
-    policy: "{{ lookup('ansible.builtin.file', 'policy.json') }}"
-    socket: /run/test/policy.sock
+  register: record
+
+- name: Fail if the key service refuses every machine
+  ansible.builtin.fail:
+    msg: "{{ record.reason }}: {{ record.message }}"
+  when: record.reason | length > 0
 """
 
 RETURN = r"""
 generation:
-  description: The generation that this control plane has recorded, or would record.
+  description:
+    - With O(policy) the generation that this control plane has recorded, or would record in check mode.
+    - Without O(policy) the highest generation that it has seen, 0 without a usable record.
   returned: success
   type: int
   sample: 7
 revoked:
-  description: Endorsement keys that it knows as revoked.
-  returned: success, without check mode
+  description: Endorsement keys that the record has as revoked, also if the record is not usable.
+  returned: success, but not in check mode with O(policy)
   type: list
   elements: str
   sample: []
+reason:
+  description: Why the key service refuses every machine; empty if it does not.
+  returned: without O(policy)
+  type: str
+  sample: POLICY_ROLLED_BACK
+message:
+  description: The same as a sentence, with the expected and the found value.
+  returned: without O(policy)
+  type: str
+  sample: expected generation 7 of the policy or a later one, got 5
+policy:
+  description: The C(AttestationPolicy) of the API, not verified; empty without one.
+  returned: without O(policy)
+  type: dict
+  sample: {"kind": "AttestationPolicy"}
+identities:
+  description:
+    - Each identity, with the id of its disk (empty without one) and the register values of its last attestation.
+  returned: without O(policy)
+  type: list
+  elements: dict
+  sample:
+    - node: w-1
+      ek_sha256: 9f2c
+      ek_alias: ""
+      admission: Approved
+      phase: Joined
+      disk_id: 81111111-2222-4333-8444-555555555555
+      profile: r650-debian13
+      registers: {"7": "65ca"}
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, Form, run_form
@@ -73,7 +116,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.policy
 
 SPEC = ArgumentSpec(
     options={
-        "policy": {"type": "str", "required": True},
+        "policy": {"type": "str"},
+        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
         "socket": {"type": "path", "default": "/run/attested/key-service-policy.sock"},
     }
 )

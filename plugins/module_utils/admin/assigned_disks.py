@@ -45,7 +45,7 @@ class AssignedDisk:
 
 
 def plan_disks(nodes: Iterable[InventoryNode], identities: Iterable[Mapping[str, Any]]) -> tuple[AssignedDisk, ...]:
-    """Return each node to whose machine the cluster assigned a disk; ``identities`` as `policy_record_info` has them.
+    """Return each node to whose machine the cluster assigned a disk; ``identities`` as `policy_record` has them.
 
     A machine without a disk in the cluster is left as the site has it: it may have taken over that of the machine
     before it. Raises IDENTITY_AMBIGUOUS for two ids of one machine, SITE_INVENTORY for two nodes with one disk, which

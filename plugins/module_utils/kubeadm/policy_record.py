@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules `policy_record` and `policy_record_info` do: a control plane's word on the policy."""
+"""What the module `policy_record` does: read or update a control plane's record of the policy."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _GROUP = "attested-kubernetes.dev"
 
 
 def run_record(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Hand the site's signed policy to the key service of this control plane; raises what it is refused with."""
+    """Read the record, or with a policy send it to the key service of this control plane; raises its refusal."""
     client = PolicyClient(params["socket"])
+    if params["policy"] is None:
+        return _read(client, Kubectl.of_a_module(params["kubeconfig"]))
     document = _policy(params["policy"])
     if check_mode:
         wanted = int(document["spec"]["generation"])
@@ -31,10 +33,10 @@ def run_record(params: Mapping[str, Any], check_mode: bool) -> Result:
     return Result(changed=state.changed, values={"generation": state.generation, "revoked": list(state.revoked)})
 
 
-def run_record_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
-    """Return the record's state, the policy in the API, and each identity as it was attested last."""
-    state = _state(PolicyClient(params["socket"]))
-    policies, identities = _objects(Kubectl.of_a_module(params["kubeconfig"]))
+def _read(client: PolicyClient, kubectl: Kubectl) -> Result:
+    """Return the record's state, the policy in the API, and each identity with its last attestation."""
+    state = _state(client)
+    policies, identities = _objects(kubectl)
     return Result(
         values={
             "generation": state.generation,

@@ -48,7 +48,7 @@ OPTIONS = {
     "tpm_authorization": ("tcti",),
     "cluster_info": (),
     "node_status_info": (),
-    "policy_record_info": (),
+    "policy_record": (),
     "assigned_disks": ("site", "records"),
     "cluster_objects": ("manifests", "field_manager"),
 }

@@ -37,7 +37,7 @@ OPTIONS = (
 )  # fmt: skip
 MODULES = (
     "admin_kubeconfig", "assigned_disks", "cluster", "cluster_objects", "control_plane_certificates", "init",
-    "kubeadm_node", "node_status_info", "policy_record_info", "tpm_authorization", "trace", "unit",
+    "kubeadm_node", "node_status_info", "policy_record", "tpm_authorization", "trace", "unit",
 )  # fmt: skip
 ROLES = {
     "attestation_policy": ("main",),
@@ -186,7 +186,7 @@ def test_check_mode_of_init_by_the_bootstrapper(site: Site, changed: bool, more:
 
 
 JOINED: dict[str, object] = {"phase": "Joined"}
-WRITTEN_DOWN = ["node_status_info", "policy_record_info", "assigned_disks"]
+WRITTEN_DOWN = ["node_status_info", "policy_record", "assigned_disks"]
 HELD = ["node_status_info", "control_plane: guards"]
 
 
