@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLE = ROOT / "roles" / "lab_machines"
+ROLE = ROOT / "roles" / "lab"
 BOOTS = ROOT / "tests" / "vectors" / "boots"
 REGISTER = Path("/run/attested-labs")  # the role's: a file for each lab of this host
 IMA_REGISTER = 10  # the kernel's own log, which no lab machine replays

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXTS = ROOT / "docs" / "variables.yml"
-SITES = ("inventory/example/group_vars/nodes/cluster.yml", "roles/lab_machines/templates/lab.yml.j2")
+SITES = ("inventory/example/group_vars/nodes/cluster.yml", "roles/lab/templates/lab.yml.j2")
 _NAME = re.compile(r"\battested_[a-z0-9_]+")
 _DEFAULT = re.compile(r"\b(attested_[a-z0-9_]+) *\| *default\(")
 _TEXT = re.compile(r"^ *(?:- )?(?:#.*|name: .*)$", re.MULTILINE)

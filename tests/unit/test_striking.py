@@ -159,7 +159,7 @@ def test_the_faults_are_known_to_the_machine_and_end_by_themselves() -> None:
 
 def test_the_machine_and_the_host_mean_the_same_place(road: Road) -> None:
     """The volume's name on the host is that of the role."""
-    role = Path(__file__).parents[2] / "roles" / "lab_machines" / "files" / "host" / "machines.py"
+    role = Path(__file__).parents[2] / "roles" / "lab" / "files" / "host" / "machines.py"
     assert f'"{VOLUME.name}": "{VOLUME}"' in role.read_text()
     assert attested_matrix.PLACE.is_relative_to(VOLUME)
     tell(road, MACHINE, Order(point="join:LOCK", fault="cut"))

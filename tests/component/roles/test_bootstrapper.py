@@ -138,7 +138,7 @@ def test_a_machine_that_is_a_node_says_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wanted", [False, True])
 def test_the_lab_sets_it_only_where_it_is_told_to(wanted: bool) -> None:
-    template = ROOT / "roles" / "lab_machines" / "templates" / "lab.yml.j2"
+    template = ROOT / "roles" / "lab" / "templates" / "lab.yml.j2"
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True)
     environment.filters |= {"bool": bool, "to_json": json.dumps}
     environment.tests["file"] = lambda path: Path(path).is_file()

@@ -40,7 +40,7 @@ GUESTS = """
   tasks:
     - name: A machine with a changed kernel command line, and one with a foreign TPM
       ansible.builtin.include_role:
-        name: attested.kubernetes.lab_machines
+        name: attested.kubernetes.lab
         tasks_from: machine
       vars:
         lab_machines_machine_name: "{{ item.name }}"

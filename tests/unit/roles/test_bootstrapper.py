@@ -61,7 +61,7 @@ def test_no_site_that_we_write_asks_for_it() -> None:
     assert len(sites) > 3
     setting = re.compile(r"^\s*attested_bootstrapper:", re.MULTILINE)
     assert [path for path in sites if setting.search(path.read_text(encoding="utf-8"))] == []
-    lab = (ROOT / "roles/lab_machines/templates/lab.yml.j2").read_text(encoding="utf-8")
+    lab = (ROOT / "roles/lab/templates/lab.yml.j2").read_text(encoding="utf-8")
     assert re.search(r"{% if lab_machines_bootstrapper \| bool %}[^%]*^attested_bootstrapper: true", lab, re.MULTILINE)
 
 
