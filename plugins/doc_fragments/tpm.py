@@ -33,3 +33,16 @@ options:
     type: int
     default: 10
 """
+
+    # `tpm_logs_spec`
+    LOGS = r"""
+options:
+  firmware_log:
+    description: Event log of the firmware.
+    type: path
+    default: /sys/kernel/security/tpm0/binary_bios_measurements
+  userspace_log:
+    description: Measurement log of systemd.
+    type: path
+    default: /run/log/systemd/tpm2-measure.log
+"""

@@ -20,13 +20,9 @@ description:
   - Fails with V(KUBECTL_FAILED) where the API server does not answer.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
-options:
-  kubeconfig:
-    description: Kubeconfig on this machine with the rights for it.
-    type: path
-    default: /etc/kubernetes/admin.conf
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
+  - attested.kubernetes.kubectl
 """
 
 EXAMPLES = r"""
@@ -164,10 +160,14 @@ anonymous_bindings:
   sample: []
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, Form, run_form
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    Form,
+    kubectl_spec,
+    run_form,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_info
 
-SPEC = ArgumentSpec(options={"kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"}})
+SPEC = kubectl_spec()
 FORM = Form(spec=SPEC, run=run_info)
 
 

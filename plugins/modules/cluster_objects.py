@@ -25,12 +25,9 @@ options:
     description: Who owns the fields that are set.
     type: str
     default: attested-site
-  kubeconfig:
-    description: Kubeconfig on this machine with the rights for it.
-    type: path
-    default: /etc/kubernetes/admin.conf
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.kubectl
 attributes:
   check_mode:
     support: full
@@ -65,16 +62,20 @@ RETURN = r"""
 {}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, Form, run_form
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    Form,
+    kubectl_spec,
+    run_form,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_objects
 
 SPEC = ArgumentSpec(
     options={
         "manifests": {"type": "list", "elements": "str", "required": True},
         "field_manager": {"type": "str", "default": "attested-site"},
-        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
     }
-)
+).merged(kubectl_spec())
 FORM = Form(spec=SPEC, run=run_objects)
 
 

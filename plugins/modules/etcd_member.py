@@ -33,18 +33,9 @@ options:
     description: Address of the node, by which a member is known that was added and has never started.
     type: str
     default: ""
-  endpoint:
-    description: URL of the member of this control plane.
-    type: str
-    default: https://127.0.0.1:2379
-  certificates:
-    description:
-      - Directory with C(ca.crt), C(healthcheck-client.crt) and C(healthcheck-client.key), which kubeadm makes on each
-        control plane.
-    type: path
-    default: /etc/kubernetes/pki/etcd
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.etcd
 attributes:
   check_mode:
     support: full
@@ -143,7 +134,7 @@ majority:
   sample: 2
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, etcd_spec, run_module
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_member import run_member
 
 SPEC = ArgumentSpec(
@@ -151,10 +142,8 @@ SPEC = ArgumentSpec(
         "name": {"type": "str", "required": True},
         "state": {"type": "str", "choices": ["absent"], "default": "absent"},
         "address": {"type": "str", "default": ""},
-        "endpoint": {"type": "str", "default": "https://127.0.0.1:2379"},
-        "certificates": {"type": "path", "default": "/etc/kubernetes/pki/etcd"},
     }
-)
+).merged(etcd_spec())
 
 
 def main() -> None:

@@ -16,19 +16,9 @@ description:
     control plane does not.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
-options:
-  endpoint:
-    description: URL of the member of this control plane.
-    type: str
-    default: https://127.0.0.1:2379
-  certificates:
-    description:
-      - Directory with C(ca.crt), C(healthcheck-client.crt) and C(healthcheck-client.key), which kubeadm makes on each
-        control plane.
-    type: path
-    default: /etc/kubernetes/pki/etcd
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
+  - attested.kubernetes.etcd
 """
 
 EXAMPLES = r"""
@@ -91,15 +81,10 @@ majority:
   sample: 2
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import etcd_spec, run_module
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_member import run_member_info
 
-SPEC = ArgumentSpec(
-    options={
-        "endpoint": {"type": "str", "default": "https://127.0.0.1:2379"},
-        "certificates": {"type": "path", "default": "/etc/kubernetes/pki/etcd"},
-    }
-)
+SPEC = etcd_spec()
 
 
 def main() -> None:

@@ -52,12 +52,9 @@ options:
         repetition rotates no other one.
     type: str
     default: ""
-  kubeconfig:
-    description: Kubeconfig on this machine with the rights for it.
-    type: path
-    default: /etc/kubernetes/admin.conf
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.kubectl
 attributes:
   check_mode:
     support: full
@@ -160,7 +157,11 @@ held:
   sample: []
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    kubectl_spec,
+    run_module,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admission import run_admission
 
 SPEC = ArgumentSpec(
@@ -171,9 +172,8 @@ SPEC = ArgumentSpec(
         "replaced_by": {"type": "str", "default": ""},
         "compromised": {"type": "bool", "default": False},
         "authority": {"type": "str", "default": ""},
-        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
     }
-)
+).merged(kubectl_spec())
 
 
 def main() -> None:

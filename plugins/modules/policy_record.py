@@ -26,16 +26,13 @@ options:
   policy:
     description: The signed C(AttestationPolicy), as YAML or JSON; M(attested.kubernetes.attestation_policy) signs it.
     type: str
-  kubeconfig:
-    description: Kubeconfig on this machine, to read the policy and the identities.
-    type: path
-    default: /etc/kubernetes/admin.conf
   socket:
     description: Socket of the key service that only root can use.
     type: path
     default: /run/attested/key-service-policy.sock
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.kubectl
 attributes:
   check_mode:
     support: full
@@ -111,16 +108,20 @@ identities:
       registers: {"7": "65ca"}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, Form, run_form
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    Form,
+    kubectl_spec,
+    run_form,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.policy_record import run_record
 
 SPEC = ArgumentSpec(
     options={
         "policy": {"type": "str"},
-        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
         "socket": {"type": "path", "default": "/run/attested/key-service-policy.sock"},
     }
-)
+).merged(kubectl_spec())
 FORM = Form(spec=SPEC, run=run_record, libraries=("yaml", "google.protobuf"))
 
 

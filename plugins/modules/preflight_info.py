@@ -65,14 +65,6 @@ options:
     type: list
     elements: str
     default: []
-  firmware_log:
-    description: The firmware's event log.
-    type: path
-    default: /sys/kernel/security/tpm0/binary_bios_measurements
-  userspace_log:
-    description: The log of what systemd measured.
-    type: path
-    default: /run/log/systemd/tpm2-measure.log
   pod_security:
     description: What Pods are to be held to; V(privileged), which is nothing, is a note.
     type: str
@@ -111,6 +103,7 @@ options:
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
   - attested.kubernetes.tpm
+  - attested.kubernetes.tpm.logs
 """
 
 EXAMPLES = r"""
@@ -181,14 +174,18 @@ machine:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.preflight import run_preflight
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module, tpm_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    run_module,
+    tpm_logs_spec,
+    tpm_spec,
+)
 
 SPEC = ArgumentSpec(
     options={
         "admin_time": {"type": "float", "required": True},
         "allow_cgroup_v1": {"type": "bool", "default": False},
         "api_endpoint": {"type": "str", "required": True},
-        "firmware_log": {"type": "path", "default": "/sys/kernel/security/tpm0/binary_bios_measurements"},
         "ignore_preflight_errors": {"type": "list", "elements": "str", "default": []},
         "install_packages": {"type": "bool", "default": False},
         "node_ip": {"type": "str", "required": True},
@@ -203,9 +200,8 @@ SPEC = ArgumentSpec(
         "state_disk": {"type": "str", "default": ""},
         "state_disk_erase": {"type": "str", "default": ""},
         "state_disk_minimum_bytes": {"type": "int", "default": 0},
-        "userspace_log": {"type": "path", "default": "/run/log/systemd/tpm2-measure.log"},
     }
-).merged(tpm_spec())
+).merged(tpm_spec(), tpm_logs_spec())
 
 
 def main() -> None:

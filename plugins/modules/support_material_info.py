@@ -12,7 +12,7 @@ version_added: 0.2.0
 description:
   - Reads a fixed list of files, directories, commands and kinds of objects
     (C(module_utils/node/support_catalogue.py)). What is not on it is not read, and of configurations and objects only
-    the listed fields are kept.
+    the listed fields are kept. Of O(firmware_log) and O(userspace_log) only size and digest are taken.
   - What remains is redacted. The private keys and opened secrets of this machine are looked for in every usual
     spelling, and so is what looks like a password, a token or a key.
   - Of a journal at most 2000 lines and half a megabyte are kept, of everything at most 8 MiB.
@@ -20,18 +20,10 @@ description:
     environment fewer sources can be read.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
-options:
-  firmware_log:
-    description: The firmware's event log, of which size and digest are taken.
-    type: path
-    default: /sys/kernel/security/tpm0/binary_bios_measurements
-  userspace_log:
-    description: The log of what systemd measured, of which size and digest are taken.
-    type: path
-    default: /run/log/systemd/tpm2-measure.log
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
   - attested.kubernetes.tpm
+  - attested.kubernetes.tpm.logs
 """
 
 EXAMPLES = r"""
@@ -73,15 +65,14 @@ left_out:
   sample: ["objects/nodes: this machine holds no kubeconfig of an admin"]
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module, tpm_spec
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    run_module,
+    tpm_logs_spec,
+    tpm_spec,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.support_collect import run_material
 
-SPEC = ArgumentSpec(
-    options={
-        "firmware_log": {"type": "path", "default": "/sys/kernel/security/tpm0/binary_bios_measurements"},
-        "userspace_log": {"type": "path", "default": "/run/log/systemd/tpm2-measure.log"},
-    }
-).merged(tpm_spec())
+SPEC = tpm_logs_spec().merged(tpm_spec())
 
 
 def main() -> None:

@@ -142,6 +142,31 @@ def tpm_timeout_spec() -> ArgumentSpec:
     return ArgumentSpec(options={"tpm_timeout_seconds": {"type": "int", "default": 10}})
 
 
+def tpm_logs_spec() -> ArgumentSpec:
+    """Where the logs of this boot lie; documented in the fragment ``tpm.logs``."""
+    return ArgumentSpec(
+        options={
+            "firmware_log": {"type": "path", "default": "/sys/kernel/security/tpm0/binary_bios_measurements"},
+            "userspace_log": {"type": "path", "default": "/run/log/systemd/tpm2-measure.log"},
+        }
+    )
+
+
+def kubectl_spec() -> ArgumentSpec:
+    """How the Kubernetes API is reached; documented in the fragment ``kubectl``."""
+    return ArgumentSpec(options={"kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"}})
+
+
+def etcd_spec() -> ArgumentSpec:
+    """How etcd is reached; documented in the fragment ``etcd``."""
+    return ArgumentSpec(
+        options={
+            "endpoint": {"type": "str", "default": "https://127.0.0.1:2379"},
+            "certificates": {"type": "path", "default": "/etc/kubernetes/pki/etcd"},
+        }
+    )
+
+
 def node_config_spec() -> ArgumentSpec:
     """Where the node's own configuration lies; documented in the fragment ``node_config``."""
     return ArgumentSpec(options={"node_config": {"type": "path", "default": "/etc/attested/node.yml"}})

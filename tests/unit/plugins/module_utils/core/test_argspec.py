@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.doc_fragments import kubeadm, node_config, site, tpm
+from ansible_collections.attested.kubernetes.plugins.doc_fragments import etcd, kubeadm, kubectl, node_config, site, tpm
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
+    etcd_spec,
     kubeadm_spec,
+    kubectl_spec,
     node_config_spec,
     site_policy_spec,
     site_spec,
     site_verifier_spec,
+    tpm_logs_spec,
     tpm_spec,
     tpm_timeout_spec,
 )
@@ -21,11 +24,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
 @pytest.mark.parametrize(
     ("spec", "fragment"),
     [
+        pytest.param(etcd_spec(), etcd.ModuleDocFragment.DOCUMENTATION, id="etcd"),
+        pytest.param(kubectl_spec(), kubectl.ModuleDocFragment.DOCUMENTATION, id="kubectl"),
         pytest.param(kubeadm_spec(), kubeadm.ModuleDocFragment.DOCUMENTATION, id="kubeadm"),
         pytest.param(node_config_spec(), node_config.ModuleDocFragment.DOCUMENTATION, id="node_config"),
         pytest.param(site_policy_spec(), site.ModuleDocFragment.POLICY, id="site.policy"),
         pytest.param(site_spec(), site.ModuleDocFragment.DOCUMENTATION, id="site"),
         pytest.param(site_verifier_spec(), site.ModuleDocFragment.VERIFIER, id="site.verifier"),
+        pytest.param(tpm_logs_spec(), tpm.ModuleDocFragment.LOGS, id="tpm.logs"),
         pytest.param(tpm_spec(), tpm.ModuleDocFragment.DOCUMENTATION, id="tpm"),
         pytest.param(tpm_timeout_spec(), tpm.ModuleDocFragment.TIMEOUT, id="tpm.timeout"),
     ],
