@@ -47,7 +47,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Ask for a certificate
+- name: Create a certificate request
   attested.kubernetes.admin_kubeconfig:
     site: "{{ inventory_dir }}"
   register: admin
@@ -61,7 +61,7 @@ EXAMPLES = r"""
     cluster_ca: "{{ cluster.cluster_ca }}"
     certificate: "{{ cluster.admin_certificate }}"
 
-- name: See whether there is one
+- name: Check whether a kubeconfig exists
   attested.kubernetes.admin_kubeconfig:
     site: "{{ inventory_dir }}"
   check_mode: true

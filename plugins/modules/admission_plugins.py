@@ -49,15 +49,15 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Hold Pods to the baseline
+- name: Enforce the level baseline
   attested.kubernetes.admission_plugins:
 
-- name: Hold them to more, but for the network of the Pods
+- name: Enforce the level restricted, except for the network plugin
   attested.kubernetes.admission_plugins:
     pod_security: restricted
     exempt_namespaces: [kube-flannel]
 
-- name: See whether the API server has to be started anew
+- name: Check whether the API server would be restarted
   attested.kubernetes.admission_plugins:
   check_mode: true
   diff: true

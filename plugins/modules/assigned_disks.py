@@ -39,17 +39,17 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Read what the cluster assigned
+- name: Read the assigned disk ids
   attested.kubernetes.policy_record:
   register: record
 
-- name: Write it into the site
+- name: Record the disk ids in the site
   attested.kubernetes.assigned_disks:
     site: "{{ inventory_dir }}"
     records: ["{{ record }}"]
   run_once: true
 
-- name: See what would be written
+- name: Show the changes of the site
   attested.kubernetes.assigned_disks:
     site: /srv/sites/prod
     records: "{{ ansible_play_hosts | map('extract', hostvars) | map(attribute='record') }}"

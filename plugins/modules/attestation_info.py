@@ -45,11 +45,11 @@ EXAMPLES = r"""
   attested.kubernetes.attestation_info:
   register: machine
 
-- name: Show which machine it is
+- name: Show the identity of this machine
   ansible.builtin.debug:
     msg: "{{ machine.node }} is ek {{ machine.ek_sha256 }}, its lock is {{ machine.nodelock }}"
 
-- name: Answer the challenge of a verifier of one's own
+- name: Answer the challenge of a custom verifier
   attested.kubernetes.attestation_info:
     purpose: verify
     challenge: "{{ challenge_of_my_verifier }}"

@@ -37,14 +37,14 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Keep EK and AK in the machine's TPM
+- name: Create the persistent keys of the TPM
   attested.kubernetes.attestation_key:
 
-- name: The same on a TPM behind a socket
+- name: Create the keys of a software TPM
   attested.kubernetes.attestation_key:
     tcti: swtpm:path=/srv/tpm/tpm
 
-- name: See what would be kept
+- name: Check which keys would be created
   attested.kubernetes.attestation_key:
   check_mode: true
   diff: true

@@ -98,14 +98,14 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Sign what the site means
+- name: Sign the site's policy
   attested.kubernetes.attestation_policy:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
     records: "{{ records }}"
   register: next_policy
 
-- name: Let one node boot its old firmware until noon
+- name: Accept the old firmware of one node until noon
   attested.kubernetes.attestation_policy:
     site: "{{ inventory_dir }}"
     profiles: [r650-debian13]
@@ -116,14 +116,14 @@ EXAMPLES = r"""
         why: the vendor took the firmware back
     records: "{{ records }}"
 
-- name: Take back a revocation that was a mistake
+- name: Revert a mistaken revocation
   attested.kubernetes.attestation_policy:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
     records: "{{ records }}"
     reinstate: [w-1]
 
-- name: Show whom a retirement would refuse
+- name: Show which nodes a new profile would refuse
   attested.kubernetes.attestation_policy:
     site: "{{ inventory_dir }}"
     profiles: [r650-debian13-next]

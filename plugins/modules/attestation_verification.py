@@ -81,19 +81,19 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Hold every node against the policy
+- name: Verify every node against the policy
   attested.kubernetes.attestation_verification:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
 
-- name: Find out which TPM is in a machine
+- name: Identify the TPM of a machine
   attested.kubernetes.attestation_verification:
     site: "{{ inventory_dir }}"
     purpose: enroll
     endorsement_authorities: [/etc/tpm-makers/roots.pem]
   register: found
 
-- name: Find out both endorsement keys of its TPM
+- name: Identify both endorsement keys of a TPM
   attested.kubernetes.attestation_verification:
     site: "{{ inventory_dir }}"
     purpose: enroll
@@ -108,7 +108,7 @@ EXAMPLES = r"""
     endorsement_authorities: [/etc/tpm-makers/roots.pem]
     learn_profile: r650-debian13
 
-- name: Read what a machine booted, and say what of it is proven
+- name: Read the boot of a machine and its proven parts
   attested.kubernetes.attestation_verification:
     site: "{{ inventory_dir }}"
     purpose: enroll

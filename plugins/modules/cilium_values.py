@@ -92,7 +92,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Values of a cluster without kube-proxy
+- name: Write the values for a cluster without kube-proxy
   attested.kubernetes.cilium_values:
     path: /srv/sites/prod/cilium-values.yaml
     cluster_name: prod
@@ -100,7 +100,7 @@ EXAMPLES = r"""
     kube_proxy: false
     nodes: 6
 
-- name: The same, with addresses from Cilium's own pool
+- name: Write the values with addresses from a pool of Cilium
   attested.kubernetes.cilium_values:
     path: /srv/sites/prod/cilium-values.yaml
     cluster_name: prod
@@ -113,7 +113,7 @@ EXAMPLES = r"""
         operator:
           clusterPoolIPv4MaskSize: 25
 
-- name: Through the port of each worker, so that no name or load balancer is needed
+- name: Write the values for the API proxy of each worker
   attested.kubernetes.cilium_values:
     path: /srv/sites/prod/cilium-values.yaml
     cluster_name: prod

@@ -35,18 +35,18 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Give the first control plane the cluster's keys
+- name: Verify the first control plane and send it the cluster's keys
   attested.kubernetes.cluster:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
 
-- name: Only verify it, as init would
+- name: Verify it without a change
   attested.kubernetes.cluster:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
   check_mode: true
 
-- name: Check the chain of its endorsement key too
+- name: Require a certificate chain of its endorsement key
   attested.kubernetes.cluster:
     site: "{{ inventory_dir }}"
     profiles: [r650-debian13]

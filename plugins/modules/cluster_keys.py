@@ -40,18 +40,18 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Take the keys (the action of attested.kubernetes.cluster does this)
+- name: Receive the keys (called by the action of attested.kubernetes.cluster)
   attested.kubernetes.cluster_keys:
     handle: "{{ answer.handle }}"
     sealed: "{{ box }}"
 
-- name: Only see whether the box opens
+- name: Check whether the keys can be decrypted
   attested.kubernetes.cluster_keys:
     handle: "{{ answer.handle }}"
     sealed: "{{ box }}"
   check_mode: true
 
-- name: On a slow TPM
+- name: Receive the keys with a slow TPM
   attested.kubernetes.cluster_keys:
     handle: "{{ answer.handle }}"
     sealed: "{{ box }}"

@@ -45,13 +45,13 @@ EXAMPLES = r"""
     manifests:
       - "{{ lookup('ansible.builtin.file', 'policy/r650-debian13.yml') }}"
 
-- name: Define a kind, then an object of it
+- name: Apply a CRD, then an object of its kind
   attested.kubernetes.cluster_objects:
     manifests:
       - "{{ lookup('ansible.builtin.file', 'crd.yml') }}"
       - "{{ lookup('ansible.builtin.file', 'object.yml') }}"
 
-- name: Show how cluster and site differ
+- name: Show the differences between cluster and site
   attested.kubernetes.cluster_objects:
     manifests: "{{ site_manifests }}"
   check_mode: true

@@ -138,7 +138,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Make the bundle of a site
+- name: Build the bundle of a site
   attested.kubernetes.component_bundle:
     path: /srv/sites/prod/bundle
     cache_dir: ~/.cache/attested-kubernetes
@@ -153,7 +153,7 @@ EXAMPLES = r"""
     files_dir: /usr/share/attested/bundle_builder/files
     collection_dir: /srv/attested-kubernetes
 
-- name: Take the kubelet that Kubernetes publishes, from a mirror first
+- name: Use the published kubelet, from a mirror first
   attested.kubernetes.component_bundle:
     path: /srv/sites/prod/bundle
     cache_dir: ~/.cache/attested-kubernetes
@@ -166,7 +166,7 @@ EXAMPLES = r"""
           - https://dl.k8s.io/v1.35.4/bin/linux/amd64/kubelet
         sha256: "{{ kubelet_sha256 }}"
 
-- name: Verify a bundle that came on a medium
+- name: Verify a bundle on a medium
   attested.kubernetes.component_bundle:
     state: verified
     path: /media/bundle

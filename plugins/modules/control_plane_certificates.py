@@ -46,15 +46,15 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Renew what is due
+- name: Renew the certificates that are due
   attested.kubernetes.control_plane_certificates:
 
-- name: See when they end
+- name: Show when the certificates expire
   attested.kubernetes.control_plane_certificates:
   check_mode: true
   register: found
 
-- name: Renew all of them, as after a key was seen by somebody
+- name: Renew all certificates, for example after a key was disclosed
   attested.kubernetes.control_plane_certificates:
     at_once: true
 """

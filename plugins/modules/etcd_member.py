@@ -46,17 +46,17 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Take a lost control plane out of etcd
+- name: Remove a lost control plane from etcd
   attested.kubernetes.etcd_member:
     name: cp-1
 
-- name: Ask whether one may go
+- name: Check whether a member can be removed
   attested.kubernetes.etcd_member:
     name: cp-1
   check_mode: true
   diff: true
 
-- name: Also where it was added and never came up
+- name: Remove a member that never started
   attested.kubernetes.etcd_member:
     name: cp-3
     address: 10.0.0.13

@@ -26,11 +26,11 @@ EXAMPLES = r"""
   attested.kubernetes.etcd_member_info:
   register: etcd
 
-- name: Stop before work on a control plane that etcd could not do without
+- name: Check that etcd keeps quorum without one member
   ansible.builtin.assert:
     that: etcd.healthy > etcd.majority
 
-- name: Name those that do not answer
+- name: List the members that do not answer
   ansible.builtin.debug:
     msg: "{{ etcd.members | rejectattr('healthy') | map(attribute='name') }}"
 """

@@ -66,7 +66,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Hold the whole fleet against the policy
+- name: Verify all nodes against the policy
   attested.kubernetes.fleet_verification:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
@@ -74,7 +74,7 @@ EXAMPLES = r"""
   run_once: true
   register: fleet
 
-- name: Write a report for people and one for programs
+- name: Write a report as HTML and as JSON
   attested.kubernetes.fleet_verification:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
@@ -82,7 +82,7 @@ EXAMPLES = r"""
     report: /var/lib/reports/fleet
   run_once: true
 
-- name: Make a report of what was asked over ssh
+- name: Write a report of evidence that was read over ssh
   attested.kubernetes.fleet_verification:
     site: "{{ inventory_dir }}"
     nodes: "{{ groups['nodes'] }}"

@@ -100,7 +100,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Make the cluster on the first control plane
+- name: Initialize the cluster on the first control plane
   attested.kubernetes.init:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
@@ -109,7 +109,7 @@ EXAMPLES = r"""
     server: "{{ attested_api_endpoint }}"
     tls_server_name: "{{ attested_api_endpoint | regex_replace(':[0-9]+$', '') }}"
 
-- name: Wait ten minutes for a machine that still boots
+- name: Wait ten minutes for a machine that is booting
   attested.kubernetes.init:
     site: "{{ inventory_dir }}"
     profiles: [r650-debian13]
@@ -119,7 +119,7 @@ EXAMPLES = r"""
     tls_server_name: api.prod.example
     wait_seconds: 600
 
-- name: Send no policy to a machine that gets it over ssh
+- name: Initialize the cluster without sending the policy
   attested.kubernetes.init:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
@@ -129,7 +129,7 @@ EXAMPLES = r"""
     tls_server_name: api.prod.example
     send_policy: false
 
-- name: See whether the site is ready for it
+- name: Check whether the site is ready
   attested.kubernetes.init:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"

@@ -54,12 +54,12 @@ EXAMPLES = r"""
   attested.kubernetes.join_ticket:
   register: fetched
 
-- name: Fetch one, waiting for a control plane that is being started
+- name: Wait for a control plane that is starting
   attested.kubernetes.join_ticket:
     wait_seconds: 120
   register: fetched
 
-- name: Forget it
+- name: Delete the ticket
   attested.kubernetes.join_ticket:
     state: absent
     handle: "{{ fetched.handle }}"

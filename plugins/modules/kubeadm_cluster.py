@@ -136,7 +136,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Make the first control plane
+- name: Initialize the first control plane
   attested.kubernetes.kubeadm_cluster:
     node_name: cp-1
     node_ip: 10.0.0.11
@@ -144,7 +144,7 @@ EXAMPLES = r"""
     cluster_name: prod
     api_endpoint: api.prod.example:6443
 
-- name: Make the certificates only, and look at them before the rest
+- name: Create only the certificates
   attested.kubernetes.kubeadm_cluster:
     node_name: cp-1
     node_ip: 10.0.0.11
@@ -153,7 +153,7 @@ EXAMPLES = r"""
     api_endpoint: api.prod.example:6443
     until: certs
 
-- name: Sign a certificate for an admin of the running cluster
+- name: Sign a client certificate for an admin of a running cluster
   attested.kubernetes.kubeadm_cluster:
     node_name: cp-1
     node_ip: 10.0.0.11

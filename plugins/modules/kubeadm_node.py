@@ -90,37 +90,37 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Turn this machine into a node
+- name: Join this machine as a worker
   attested.kubernetes.kubeadm_node:
     node_ip: 10.0.0.21
 
-- name: Turn this machine into a further control plane
+- name: Join this machine as a control plane
   attested.kubernetes.kubeadm_node:
     node_ip: 10.0.0.12
     role: control-plane
 
-- name: Turn this machine into a worker whose kubelet uses the proxy beside it
+- name: Join a worker whose kubelet uses the local API proxy
   attested.kubernetes.kubeadm_node:
     node_ip: 10.0.0.21
     api_proxy: 127.0.0.1:6444
 
-- name: Turn this machine into a worker whose state lies on a disk of its own
+- name: Join a worker with a state disk
   attested.kubernetes.kubeadm_node:
     node_ip: 10.0.0.21
     state_disk: /dev/disk/by-id/nvme-eui.0025385b71b0c2d1
 
-- name: Say what is left to do, changing nothing
+- name: Show the remaining steps without a change
   attested.kubernetes.kubeadm_node:
     node_ip: 10.0.0.21
   check_mode: true
   diff: true
 
-- name: Use a ticket that an earlier task fetched
+- name: Join with a ticket of an earlier task
   attested.kubernetes.kubeadm_node:
     node_ip: 10.0.0.21
     ticket: "{{ fetched.handle }}"
 
-- name: Make the machine fresh
+- name: Reset the machine
   attested.kubernetes.kubeadm_node:
     state: absent
 """

@@ -45,18 +45,18 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Install what a worker needs
+- name: Install the components of a worker
   attested.kubernetes.kubernetes_components:
     bundle: /var/lib/attested/bundle
     role: worker
 
-- name: Install from a medium that others could have changed
+- name: Install from a medium that is not trusted
   attested.kubernetes.kubernetes_components:
     bundle: /media/bundle
     role: control_plane
     manifest_sha256: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 
-- name: See what a newer bundle would change
+- name: Show the changes of a newer bundle
   attested.kubernetes.kubernetes_components:
     bundle: /srv/bundle
     role: worker

@@ -41,20 +41,20 @@ extends_documentation_fragment:
 """
 
 EXAMPLES = r"""
-- name: Ask what to deliver to a worker
+- name: List the files that a worker needs
   attested.kubernetes.kubernetes_components_info:
     manifest: "{{ lookup('ansible.builtin.file', '/srv/bundle/manifest.json', rstrip=false) | b64encode }}"
     role: worker
   register: wanted
 
-- name: Deliver it
+- name: Copy the missing files
   ansible.builtin.copy:
     src: "/srv/bundle/{{ item }}"
     dest: "/var/lib/attested/bundle/{{ item }}"
     mode: "0644"
   loop: "{{ wanted.missing }}"
 
-- name: See whether a control plane is as the bundle says
+- name: Check whether a control plane matches the bundle
   attested.kubernetes.kubernetes_components_info:
     manifest: "{{ lookup('ansible.builtin.file', '/srv/bundle/manifest.json', rstrip=false) | b64encode }}"
     role: control_plane

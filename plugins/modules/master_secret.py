@@ -71,32 +71,32 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Make the secrets of this site
+- name: Create the secrets of a site
   attested.kubernetes.master_secret:
     site: "{{ inventory_dir }}"
     cluster_name: prod
 
-- name: Split it into five shares of which three rebuild it
+- name: Split the master secret into five shares with a threshold of three
   attested.kubernetes.master_secret:
     site: "{{ inventory_dir }}"
     cluster_name: prod
     shares_to: /run/user/1000/shares
     split: 3/5
 
-- name: Put a lost master secret back
+- name: Restore a lost master secret
   attested.kubernetes.master_secret:
     site: "{{ inventory_dir }}"
     cluster_name: prod
     shares_from: [/run/user/1000/typed]
 
-- name: See which files would be made
+- name: Show which files would be created
   attested.kubernetes.master_secret:
     site: "{{ inventory_dir }}"
     cluster_name: prod
   check_mode: true
   diff: true
 
-- name: Show what every node of the cluster will pin
+- name: Show the values that every node pins
   attested.kubernetes.master_secret:
     site: /srv/sites/prod
     cluster_name: prod

@@ -79,12 +79,12 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Keep the profile that was learned
+- name: Write a learned profile
   attested.kubernetes.measurement_profile:
     site: "{{ inventory_dir }}"
     manifest: "{{ found.profile_manifest }}"
 
-- name: See how it differs from the one in the site
+- name: Show how it differs from the site's profile
   attested.kubernetes.measurement_profile:
     site: "{{ inventory_dir }}"
     manifest: "{{ found.profile_manifest }}"
@@ -92,13 +92,13 @@ EXAMPLES = r"""
   check_mode: true
   diff: true
 
-- name: Make one profile of what two reference machines booted
+- name: Merge the profiles of two reference machines
   attested.kubernetes.measurement_profile:
     site: "{{ inventory_dir }}"
     name: r650-debian13
     manifests: "{{ ['w-1', 'w-2'] | map('extract', hostvars, ['found', 'profile_manifest']) | list }}"
 
-- name: Stage the profile of an image before any machine boots it
+- name: Write the profile of an image before a machine boots it
   attested.kubernetes.measurement_profile:
     site: "{{ inventory_dir }}"
     name: r650-debian13-7
@@ -106,7 +106,7 @@ EXAMPLES = r"""
     image: /srv/images/debian13.7.efi
     label: "13.7"
 
-- name: Retire the old one when every machine has moved
+- name: Retire an old profile
   attested.kubernetes.measurement_profile:
     site: "{{ inventory_dir }}"
     name: r650-debian13

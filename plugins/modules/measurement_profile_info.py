@@ -40,18 +40,18 @@ EXAMPLES = r"""
     profiles: "{{ attested_profiles }}"
   register: active
 
-- name: Check a profile before it is made active
+- name: Check a profile before its activation
   attested.kubernetes.measurement_profile_info:
     site: "{{ inventory_dir }}"
     profiles: [r650-debian13-next]
 
-- name: Warn before a reboot that would not be accepted
+- name: Warn about a next boot that no profile accepts
   attested.kubernetes.measurement_profile_info:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
     next_boots: "{{ found.next_boots }}"
 
-- name: Apply them
+- name: Apply the profiles
   attested.kubernetes.cluster_objects:
     manifests: ["{{ active.manifests }}"]
 """

@@ -25,17 +25,17 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Read what the machine would boot next
+- name: Read the measurements of the next boot
   attested.kubernetes.next_boot_info:
   register: found
 
-- name: Warn if no active profile would accept it
+- name: Warn about a next boot that no profile accepts
   attested.kubernetes.measurement_profile_info:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
     next_boots: "{{ found.next_boots }}"
 
-- name: Look at a file system that is being prepared
+- name: Read the next boot of a mounted file system
   attested.kubernetes.next_boot_info:
     root: /mnt/target
 """

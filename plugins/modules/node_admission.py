@@ -65,19 +65,19 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Let a machine in again that was refused
+- name: Approve a refused machine
   attested.kubernetes.node_admission:
     name: w-1
     admission: Approved
 
-- name: See what revoking would change
+- name: Show the changes of a revocation
   attested.kubernetes.node_admission:
     name: w-1
     admission: Revoked
   check_mode: true
   diff: true
 
-- name: Revoke a machine by its key
+- name: Revoke a machine by its identity
   attested.kubernetes.node_admission:
     name: ek-9f2c1d5e9f2c1d5e9f2c
     admission: Revoked

@@ -74,14 +74,14 @@ EXAMPLES = r"""
         content: |
           net.ipv4.ip_forward = 1
 
-- name: Write what two templates say
+- name: Write two templates
   attested.kubernetes.node_files:
     files:
       - {path: /etc/a.conf, content: "{{ lookup('ansible.builtin.template', 'a.conf.j2') }}"}
       - {path: /etc/b.conf, content: "{{ lookup('ansible.builtin.template', 'b.conf.j2') }}", mode: "0600"}
   register: result
 
-- name: A service, its user and configuration, and nothing to do at the second run
+- name: Install a service with its user and configuration
   attested.kubernetes.node_files:
     files:
       - {path: /etc/a.conf, content: "{{ lookup('ansible.builtin.template', 'a.conf.j2') }}"}
@@ -89,7 +89,7 @@ EXAMPLES = r"""
     users: [a]
     units: [a.service]
 
-- name: Act only on what changed
+- name: Restart a service only after a change
   ansible.builtin.command:
     argv: [systemctl, reload, a.service]
   when: "'/etc/a.conf' in result.written"

@@ -57,14 +57,14 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Write the identity that was proven
+- name: Write a verified identity
   attested.kubernetes.node_identity:
     site: "{{ inventory_dir }}"
     node: "{{ inventory_hostname }}"
     ek_sha256: "{{ found.ek_sha256 }}"
     known_by: "{{ found.known_by }}"
 
-- name: Write the fingerprint that was read at the console
+- name: Write a fingerprint from the console
   attested.kubernetes.node_identity:
     site: /srv/sites/prod
     node: w-1
@@ -79,7 +79,7 @@ EXAMPLES = r"""
     known_by: "{{ found.known_by }}"
     ek_aliases: "{{ found.ek_aliases }}"
 
-- name: See whether it would change
+- name: Check whether the identity would change
   attested.kubernetes.node_identity:
     site: "{{ inventory_dir }}"
     node: "{{ inventory_hostname }}"

@@ -28,7 +28,7 @@ EXAMPLES = r"""
   ansible.builtin.assert:
     that: site.not_enrolled | length == 0
 
-- name: Apply them
+- name: Apply the identities
   attested.kubernetes.cluster_objects:
     manifests: ["{{ site.manifests }}"]
 """

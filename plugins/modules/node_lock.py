@@ -62,7 +62,7 @@ EXAMPLES = r"""
   attested.kubernetes.node_lock:
     cluster_id: 128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6
 
-- name: Ask whether the machine is locked, changing nothing
+- name: Check whether the machine is locked, without a change
   attested.kubernetes.node_lock:
     cluster_id: "{{ cluster_id }}"
   check_mode: true

@@ -35,22 +35,22 @@ extends_documentation_fragment:
 """
 
 EXAMPLES = r"""
-- name: See what is missing
+- name: List the missing prerequisites
   attested.kubernetes.node_prerequisites_info:
     packages: [containerd, containernetworking-plugins, python3]
   register: machine
 
-- name: Stop if anything is
+- name: Fail if a prerequisite is missing
   ansible.builtin.assert:
     that: machine.ready
     fail_msg: "{{ machine.findings | join('; ') }}"
 
-- name: The same for a machine with a state disk
+- name: List the missing prerequisites of a machine with a state disk
   attested.kubernetes.node_prerequisites_info:
     packages: [containerd, cryptsetup-bin]
     kernel_modules: [dm_crypt, dm_integrity]
 
-- name: The same for a test machine
+- name: List the missing prerequisites of a test machine
   attested.kubernetes.node_prerequisites_info:
     packages: [containerd]
     allow_cgroup_v1: true

@@ -78,7 +78,7 @@ EXAMPLES = r"""
     nodes: "{{ groups['nodes'] }}"
   run_once: true
 
-- name: Recover from a kit, when the site's secrets are gone
+- name: Recover the nodes with the secrets of a recovery kit
   attested.kubernetes.node_recovery:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
@@ -87,7 +87,7 @@ EXAMPLES = r"""
     identity_file: /media/stick/identity.txt
   run_once: true
 
-- name: See which nodes could be recovered, and send nothing
+- name: Show which nodes can be recovered, without a change
   attested.kubernetes.node_recovery:
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"

@@ -48,19 +48,19 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Make the environment of a worker
+- name: Install the environment of a worker
   attested.kubernetes.node_runtime:
     bundle: /var/lib/attested/bundle
     role: worker
 
-- name: Make one elsewhere, from a pinned bundle
+- name: Install the environment at another path, from a pinned bundle
   attested.kubernetes.node_runtime:
     bundle: /media/bundle
     role: control_plane
     path: /srv/attested/venv
     manifest_sha256: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 
-- name: See whether the environment is current
+- name: Check whether the environment is current
   attested.kubernetes.node_runtime:
     bundle: /var/lib/attested/bundle
     role: worker

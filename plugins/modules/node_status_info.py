@@ -29,12 +29,12 @@ EXAMPLES = r"""
   attested.kubernetes.node_status_info:
   register: node
 
-- name: Stop where a person is needed
+- name: Fail if an admin is needed
   ansible.builtin.fail:
     msg: "{{ node.to_do }}"
   when: node.needs_person
 
-- name: Show when the kubelet's certificate ends
+- name: Show when the kubelet's certificate expires
   ansible.builtin.debug:
     var: node.certificate_expires
 """

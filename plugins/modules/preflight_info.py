@@ -107,7 +107,7 @@ extends_documentation_fragment:
 """
 
 EXAMPLES = r"""
-- name: See whether this machine can be a worker
+- name: Check whether this machine can be a worker
   attested.kubernetes.preflight_info:
     node_name: "{{ inventory_hostname }}"
     role: worker
@@ -118,12 +118,12 @@ EXAMPLES = r"""
     admin_time: "{{ now(utc=true).timestamp() }}"
   register: machine
 
-- name: Stop if it cannot
+- name: Fail if a prerequisite is missing
   ansible.builtin.assert:
     that: machine.ready
     fail_msg: "{{ machine.findings | selectattr('level', 'equalto', 'missing') | map(attribute='text') | join('; ') }}"
 
-- name: Look at the ports of a control plane too, and at a software TPM
+- name: Check the ports of a control plane with a software TPM
   attested.kubernetes.preflight_info:
     node_name: cp-1
     role: control_plane

@@ -65,7 +65,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Keep a kit that two people can open
+- name: Write a kit for two recipients
   attested.kubernetes.recovery_kit:
     site: "{{ inventory_dir }}"
     path: /srv/kits/prod.age
@@ -73,20 +73,20 @@ EXAMPLES = r"""
       - age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2z
       - age1t7r9prsqc3w3x4auqq7y8zplrfsddmf8z97hct68gmhea2l34f9q63h2kp
 
-- name: Keep a kit under a passphrase
+- name: Write a kit with a passphrase
   attested.kubernetes.recovery_kit:
     site: "{{ inventory_dir }}"
     path: /srv/kits/prod.kit
     passphrase_file: /dev/fd/9
 
-- name: See whether the kit is out of date
+- name: Check whether the kit is current
   attested.kubernetes.recovery_kit:
     site: "{{ inventory_dir }}"
     path: /srv/kits/prod.kit
     passphrase_file: /dev/fd/9
   check_mode: true
 
-- name: Bring a lost site back
+- name: Restore a lost site
   attested.kubernetes.recovery_kit:
     site: "{{ inventory_dir }}"
     path: /media/safe/prod.age

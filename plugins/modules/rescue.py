@@ -76,19 +76,19 @@ options:
 """
 
 EXAMPLES = r"""
-- name: See what follows from a secret, and whether it opens a disk
+- name: Show the keys of a secret and check them on a disk
   attested.kubernetes.rescue:
     master_secret: constellation-mastersecret.json
     state_file: constellation-state.yaml
     disks: [disk.img]
 
-- name: Write the key of a disk of which only the UUID is left
+- name: Write the key of a disk by its UUID
   attested.kubernetes.rescue:
     master_secret: constellation-mastersecret.json
     disks: [51111111-2222-4333-8444-555555555555]
     keys_to: /dev/shm/keys
 
-- name: Copy PKI and etcd out of an image
+- name: Copy PKI and etcd from an image
   attested.kubernetes.rescue:
     master_secret: constellation-mastersecret.json
     data_of: disk.img

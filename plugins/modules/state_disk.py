@@ -136,7 +136,7 @@ EXAMPLES = r"""
     state: opened
     key_file: /run/attested/disk.key
 
-- name: Say what would be done with a disk
+- name: Show the planned steps for a disk
   attested.kubernetes.state_disk:
     device: /dev/disk/by-id/nvme-eui.0025385b71b0c2d1
     uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11
@@ -144,7 +144,7 @@ EXAMPLES = r"""
   check_mode: true
   diff: true
 
-- name: Take a disk in use over to another version of the master secret
+- name: Change the key of an open disk to another version of the master secret
   attested.kubernetes.state_disk:
     device: /dev/disk/by-id/nvme-eui.0025385b71b0c2d1
     uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11
@@ -153,7 +153,7 @@ EXAMPLES = r"""
     key_name: 2-9f2c1d5e9f2c1d5e
     former_key_files: [/run/attested/rekey/1-0a4f5e2a7c11d58f]
 
-- name: Format a disk that held something else before
+- name: Format a disk with other data
   attested.kubernetes.state_disk:
     device: /dev/disk/by-id/nvme-eui.0025385b71b0c2d1
     uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11

@@ -34,17 +34,17 @@ extends_documentation_fragment:
 """
 
 EXAMPLES = r"""
-- name: Read what is on the disk
+- name: Inspect the disk
   attested.kubernetes.state_disk_info:
     device: /dev/disk/by-id/nvme-eui.0025385b71b0c2d1
   register: disk
 
-- name: Stop where somebody else's data would be in the way
+- name: Check that the disk has no other data
   ansible.builtin.assert:
     that: disk.empty or disk.header.refused | default('none') == ''
     fail_msg: "{{ disk.contents }}"
 
-- name: See how far the wipe is
+- name: Show the progress of the wipe
   attested.kubernetes.state_disk_info:
     device: "{{ attested_state_disk }}"
     uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11

@@ -50,13 +50,13 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Gather on each node
+- name: Collect the material of each node
   attested.kubernetes.support_material_info:
   register: gathered
   ignore_errors: true
   ignore_unreachable: true
 
-- name: Write the archive
+- name: Write the support bundle
   attested.kubernetes.support_bundle:
     site: "{{ inventory_dir }}"
     name: prod
@@ -65,7 +65,7 @@ EXAMPLES = r"""
   run_once: true
   register: bundle
 
-- name: Say where it is
+- name: Print the bundle's path
   ansible.builtin.debug:
     var: bundle.path
 """

@@ -27,15 +27,15 @@ extends_documentation_fragment:
 """
 
 EXAMPLES = r"""
-- name: Gather on each node
+- name: Collect the material of each node
   attested.kubernetes.support_material_info:
   register: gathered
 
-- name: Show what could not be read
+- name: Show the sources that were not read
   ansible.builtin.debug:
     var: gathered.left_out
 
-- name: Gather on a machine with a software TPM
+- name: Collect the material of a machine with a software TPM
   attested.kubernetes.support_material_info:
     tcti: swtpm:path=/srv/tpm/tpm
     firmware_log: /srv/boot/eventlog.bin

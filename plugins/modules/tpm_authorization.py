@@ -56,15 +56,15 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Hand over what the site's host variables say
+- name: Send the passwords of the site's host variables
   attested.kubernetes.tpm_authorization:
 
-- name: The same with variables of other names
+- name: Send passwords from variables with other names
   attested.kubernetes.tpm_authorization:
     owner_variable: vault_tpm_owner
     endorsement_variable: vault_tpm_endorsement
 
-- name: Make the machine forget them
+- name: Delete the passwords on the machine
   attested.kubernetes.tpm_authorization:
     state: absent
 """
