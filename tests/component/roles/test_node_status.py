@@ -92,8 +92,8 @@ def test_the_table_says_how_nodes_stand_and_calls_for_those_that_are_bad(printed
 
 def test_machines_that_wait_are_told_with_the_command_that_lets_them_in(printed: dict[str, list[str]]) -> None:
     assert [line for line in printed["table.j2.txt"] if line.startswith("WAITS")] == [
-        "WAITS: ek-7 (says it is w-7) since 2026-11-20T08:00:00Z: approve -e confirm=ek-7 -e node=NAME",
-        "WAITS: ek-8 (says it is nobody) since 2026-11-21T08:00:00Z: approve -e confirm=ek-8 -e node=NAME",
+        "WAITS: ek-7 (claims w-7) since 2026-11-20T08:00:00Z: approve -e confirm=ek-7 -e node=NAME",
+        "WAITS: ek-8 (claims no name) since 2026-11-21T08:00:00Z: approve -e confirm=ek-8 -e node=NAME",
     ]
 
 
@@ -128,7 +128,7 @@ def test_an_exception_is_told_until_somebody_takes_it_away(printed: dict[str, li
         ),
         pytest.param(
             {**POLICY, "seen_by": {}, "exceptions": []},
-            "POLICY generation 7, profiles base, next, 2 revoked, recorded by nobody yet",
+            "POLICY generation 7, profiles base, next, 2 revoked, not recorded yet",
             id="no control plane has seen it",
         ),
     ],
@@ -140,4 +140,4 @@ def test_a_policy_that_is_not_in_force_is_told(tmp_path: Path, policy: dict[str,
 def test_an_object_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     policy = {**POLICY, "exceptions": [], "unreadable": ["MeasurementProfile odd: expected a list"]}
     lines = rendered(tmp_path, waiting=[], policy=policy)["policy.j2.txt"]
-    assert lines[1:] == ["UNREADABLE, so it admits nobody: MeasurementProfile odd: expected a list"]
+    assert lines[1:] == ["UNREADABLE, admits no machine: MeasurementProfile odd: expected a list"]
