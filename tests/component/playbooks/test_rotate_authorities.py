@@ -37,6 +37,10 @@ OPTIONS = {
     "join_turn": ("holder", "state"),
     "kubelet_authorities": (),
 }
+NOTHING = """#!/usr/bin/python
+from ansible.module_utils.basic import AnsibleModule
+AnsibleModule({"tcti": {"type": "str"}}, supports_check_mode=True).exit_json()
+"""
 MODULE = """#!/usr/bin/python
 import json, subprocess
 from ansible.module_utils.basic import AnsibleModule
@@ -75,8 +79,6 @@ class Site:
             text = (ROOT / "playbooks" / name).read_text(encoding="utf-8")
             (books / name).write_text(text.replace("/opt/attested/venv/bin/python", sys.executable), encoding="utf-8")
         shutil.copytree(ROOT / "roles" / "authority_rotation", self.collection / "roles" / "authority_rotation")
-        (self.collection / "roles" / "tpm_authorization" / "tasks").mkdir(parents=True)
-        (self.collection / "roles" / "tpm_authorization" / "tasks" / "main.yml").write_text("--- []\n")
         self._modules()
         self._machines()
 
@@ -84,6 +86,7 @@ class Site:
         folder = self.collection / "plugins" / "modules"
         folder.mkdir(parents=True)
         cluster = str(Path(__file__).with_name("authority_cluster.py"))
+        (folder / "tpm_authorization.py").write_text(NOTHING, encoding="utf-8")
         for name, options in OPTIONS.items():
             words = {"options": options, "name": name, "python": sys.executable, "cluster": cluster}
             (folder / f"{name}.py").write_text(MODULE % {**words, "root": str(self.root)}, encoding="utf-8")
