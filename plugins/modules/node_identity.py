@@ -7,12 +7,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_identity
-short_description: Write which TPM is in a machine into the site
+short_description: Write which TPM and which disk belong to a machine into the site
 version_added: 0.1.0
 description:
   - Writes C(host_vars/<node>/identity.yml) on the machine that runs the playbook. Commit that file.
-  - The id of the machine's disk that M(attested.kubernetes.assigned_disks) wrote into it stays.
-  - Whether the TPM may be believed is decided before, by M(attested.kubernetes.attestation_verification).
+  - With O(node) it writes the identity of one machine and keeps the id of its disk. Verify the TPM first, with
+    M(attested.kubernetes.attestation_verification).
+  - With O(records) it writes C(attested_disk_id) for each node of the inventory to whose machine the cluster has
+    assigned one, and keeps the rest of the files. From this id, and from the recovery kit that has it too, the key of
+    the disk is derived if the cluster is lost. The identity in the cluster decides, never what a machine claims. A
+    machine without an assigned id keeps the id of the site, because it may use the disk of its predecessor.
+  - With O(records) it warns if the site had another id. It fails with C(SITE_INVENTORY) if two nodes would have one
+    disk or a file cannot be extended, with C(DISK_ID_MALFORMED), and with C(IDENTITY_AMBIGUOUS) if control planes have
+    two ids of one machine; it then writes nothing.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -27,17 +34,14 @@ attributes:
     support: full
 options:
   node:
-    description: Name of the node, as in the inventory.
+    description: Name of the node, as in the inventory. Requires O(ek_sha256) and O(known_by).
     type: str
-    required: true
   ek_sha256:
     description: SHA-256 of the endorsement key's SubjectPublicKeyInfo, 64 hexadecimal digits.
     type: str
-    required: true
   known_by:
     description: Who vouches for the TPM.
     type: str
-    required: true
   admission:
     description: The admin's word on the machine. Back from V(Revoked) leads the signed policy alone.
     type: str
@@ -54,6 +58,10 @@ options:
         and of those in O(replaced). Evidence over either key is then that of the same identity.
     type: dict
     default: {}
+  records:
+    description: Results of M(attested.kubernetes.policy_record) without a policy, of one control plane or more.
+    type: list
+    elements: dict
 """
 
 EXAMPLES = r"""
@@ -87,17 +95,38 @@ EXAMPLES = r"""
     known_by: "{{ found.known_by }}"
   check_mode: true
   diff: true
+
+- name: Read the policy record
+  attested.kubernetes.policy_record:
+  register: record
+
+- name: Record the assigned disk ids
+  attested.kubernetes.node_identity:
+    site: "{{ inventory_dir }}"
+    records: "{{ ansible_play_hosts | map('extract', hostvars) | map(attribute='record') }}"
+  run_once: true
 """
 
 RETURN = r"""
 path:
   description: The file.
-  returned: success
+  returned: with O(node)
   type: str
   sample: /srv/sites/prod/host_vars/w-1/identity.yml
 identity:
   description: Name of the identity in the cluster.
-  returned: success
+  returned: with O(node)
   type: str
   sample: ek-9f2c1d5e9f2c1d5e9f2c
+disks:
+  description: Node to the id that was assigned to its disk.
+  returned: with O(records)
+  type: dict
+  sample: {"w-1": "81111111-2222-4333-8444-555555555555"}
+files:
+  description: The changed files, in check mode those that would change.
+  returned: with O(records)
+  type: list
+  elements: str
+  sample: [/srv/sites/prod/host_vars/w-1/identity.yml]
 """

@@ -49,7 +49,7 @@ OPTIONS = {
     "cluster_info": (),
     "node_status_info": (),
     "policy_record": (),
-    "assigned_disks": ("site", "records"),
+    "node_identity": ("site", "records"),
     "cluster_objects": ("manifests", "field_manager"),
 }
 

@@ -36,8 +36,8 @@ OPTIONS = (
     "send_policy", "server", "service_subnet", "site", "state", "tcti", "tls_server_name", "wait_seconds", "what",
 )  # fmt: skip
 MODULES = (
-    "admin_kubeconfig", "assigned_disks", "cluster", "cluster_objects", "control_plane_certificates", "init",
-    "kubeadm_node", "node_status_info", "policy_record", "tpm_authorization", "trace", "unit",
+    "admin_kubeconfig", "cluster", "cluster_objects", "control_plane_certificates", "init", "kubeadm_node",
+    "node_identity", "node_status_info", "policy_record", "tpm_authorization", "trace", "unit",
 )  # fmt: skip
 ROLES = {
     "attestation_policy": ("main",),
@@ -186,7 +186,7 @@ def test_check_mode_of_init_by_the_bootstrapper(site: Site, changed: bool, more:
 
 
 JOINED: dict[str, object] = {"phase": "Joined"}
-WRITTEN_DOWN = ["node_status_info", "policy_record", "assigned_disks"]
+WRITTEN_DOWN = ["node_status_info", "policy_record", "node_identity"]
 HELD = ["node_status_info", "control_plane: guards"]
 
 
@@ -202,7 +202,7 @@ def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
 def test_node_asks_no_control_plane_that_has_not_joined_for_disks(site: Site) -> None:
     """A cluster that is not there yet has assigned none."""
     called = site.run("node", node_status_info={"phase": "Prepared"})
-    assert called[6:] == ["node_status_info", "node_status_info", "assigned_disks"]
+    assert called[6:] == ["node_status_info", "node_status_info", "node_identity"]
 
 
 @pytest.mark.parametrize("renewed", ["true", "false"])

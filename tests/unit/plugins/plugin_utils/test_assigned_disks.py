@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.action.assigned_disks import ActionModule as AssignedDisks
 from ansible_collections.attested.kubernetes.plugins.action.node_identity import ActionModule as NodeIdentity
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import recovery_kit
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
@@ -36,13 +35,13 @@ def site(tmp_path: Path) -> Path:
 def enroll(site: Path) -> Result:
     action: NodeIdentity = object.__new__(NodeIdentity)
     options: dict[str, Any] = {"node": "w-1", "ek_sha256": EK["w-1"], "known_by": "console fingerprint"}
-    more = {"admission": "Approved", "replaced": [], "ek_aliases": {}}
+    more = {"admission": "Approved", "replaced": [], "ek_aliases": {}, "records": None}
     return action.perform({"site": str(site), **options, **more}, check_mode=False)
 
 
 def write(site: Path, *identities: tuple[str, str], check_mode: bool = False) -> Result:
     """Write what the cluster assigned, as a run after the last one does: it reads the files anew."""
-    action: AssignedDisks = object.__new__(AssignedDisks)
+    action: NodeIdentity = object.__new__(NodeIdentity)
     files = {node: site / "host_vars" / node / "identity.yml" for node in EK}
     said = {node: yaml.safe_load(path.read_bytes()) for node, path in files.items() if path.exists()}
     hosts = {node: {"attested_ek": f"sha256:{ek}", **said.get(node, {})} for node, ek in EK.items()}
