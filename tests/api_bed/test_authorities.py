@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_keypairs import split
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_rotation import TOKEN_LIFE, AuthorityPhase
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import TOKEN_LIFE, AuthorityPhase
 from ansible_collections.attested.kubernetes.tests.support.api_bed import certificate_builder, why_not
 from ansible_collections.attested.kubernetes.tests.support.authority_bed import (
     API_SERVER,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_rotation import AuthorityPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import AuthorityPlan
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 OK, UNAUTHORIZED = http.client.OK, http.client.UNAUTHORIZED

@@ -55,12 +55,17 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_s51_unproven_release.py",
     ),
     "keyservice/ring.py": (f"{_UNIT}/keyservice/test_ring.py",),
-    "keyservice/master_rotation.py": (f"{_UNIT}/keyservice/test_master_rotation.py",),
+    "rotation/authorities.py": (f"{_UNIT}/rotation/test_authorities.py",),
+    "rotation/encryption_key.py": (
+        f"{_UNIT}/rotation/test_encryption_key.py",
+        f"{_UNIT}/kubeadm/test_encryption_file.py",
+    ),
+    "rotation/engine.py": (f"{_UNIT}/rotation",),
+    "rotation/master_secret.py": (f"{_UNIT}/rotation/test_master_secret.py",),
     "keyservice/serving_approver.py": tuple(
         f"{_UNIT}/keyservice/test_serving_{name}.py" for name in ("approver", "request")
     ),
     "keyservice/attestation_state.py": (f"{_UNIT}/keyservice/test_attestation_state.py",),
-    "kubeadm/encryption_rotation.py": (f"{_UNIT}/kubeadm/test_encryption_rotation.py",),
     "node/join_claim.py": (f"{_UNIT}/node/test_join_claim.py",),
     "node/renewal.py": (f"{_UNIT}/node/test_renewal.py",),
     "evidence/node_lock.py": (

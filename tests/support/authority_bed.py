@@ -33,11 +33,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_fil
     PlaneRotation,
     observe_kubelet,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_rotation import (
-    AuthorityPhase,
-    FoundAuthorities,
-    plan_authorities,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_renewal import ControlPlaneRenewal
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import (
     KubeletCredential,
@@ -48,6 +43,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.creden
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_health import EtcdMembers
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import (
+    AuthorityPhase,
+    FoundAuthorities,
+    plan_authorities,
+)
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries, last_words
 from ansible_collections.attested.kubernetes.tests.support.kubeadm import RootedKubeadm, make_control_plane
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_rotation import AuthorityPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import AuthorityPlan
 
 ETCD, API_SERVER, CONTROLLER_MANAGER = "etcd", "kube-apiserver", "kube-controller-manager"
 _STOP_SECONDS = 30

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import ApiServer, told
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption_rotation import (
-    FoundKeys,
-    RotationPhase,
-    plan_rotation,
-)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import PlaneEncryption
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import encryption_path
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.stored import EtcdGateway, rewrite, survey
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption_key import (
+    FoundKeys,
+    RotationPhase,
+    plan_rotation,
+)
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
-    from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption_rotation import RotationPlan
+    from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption_key import RotationPlan
     from ansible_collections.attested.kubernetes.tests.support.api_bed import ApiBed
 
 _MANIFEST = """apiVersion: v1

@@ -27,7 +27,7 @@ SERVING = ("core/runtime.py", "core/metrics.py", "transport/grpc_server.py", "tr
 TIERS = (
     {"reasons", "errors", "result", "key_kinds", "_deps", "proto", "core"},
     {"tpm", "transport", "source", "bundle", "policy", "evidence"},
-    {"keyservice", "disk", "kubeadm", "admin"},
+    {"keyservice", "disk", "kubeadm", "rotation", "admin"},
     {"services", "node", "rescue", "cli"},
 )
 """Low to high: a package imports from its own tier and from lower ones, and no packages import each other."""

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from ..core.files import write_atomic
 from ..errors import SystemFault
 from ..keyservice.master import generate_master_secret
-from ..keyservice.master_rotation import FoundVersions, MasterPhase, PlaneVersions, plan_rotation
 from ..reasons import Reason
+from ..rotation.master_secret import FoundVersions, MasterPhase, PlaneVersions, plan_rotation
 from . import secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..core.host import Random
-    from ..keyservice.master_rotation import MasterPlan
+    from ..rotation.master_secret import MasterPlan
     from .layout import Site
     from .secrets import Vault
 

@@ -17,8 +17,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.files import read_bytes, write_atomic
+from ..rotation.authorities import (
+    AUTHORITIES,
+    CERTIFYING,
+    CLUSTER,
+    SERVICE_ACCOUNTS,
+    KubeletAuthorities,
+    PlaneAuthorities,
+)
 from .ca_keypairs import Successor, join, make_successor, private_name, require_pair, signer_of, split, unusable
-from .ca_rotation import AUTHORITIES, CERTIFYING, CLUSTER, SERVICE_ACCOUNTS, KubeletAuthorities, PlaneAuthorities
 from .certificate_table import CERTIFICATES, ETCD, NOBODY, ORDER
 from .credential import authorities_of, believing, embedded_credential
 
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 
     from ..core.host import Clock
     from ..result import Step
-    from .ca_rotation import Authority
+    from ..rotation.authorities import Authority
     from .certificate_renewal import Members, Pods, RenewalPlan, Turns
     from .certificate_table import Certificate
     from .spec import KubernetesPaths

@@ -14,9 +14,10 @@ from ..core.files import read_bytes
 from ..core.host import SystemClock
 from ..errors import AttestedError
 from ..result import Diff, Result
+from ..rotation.encryption_key import CLEAR
 from .admin import issue_admin_certificate
 from .cluster import ControlPlane, InitOutcome
-from .encryption_file import CLEAR, EncryptionFile
+from .encryption_file import EncryptionFile
 from .gateway import installed_version
 from .inventory import read_cluster
 from .kubectl import Kubectl

@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.documents import load_documents
 from ..errors import KubeadmError
 from ..reasons import Reason
+from ..rotation.encryption_key import CLEAR, KEY_NAME
 from ..transport.binding import label
 from .encryption import API_VERSION, KIND, RESOURCES, require_encryption
 from .render import documents
 
-CLEAR = "identity"
-"""The provider that closes nothing: in an order of names it stands for "in clear"."""
-
-_NUMBERED = re.compile(r"key-([1-9][0-9]{0,5})(?:-([0-9a-f]{16}))?")
 _FINGERPRINT_DIGITS = 16
 _USE = "secrets-at-rest/key"
 
@@ -96,12 +92,6 @@ def name_key(secret: bytes, *, number: int) -> EncryptionKey:
     return EncryptionKey(name=f"key-{number}-{fingerprint(secret)}", secret=secret)
 
 
-def key_number(name: str) -> int:
-    """Return the number in a key's name; 0 for names that are not ours, which are older than all of ours."""
-    match = _NUMBERED.fullmatch(name)
-    return int(match[1]) if match else 0
-
-
 def _providers(document: Any) -> Any:
     if (document["apiVersion"], document["kind"]) != (API_VERSION, KIND):
         raise ValueError(KIND)
@@ -112,7 +102,7 @@ def _providers(document: Any) -> Any:
 
 
 def _require_own_name(key: EncryptionKey) -> None:
-    match = _NUMBERED.fullmatch(key.name)
+    match = KEY_NAME.fullmatch(key.name)
     if match and match[2] and match[2] != key.fingerprint:
         raise KubeadmError(
             f"expected the key that the name {key.name} was made for, found another one under it",

@@ -13,8 +13,8 @@ from ..core.documents import load_documents, load_json
 from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import KubeadmError
 from ..reasons import Reason
-from .encryption_file import CLEAR, EncryptionFile, EncryptionKey, name_key
-from .encryption_rotation import PlaneKeys, next_number
+from ..rotation.encryption_key import CLEAR, PlaneKeys, next_number
+from .encryption_file import EncryptionFile, EncryptionKey, name_key
 from .render import ENCRYPTION_ARGUMENT, documents, encryption_path
 
 if TYPE_CHECKING:

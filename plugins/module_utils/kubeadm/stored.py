@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from ..core.documents import load_json
 from ..errors import KubeadmError
 from ..reasons import Reason
-from .encryption_file import CLEAR
+from ..rotation.encryption_key import CLEAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

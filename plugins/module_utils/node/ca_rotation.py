@@ -19,15 +19,6 @@ from ..errors import SystemFault
 from ..kubeadm.admin import issue_admin_certificate
 from ..kubeadm.ca_files import AuthorityFiles, PlaneRotation, believe_as_kubelet, forget_serving, observe_kubelet
 from ..kubeadm.ca_keypairs import parse_successors, render_successors
-from ..kubeadm.ca_rotation import (
-    AUTHORITIES,
-    CLUSTER,
-    AuthorityPhase,
-    FoundAuthorities,
-    KubeletAuthorities,
-    PlaneAuthorities,
-    plan_authorities,
-)
 from ..kubeadm.certificate_renewal import ControlPlaneRenewal
 from ..kubeadm.etcd_health import EtcdMembers
 from ..kubeadm.kubectl import Kubectl
@@ -36,6 +27,15 @@ from ..kubeadm.spec import KubernetesPaths
 from ..kubeadm.static_pods import StaticPods
 from ..reasons import Reason
 from ..result import Result
+from ..rotation.authorities import (
+    AUTHORITIES,
+    CLUSTER,
+    AuthorityPhase,
+    FoundAuthorities,
+    KubeletAuthorities,
+    PlaneAuthorities,
+    plan_authorities,
+)
 from ..transport.sealed_box import OneTimeKey
 from .answers import AnswerStore, decode
 from .authorization import OfferStore
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..core.command import Runner
-    from ..kubeadm.ca_rotation import AuthorityPlan
+    from ..rotation.authorities import AuthorityPlan
     from .key_share import ShareOrder
 
 _PLANE_LABEL = "node-role.kubernetes.io/control-plane"

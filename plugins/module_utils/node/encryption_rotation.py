@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from ..core.host import SystemClock, SystemRandom
 from ..errors import SystemFault
 from ..kubeadm.api_server import ApiServer
-from ..kubeadm.encryption_rotation import FoundKeys, PlaneKeys, plan_rotation
 from ..kubeadm.kubectl import Kubectl
 from ..kubeadm.plane_encryption import PlaneEncryption, parse_keys, render_keys
 from ..kubeadm.spec import KubernetesPaths
 from ..kubeadm.stored import EtcdGateway, rewrite, survey
 from ..reasons import Reason
 from ..result import Diff, Result
+from ..rotation.encryption_key import FoundKeys, PlaneKeys, plan_rotation
 from ..transport.sealed_box import OneTimeKey
 from .answers import AnswerStore, decode
 from .authorization import OfferStore
@@ -29,7 +29,7 @@ from .key_share import OFFERS, encode, open_orders
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..kubeadm.encryption_rotation import RotationPlan
+    from ..rotation.encryption_key import RotationPlan
 
 _SELECTOR = "--selector=node-role.kubernetes.io/control-plane"
 

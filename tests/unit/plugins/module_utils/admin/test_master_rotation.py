@@ -15,7 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.master_r
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.recovery_kit import gather
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master_rotation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.master_secret import (
     MasterPhase,
     MasterPlan,
 )

@@ -17,9 +17,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryp
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption_file import (
     EncryptionFile,
     EncryptionKey,
-    key_number,
     name_key,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption_key import key_number
 
 OLD, NEW = EncryptionKey(name="key-1", secret=bytes(range(32))), name_key(b"\x07" * 32, number=2)
 FIRST = json.loads(render_encryption(OLD.secret))

@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_rotation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.node import ca_rotation as module
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import ShareOrder
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import (
     AUTHORITIES,
     CERTIFYING,
     AuthorityPhase,
     KubeletAuthorities,
     PlaneAuthorities,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node import ca_rotation as module
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import ShareOrder
 
 MAKE, SHARE, TRUST, ISSUE, RETIRE, FORGET = AuthorityPhase
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

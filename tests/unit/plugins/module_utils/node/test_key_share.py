@@ -9,7 +9,6 @@ import secrets
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption_rotation import PlaneKeys
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import (
     parse_keys,
     render_keys,
@@ -17,6 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import OfferStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.encryption_rotation import plane_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import ShareOrder, open_orders
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption_key import PlaneKeys
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import (
     OneTimeKey,
     open_sealed,

@@ -20,11 +20,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_key
     render_successors,
     split,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_rotation import AUTHORITIES, CERTIFYING
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_renewal import RenewalPlan
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import authorities_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import AUTHORITIES, CERTIFYING
 
 NAMES = tuple(one.name for one in AUTHORITIES)
 BESIDE = "etc/kubernetes/attested-authorities"

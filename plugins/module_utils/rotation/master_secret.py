@@ -22,11 +22,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..errors import KeyServiceError
+from ..keyservice.ring import version_number
 from ..reasons import Reason
-from .ring import version_number
+from .engine import phases_left, require_all, undone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 class MasterPhase(Enum):
@@ -85,8 +86,9 @@ def plan_rotation(found: FoundVersions, *, old: str) -> MasterPlan:
     Where ``old`` is "" only what was begun is ended. Raises MASTER_SECRET_UNREACHED (not every node answered, or more
     than the cluster has), MASTER_SECRETS_DIFFER (somebody has a version that the site lacks), MASTER_SECRET_UNKNOWN.
     """
-    _require_all("control planes", {one.name for one in found.planes}, found.members)
-    _require_all("nodes", set(found.disks), found.nodes)
+    planes = {one.name for one in found.planes}
+    for what, answered, known in (("control plane", planes, found.members), ("node", set(found.disks), found.nodes)):
+        require_all(what, answered, known, error=KeyServiceError, reason=Reason.MASTER_SECRET_UNREACHED)
     _require_known(found)
     successor = max(found.site, key=version_number)
     if old == successor:
@@ -104,14 +106,19 @@ def plan_rotation(found: FoundVersions, *, old: str) -> MasterPlan:
 
 def _left(found: FoundVersions, successor: str, needed: frozenset[str]) -> tuple[MasterPhase, ...]:
     alone = (successor,)
-    is_left = {
-        MasterPhase.SHARE: any(not one.taken or not needed <= set(one.names) for one in found.planes),
-        MasterPhase.LEAD: any(one.names[:1] != alone for one in found.planes),
-        MasterPhase.REKEY: bool(_under_others(found, successor)),
-        MasterPhase.RETIRE: any(one.names != alone for one in found.planes),
-        MasterPhase.FORGET: found.site != alone,
+    planes = undone(
+        found.planes,
+        {
+            MasterPhase.SHARE: lambda one: one.taken and needed <= set(one.names),
+            MasterPhase.LEAD: lambda one: one.names[:1] == alone,
+            MasterPhase.RETIRE: lambda one: one.names == alone,
+        },
+    )
+    others = {
+        MasterPhase.REKEY: _under_others(found, successor),
+        MasterPhase.FORGET: [name for name in found.site if name != successor],
     }
-    return tuple(phase for phase in MasterPhase if is_left.get(phase))
+    return phases_left(MasterPhase, planes, others)
 
 
 def _needed(found: FoundVersions, successor: str) -> frozenset[str]:
@@ -141,15 +148,6 @@ def _order(
 
 def _under_others(found: FoundVersions, successor: str | None) -> tuple[str, ...]:
     return tuple(sorted(node for node, name in found.disks.items() if name not in (None, successor)))
-
-
-def _require_all(what: str, answered: Collection[str], known: Iterable[str]) -> None:
-    if set(answered) != set(known) or not answered:
-        raise KeyServiceError(
-            f"expected the versions of all {what} of the cluster ({', '.join(sorted(known)) or 'none'}), "
-            f"got those of {', '.join(sorted(answered)) or 'none'}",
-            reason=Reason.MASTER_SECRET_UNREACHED,
-        )
 
 
 def _require_known(found: FoundVersions) -> None:

@@ -13,13 +13,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master_rotation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ring import import_ring
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.master_secret import (
     FoundVersions,
     MasterPhase,
     PlaneVersions,
     plan_rotation,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ring import import_ring
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 
@@ -299,7 +299,9 @@ def test_who_has_what_the_site_lacks_is_named() -> None:
 
 
 def test_nodes_that_did_not_answer_are_missed() -> None:
-    with pytest.raises(KeyServiceError, match=r"all nodes of the cluster \(bare, cp-0, cp-1, w-0\), got those of w-0"):
+    with pytest.raises(
+        KeyServiceError, match=r"every node of the cluster has \(bare, cp-0, cp-1, w-0\), got that of w-0"
+    ):
         plan_rotation(found(disks={"w-0": NEW}), old=OLD)
 
 

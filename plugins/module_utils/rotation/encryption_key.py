@@ -16,16 +16,24 @@ There is no record of a rotation that could lie: a run that was stopped anywhere
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..errors import KubeadmError
 from ..reasons import Reason
-from .encryption_file import CLEAR, key_number
+from .engine import phases_left, require_all, undone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+
+CLEAR = "identity"
+"""The provider that closes nothing: in an order of names it stands for "in clear"."""
+
+KEY_NAME = re.compile(r"key-([1-9][0-9]{0,5})(?:-([0-9a-f]{16}))?")
+"""The name of a key: its number and, of every key after the first, digits of its fingerprint."""
 
 
 class RotationPhase(Enum):
@@ -94,7 +102,9 @@ def plan_rotation(found: FoundKeys, *, old: str) -> RotationPlan:
     Raises ENCRYPTION_PLANES_UNREACHED (not every control plane answered, or more than the cluster has),
     ENCRYPTION_KEYS_DIFFER (one name, two keys), ENCRYPTION_KEY_LOST (Secrets under a key that is in no file).
     """
-    _require_all(found)
+    answered = {plane.name for plane in found.planes}
+    unreached = Reason.ENCRYPTION_PLANES_UNREACHED
+    require_all("control plane", answered, found.members, error=KubeadmError, reason=unreached)
     _require_one_meaning(found.planes)
     known = {name for plane in found.planes for name in plane.keys}
     _require_readable(found.stored, known)
@@ -112,6 +122,12 @@ def _all_phases(known: set[str]) -> tuple[RotationPhase, ...]:
     return tuple(phase for phase in RotationPhase if known or phase is not RotationPhase.RETIRE)
 
 
+def key_number(name: str) -> int:
+    """Return the number in a key's name; 0 for names that are not ours, which are older than all of ours."""
+    match = KEY_NAME.fullmatch(name)
+    return int(match[1]) if match else 0
+
+
 def next_number(names: Iterable[str]) -> int:
     """Return the number of a key that is newer than all of ``names``."""
     return max(map(key_number, names), default=0) + 1
@@ -119,16 +135,18 @@ def next_number(names: Iterable[str]) -> int:
 
 def _goes_on(found: FoundKeys, successor: str) -> RotationPlan:
     needed = _needed(found, successor)
-    shared = all(plane.taken and needed <= set(plane.keys) for plane in found.planes)
     retired = (successor,)
     leading = (successor, *_newest_first(needed - {successor}))
-    is_needed = {
-        RotationPhase.SHARE: not shared,
-        RotationPhase.LEAD: any(plane.lead != successor for plane in found.planes),
-        RotationPhase.REWRITE: any(count for name, count in found.stored.items() if name != successor),
-        RotationPhase.RETIRE: any(plane.order != retired for plane in found.planes),
-    }
-    phases = tuple(phase for phase in RotationPhase if is_needed.get(phase))
+    planes = undone(
+        found.planes,
+        {
+            RotationPhase.SHARE: lambda plane: plane.taken and needed <= set(plane.keys),
+            RotationPhase.LEAD: lambda plane: plane.lead == successor,
+            RotationPhase.RETIRE: lambda plane: plane.order == retired,
+        },
+    )
+    secrets = {RotationPhase.REWRITE: [name for name, count in found.stored.items() if count and name != successor]}
+    phases = phases_left(RotationPhase, planes, secrets)
     orders = {RotationPhase.LEAD: leading, RotationPhase.RETIRE: retired}
     if phases[0] in orders:  # one is there: of the old key nothing is left after the last
         wanted = {plane.name: orders[phases[0]] for plane in found.planes}
@@ -180,16 +198,6 @@ def _is_in_use(found: FoundKeys, name: str) -> bool:
     if name == CLEAR:
         return any(plane.lead in (CLEAR, "") for plane in found.planes)
     return any(name in plane.keys for plane in found.planes)
-
-
-def _require_all(found: FoundKeys) -> None:
-    answered = {plane.name for plane in found.planes}
-    if answered != found.members or not answered:
-        raise KubeadmError(
-            f"expected the keys of every control plane of the cluster ({', '.join(sorted(found.members)) or 'none'}), "
-            f"got those of {', '.join(sorted(answered)) or 'none'}",
-            reason=Reason.ENCRYPTION_PLANES_UNREACHED,
-        )
 
 
 def _require_one_meaning(planes: Sequence[PlaneKeys]) -> None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import KubeadmError
 from ..reasons import Reason
+from .engine import phases_left, require_all, undone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -143,8 +144,10 @@ def plan_authorities(found: FoundAuthorities, *, old: str, now: datetime) -> Aut
     plane and kubelet answered, or more than the cluster has) and AUTHORITIES_DIFFER (two sets of successors, or
     control planes that do not hold the same where nothing was begun).
     """
-    _require_all("control plane", {one.name for one in found.planes}, found.members)
-    _require_all("kubelet", {one.name for one in found.kubelets}, found.nodes)
+    groups = (("control plane", found.planes, found.members), ("kubelet", found.kubelets, found.nodes))
+    for what, answered, known in groups:
+        names = {one.name for one in answered}
+        require_all(what, names, known, error=KubeadmError, reason=Reason.AUTHORITIES_UNREACHED)
     successors = _successors(found.planes)
     if successors:
         return _goes_on(found, successors, now)
@@ -156,15 +159,9 @@ def plan_authorities(found: FoundAuthorities, *, old: str, now: datetime) -> Aut
 
 def _goes_on(found: FoundAuthorities, successors: Mapping[str, str], now: datetime) -> AuthorityPlan:
     needed = _needed(found, successors)
-    planes = {
-        phase: tuple(one for one in found.planes if not check(one))
-        for phase, check in _on_planes(needed, successors).items()
-    }
-    kubelets = {
-        phase: tuple(one.name for one in found.kubelets if not check(one))
-        for phase, check in _on_kubelets(needed[CLUSTER.name], successors[CLUSTER.name]).items()
-    }
-    phases = tuple(phase for phase in AuthorityPhase if planes.get(phase) or kubelets.get(phase))
+    planes = undone(found.planes, _on_planes(needed, successors))
+    kubelets = undone(found.kubelets, _on_kubelets(needed[CLUSTER.name], successors[CLUSTER.name]))
+    phases = phases_left(AuthorityPhase, planes, kubelets)
     first = phases[0] if phases else None
     until = max(one.since for one in found.planes) + TOKEN_LIFE
     return AuthorityPlan(
@@ -172,7 +169,7 @@ def _goes_on(found: FoundAuthorities, successors: Mapping[str, str], now: dateti
         successors=successors,
         source=min(one.name for one in found.planes if one.staged == successors),
         bundles={one.name: _bundles(one, first, needed, successors) for one in planes.get(first, ())} if first else {},
-        kubelets=kubelets.get(first, ()) if first else (),
+        kubelets=tuple(one.name for one in kubelets.get(first, ())) if first else (),
         waits_until=until if first is AuthorityPhase.RETIRE and now < until else None,
     )
 
@@ -252,15 +249,6 @@ def _require_alike(planes: Sequence[PlaneAuthorities]) -> None:
                     f"expected {name} on {plane.name} to be {signer} alone, as it signs on {first.name}; "
                     f"it signs with {plane.signers[name]} and believes {', '.join(plane.trusted[name])}"
                 )
-
-
-def _require_all(kind: str, answered: set[str], known: frozenset[str]) -> None:
-    if answered != known or not answered:
-        raise KubeadmError(
-            f"expected what every {kind} of the cluster holds ({', '.join(sorted(known)) or 'none'}), "
-            f"got that of {', '.join(sorted(answered)) or 'none'}",
-            reason=Reason.AUTHORITIES_UNREACHED,
-        )
 
 
 def _differ(message: str) -> KubeadmError:

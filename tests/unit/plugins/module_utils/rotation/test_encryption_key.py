@@ -9,7 +9,7 @@ import itertools
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.encryption_rotation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption_key import (
     FoundKeys,
     PlaneKeys,
     RotationPhase,

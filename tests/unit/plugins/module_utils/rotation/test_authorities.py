@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.ca_rotation import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import (
     AUTHORITIES,
     CERTIFYING,
     CLUSTER,

@@ -1,0 +1,51 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What all rotations have in common: who must answer, and which phases are left. Pure.
+
+    inspect ──▶ plan ──▶ phase ──▶ inspect ──▶ plan ──▶ …
+
+Each node says what it has, the plan follows from that alone, and its first phase is run. There is no record of a
+rotation: an interrupted run and a new run start with the same inspection. A rotation is its phases in their order, and
+for each phase a check that says of one node whether the phase is done there.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from ..errors import AttestedError
+    from ..reasons import Reason
+
+Phase = TypeVar("Phase", bound=Enum)
+One = TypeVar("One")
+
+
+def require_all(
+    what: str, answered: Collection[str], known: Collection[str], *, error: type[AttestedError], reason: Reason
+) -> None:
+    """Raise ``reason`` unless exactly those answered that the cluster has, and at least one."""
+    if set(answered) != set(known) or not answered:
+        raise error(
+            f"expected what every {what} of the cluster has ({_listed(known)}), got that of {_listed(answered)}",
+            reason=reason,
+        )
+
+
+def undone(found: Iterable[One], checks: Mapping[Phase, Callable[[One], bool]]) -> dict[Phase, tuple[One, ...]]:
+    """Return by phase those of ``found`` on which it is not done."""
+    every = tuple(found)
+    return {phase: tuple(one for one in every if not check(one)) for phase, check in checks.items()}
+
+
+def phases_left(phases: Iterable[Phase], *left: Mapping[Phase, Collection[object]]) -> tuple[Phase, ...]:
+    """Return in their order the ``phases`` for which any of ``left`` names something that is not done."""
+    return tuple(phase for phase in phases if any(one.get(phase) for one in left))
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
