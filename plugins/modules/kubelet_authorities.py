@@ -29,7 +29,7 @@ attributes:
   idempotent:
     support: none
     details:
-      - Each run takes a ticket; M(attested.kubernetes.authority_rotation_info) says whose kubelets need one.
+      - Each run takes a ticket; M(attested.kubernetes.rotation) says whose kubelets need one.
 """
 
 EXAMPLES = r"""

@@ -48,7 +48,7 @@ options:
   authority:
     description:
       - Of a control plane that is revoked as O(compromised), the name of the cluster CA that it held, which is rotated
-        afterwards (M(attested.kubernetes.authority_info) says it). It is written into the identity once, so that a
+        afterwards (M(attested.kubernetes.rotation_info) says it). It is written into the identity once, so that a
         repetition rotates no other one.
     type: str
     default: ""

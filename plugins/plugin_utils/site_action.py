@@ -73,12 +73,15 @@ class SiteAction(AttestedAction):
         return verified, handle
 
     def hand_over(
-        self, data: bytes, module: str, params: Mapping[str, Any], *, to: VerifiedNode, handle: str
+        self, data: bytes, module: str, params: Mapping[str, Any], *, to: VerifiedNode, handle: str, **options: str
     ) -> Mapping[str, Any]:
-        """Seal ``data`` to a judged node; ``module`` opens it there by the answer that waits under ``handle``."""
+        """Seal ``data`` to a judged node; ``module`` opens it there by the answer that waits under ``handle``.
+
+        ``options`` go to the module too.
+        """
         sealed = base64.b64encode(to.machine.seal(data)).decode("ascii")
         known = {name: params[name] for name in ("node_config", "tpm_timeout_seconds")}
-        return run_module_there(self.execute, module, {"handle": handle, "sealed": sealed, **known})
+        return run_module_there(self.execute, module, {"handle": handle, "sealed": sealed, **known, **options})
 
     def nodes(self) -> tuple[InventoryNode, ...]:
         """Return the nodes of the inventory."""

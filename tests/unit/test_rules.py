@@ -107,7 +107,7 @@ def test_what_asks_for_the_kubernetes_client_runs_on_control_planes_alone():
     asking = {
         path.stem for path in house.plugin_files() if 'libraries=("cryptography", "kubernetes"' in path.read_text()
     }
-    assert asking == {"admission_plugins", "authority_rotation", "control_plane_certificates"}
+    assert asking == {"admission_plugins", "control_plane_certificates", "rotation_phase"}
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,12 @@ def node_config_spec() -> ArgumentSpec:
     return ArgumentSpec(options={"node_config": {"type": "path", "default": "/etc/attested/node.yml"}})
 
 
+def rotation_spec() -> ArgumentSpec:
+    """Name the keys that are rotated; documented in the fragment ``rotation``."""
+    kinds = ["authorities", "encryption_key", "master_secret"]
+    return ArgumentSpec(options={"kind": {"type": "str", "choices": kinds, "required": True}})
+
+
 def site_spec() -> ArgumentSpec:
     """Where the site lies; documented in the fragment ``site``."""
     return ArgumentSpec(options={"site": {"type": "path", "required": True}})

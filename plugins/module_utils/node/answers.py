@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.files import make_directory, read_bytes, remove, require_no_swap, require_tmpfs, write_atomic
 from ..errors import SiteError, SystemFault
@@ -75,6 +75,11 @@ class AnswerStore:
         data = read_bytes(path)
         remove(path)
         return _parse(data)
+
+
+def open_box(params: Mapping[str, Any]) -> bytes:
+    """Return what is in ``sealed`` by the answer ``handle``; raises as `AnswerStore.take`, `open` and `decode`."""
+    return AnswerStore().take(params["handle"] or "").open(decode(params["sealed"] or "", "sealed"))
 
 
 def _render(kept: Answer) -> bytes:

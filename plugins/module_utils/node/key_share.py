@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A key for Secrets at rest goes from one control plane to another, sealed to what the admin's machine has judged.
+"""A key goes from one control plane to another, sealed to what the admin's machine has judged.
 
     source → admin    offer: a one-time public key; its private half stays on root-only tmpfs of the source
     target → admin    evidence for the purpose ``share``; the admin's machine judges it by the site
@@ -17,15 +17,25 @@ import base64
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.documents import load_json
+from ..core.host import SystemClock
 from ..errors import SystemFault
+from ..kubeadm.ca_files import AuthorityFiles
+from ..kubeadm.ca_keypairs import render_successors
+from ..kubeadm.plane_encryption import render_keys
+from ..kubeadm.spec import KubernetesPaths
 from ..reasons import Reason
-from ..transport.sealed_box import open_to_key, seal, seal_to_key
+from ..result import Result
+from ..rotation.authorities import AUTHORITIES
+from ..transport.sealed_box import OneTimeKey, open_to_key, seal, seal_to_key
+from .answers import decode
+from .authorization import OfferStore
+from .encryption_rotation import plane_encryption
 
 if TYPE_CHECKING:
-    from .authorization import OfferStore
+    from collections.abc import Mapping
 
 OFFERS = Path("/run/attested/share-offers")
 
@@ -66,8 +76,38 @@ def open_orders(sealed: dict[str, bytes], *, handle: str, offers: OfferStore) ->
     return {node: _parse(open_to_key(box, key=key, binding=binding)) for node, box in sorted(sealed.items())}
 
 
-def encode(data: bytes) -> str:
-    """Return ``data`` in base64."""
+def run_share(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # writes tmpfs only
+    """Offer a one-time key, or seal the keys of this control plane to the machines that the orders name."""
+    offers = OfferStore(OFFERS)
+    if params["orders"] is None:
+        key = OneTimeKey.generate()
+        return Result(values={"handle": offers.put(key), "offer": _encode(key.public)})
+    sealed = {str(node): decode(str(text), "orders") for node, text in params["orders"].items()}
+    orders = open_orders(sealed, handle=params["handle"] or "", offers=offers)
+    parcel = _successors if params["kind"] == "authorities" else _keys
+    return Result(values={"boxes": {node: _encode(one.box(parcel(one, params))) for node, one in orders.items()}})
+
+
+def require_authorities(order: ShareOrder) -> None:
+    """Raise OPTION_INVALID unless the admin's machine ordered successors, all of them, and nothing else."""
+    wanted = {one.name for one in AUTHORITIES}
+    if set(order.names) != wanted:
+        raise SystemFault(
+            f"expected an order for {', '.join(sorted(wanted))}, got one for {', '.join(order.names)[:200]}",
+            reason=Reason.OPTION_INVALID,
+        )
+
+
+def _successors(order: ShareOrder, _params: Mapping[str, Any]) -> bytes:
+    require_authorities(order)
+    return render_successors(AuthorityFiles(KubernetesPaths(), clock=SystemClock()).staged())
+
+
+def _keys(order: ShareOrder, params: Mapping[str, Any]) -> bytes:
+    return render_keys(plane_encryption(params).give(order.names))
+
+
+def _encode(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 

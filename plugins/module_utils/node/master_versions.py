@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A rotation of the master secret on one machine (ADR 0042): which versions it has, taking others, another disk key.
 
-The work of `master_secret_versions_info`, `master_secret_versions` and `state_disk_key`.
+The disk's part is the module `state_disk_key`.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _PAUSE_SECONDS = 0.5
 _MINIMUM_BYTES = 0  # the disk is in use: it was large enough when it was made
 
 
-def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
-    """Say which versions this machine's key service holds and runs with, and under which its state disk is."""
+def inspect_versions(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which versions this machine's key service holds and runs with, and under which its state disk is."""
     name = load_node_config(params["node_config"]).name
     bundle, held = KeyStore().opened(), KeyStore().held()
     plane = None if bundle is None else {"names": list(bundle.ring.names), "taken": held == bundle.ring.names}
     device = params["device"]
     disk = None if device is None else key_name_of(device, StatePaths(mount_point=Path(params["mount_point"])))
-    return Result(values={"node": name, "plane": plane, "disk": disk})
+    return {"node": name, "plane": plane, "disk": disk}
 
 
-def run_take(params: Mapping[str, Any], check_mode: bool) -> Result:
+def take_versions(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Keep the versions that were sealed to this control plane, and have its key service start with them."""
     config = load_node_config(params["node_config"])
     kept = AnswerStore().take(params["handle"])

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.ca_rotation import plan_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.values import ClusterFacts, plan_values
 
 NAMES = ("cluster", "etcd", "front-proxy", "service-accounts")
 NEW = "fedcba9876543210"
-PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 
 State = dict[str, Any]
 
 
-def authority_info(state: State, host: str, _params: State, _trace: list[str]) -> State:
+def rotation_info(state: State, host: str, params: State, _trace: list[str]) -> State:
+    assert params == {"kind": "authorities"}
     plane = state["planes"].get(host)
     known = {name for keys in plane["trusted"].values() for name in keys} if plane else set()
     if plane and plane["staged"]:
@@ -36,16 +36,20 @@ def authority_info(state: State, host: str, _params: State, _trace: list[str]) -
     }
 
 
-def authority_rotation_info(state: State, _host: str, params: State, _trace: list[str]) -> State:
-    nodes = [
-        {"metadata": {"name": name, "labels": {PLANE_LABEL: ""} if name in state["planes"] else {}}}
-        for name in state["kubelets"]
-    ]
-    return plan_of(params["found"], nodes, old=params["old"], now=datetime.fromisoformat(state["now"]))
+def rotation(state: State, _host: str, params: State, _trace: list[str]) -> State:
+    assert params["kind"] == "authorities"
+    facts = ClusterFacts(
+        nodes=frozenset(state["kubelets"]),
+        control_planes=frozenset(state["planes"]),
+        now=datetime.fromisoformat(state["now"]),
+        stored={},
+    )
+    return plan_values("authorities", params["found"], facts, old=params["old"])
 
 
-def authority_rotation(state: State, host: str, params: State, trace: list[str]) -> State:
-    phase, plane = params["phase"], state["planes"][host]
+def rotation_phase(state: State, host: str, params: State, trace: list[str]) -> State:
+    phase, plane = params["plan"]["phases"][0], state["planes"][host]
+    bundles = params["plan"]["changes"][host]
     deed = f"{phase} on {host}"
     if state["sick"] == deed:
         raise SystemExit(f"{deed}: CONTROL_PLANE_COMPONENT_UNHEALTHY")
@@ -57,15 +61,16 @@ def authority_rotation(state: State, host: str, params: State, trace: list[str])
     elif phase == "forget":
         plane |= {"staged": {}, "taken": True}
     else:
-        plane |= {"trusted": params["bundles"], "taken": True}
-        state["kubelets"][host] |= {"trusted": params["bundles"]["cluster"], "named": params["bundles"]["cluster"]}
+        plane |= {"trusted": bundles, "taken": True}
+        state["kubelets"][host] |= {"trusted": bundles["cluster"], "named": bundles["cluster"]}
     if phase == "issue":
         plane |= {"signers": dict.fromkeys(NAMES, NEW), "issued": {name: [NEW] for name in NAMES[:3]}}
         plane["since"] = state["now"]
     return {"changed": True}
 
 
-def authority_share(_state: State, host: str, params: State, _trace: list[str]) -> State:
+def rotation_share(_state: State, host: str, params: State, _trace: list[str]) -> State:
+    assert params["kind"] == "authorities"
     if "orders" not in params:
         return {"handle": f"offer of {host}", "offer": "offered"}
     assert params["handle"] == f"offer of {host}"
@@ -73,7 +78,7 @@ def authority_share(_state: State, host: str, params: State, _trace: list[str]) 
     return {"boxes": {name: f"for {name}" for name in params["orders"]}}
 
 
-def encryption_recipient(_state: State, host: str, params: State, _trace: list[str]) -> State:
+def rotation_recipient(_state: State, host: str, params: State, _trace: list[str]) -> State:
     assert (params["offer"], tuple(params["names"])) == ("offered", NAMES)
     return {"handle": f"judged {host}", "order": f"order for {host}"}
 

@@ -34,27 +34,27 @@ module.exit_json(**given["results"].get(%(name)r, {}))
 """
 OPTIONS = (
     "admission", "authority", "compromised", "ek_aliases", "ek_sha256", "endorsement_authorities",
-    "insecure_first_use", "known_by", "name", "node", "purpose", "replaced", "replacing", "second_key", "site", "tcti",
-    "what",
+    "insecure_first_use", "kind", "known_by", "name", "node", "purpose", "replaced", "replacing", "second_key",
+    "site", "tcti", "what",
 )  # fmt: skip
 MODULES = (
-    "attestation_key", "attestation_verification", "authority_info", "node_admission", "node_identity",
-    "node_status_info", "tpm_authorization", "trace",
+    "attestation_key", "attestation_verification", "node_admission", "node_identity", "node_status_info",
+    "rotation_info", "tpm_authorization", "trace",
 )  # fmt: skip
 AUTHORITY = "0123456789abcdef"
 ROLES = {
     "attestation_policy": ("main",),
-    "authority_rotation": ("main",),
     "node_removal": ("main", "gone", "reset", "revoke"),
+    "rotation": ("main",),
 }
 REMOVED = "{{ node_removal_name }} answers={{ node_removal_answers }} etcd={{ node_removal_control_plane }}"
 SAID = {
-    "authority_rotation": "{{ authority_rotation_old }}",
     "node_removal": REMOVED,
     "node_removal: gone": REMOVED,
     "node_removal: reset": "by {{ node_removal_api_host }}",
     "node_removal: revoke": "{{ node_removal_etcd_member or 'a worker' }} compromised={{ node_removal_compromised }}"
     "{{ ' ' ~ node_removal_authority if node_removal_authority | default('') else '' }}",
+    "rotation": "{{ rotation_old }}",
 }
 GONE: dict[str, Any] = {"ansible_connection": "ssh", "ansible_port": 9, "ansible_host": "127.0.0.1"}
 HERE: dict[str, Any] = {"ansible_connection": "local", "ansible_host": "127.0.0.1"}
@@ -120,7 +120,7 @@ class Site:
         }
         (self.root / "hosts.yml").write_text(yaml.safe_dump({"nodes": {"vars": common, "children": groups}}))
         answers = {
-            "authority_info": {"plane": {"signers": {"cluster": AUTHORITY}, "staged": {}}},
+            "rotation_info": {"plane": {"signers": {"cluster": AUTHORITY}, "staged": {}}},
             "node_admission": {"held_authority": AUTHORITY},
             "node_status_info": {"phase": "Joined"},
             "trace": {"held_authority": AUTHORITY},
@@ -212,7 +212,7 @@ def test_the_first_control_plane_is_replaced_by_another_one(site: Site) -> None:
 
 def rotated(*, by: tuple[str, ...]) -> list[str]:
     """Return what a rotation calls, on the nodes that the cluster has then."""
-    return [f"authority_rotation on {name} {AUTHORITY}" for name in by]
+    return [f"rotation on {name} {AUTHORITY}" for name in by]
 
 
 NODES_WITHOUT_CP_1 = 'case "$*" in *"get nodes"*) printf "node/cp-2\\nnode/cp-3\\nnode/w-1\\n" ;; esac'
@@ -224,7 +224,7 @@ def test_what_a_compromised_control_plane_held_is_rotated_once_it_is_banned(site
     site.known = {"attested_ek": f"sha256:{known}", "attested_ek_replaced": ["sha256:before"]}
     called, _said = site.run("replace", "-e", "confirm=cp-1", "-e", "compromised=true")
     ban = "node_removal: revoke on cp-2 cp-1 compromised=True " + AUTHORITY if known == "old" else "node_admission"
-    assert called[3:5] == ["authority_info", ban]
+    assert called[3:5] == ["rotation_info", ban]
     rotation = rotated(by=("cp-2", "cp-3", "w-1"))
     assert sorted(called[-3:]) == sorted(rotation), "the machine in its place is no node yet, and is not asked"
 
@@ -238,7 +238,7 @@ def test_a_compromised_control_plane_that_is_revoked_goes_out_of_etcd_before_the
     site.kubectl(NODES_WITHOUT_CP_1)
     called, _said = site.run("revoke", "-e", "confirm=cp-1", "-e", "compromised=true", gone=("cp-1",))
     assert called[:3] == [
-        "authority_info",
+        "rotation_info",
         f"node_removal: revoke on cp-2 cp-1 compromised=True {AUTHORITY}",
         "node_identity",
     ]
@@ -253,7 +253,7 @@ def test_without_that_word_a_revoked_control_plane_stays_in_etcd_and_nothing_is_
 def test_check_mode_rotates_nothing(site: Site) -> None:
     site.kubectl(NODES_WITHOUT_CP_1)
     called, _said = site.run("replace", "-e", "confirm=cp-1", "-e", "compromised=true", "--check")
-    assert not [one for one in called if one.startswith("authority_rotation")]
+    assert not [one for one in called if one.startswith("rotation on")]
 
 
 def test_nothing_is_done_where_no_other_control_plane_answers(site: Site) -> None:

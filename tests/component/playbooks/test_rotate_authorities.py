@@ -16,7 +16,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -29,13 +29,13 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 OPTIONS = {
     "admin_certificate": ("request",),
     "admin_kubeconfig": ("site", "cluster_ca", "certificate", "cluster_name", "server", "tls_server_name"),
-    "authority_info": (),
-    "authority_rotation": ("phase", "bundles", "known", "handle", "sealed"),
-    "authority_rotation_info": ("old", "found"),
-    "authority_share": ("handle", "orders"),
-    "encryption_recipient": ("site", "policy_directory", "profiles", "endorsement_authorities", "names", "offer"),
     "join_turn": ("holder", "state"),
     "kubelet_authorities": (),
+    "rotation": ("kind", "old", "found", "site"),
+    "rotation_info": ("kind", "device"),
+    "rotation_phase": ("kind", "plan", "handle", "sealed"),
+    "rotation_recipient": ("kind", "site", "policy_directory", "profiles", "endorsement_authorities", "names", "offer"),
+    "rotation_share": ("kind", "handle", "orders"),
 }
 NOTHING = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
@@ -67,6 +67,10 @@ esac
 class Site:
     """Three control planes (or fewer) and a worker, as a state in a file."""
 
+    BOOK = "rotate_authorities"
+    CLUSTER = "authority_cluster.py"
+    OPTIONS: ClassVar[dict[str, tuple[str, ...]]] = OPTIONS
+
     def __init__(self, root: Path, planes: int = 3) -> None:
         self.root = root
         self.trace = root / "trace"
@@ -75,19 +79,19 @@ class Site:
         self.collection = root / "ansible_collections" / "attested" / "kubernetes"
         books = self.collection / "playbooks"
         books.mkdir(parents=True)
-        for name in ("answering.yml", "rotate_authorities.yml"):
+        for name in ("answering.yml", f"{self.BOOK}.yml"):
             text = (ROOT / "playbooks" / name).read_text(encoding="utf-8")
             (books / name).write_text(text.replace("/opt/attested/venv/bin/python", sys.executable), encoding="utf-8")
-        shutil.copytree(ROOT / "roles" / "authority_rotation", self.collection / "roles" / "authority_rotation")
+        shutil.copytree(ROOT / "roles" / "rotation", self.collection / "roles" / "rotation")
         self._modules()
         self._machines()
 
     def _modules(self) -> None:
         folder = self.collection / "plugins" / "modules"
         folder.mkdir(parents=True)
-        cluster = str(Path(__file__).with_name("authority_cluster.py"))
+        cluster = str(Path(__file__).with_name(self.CLUSTER))
         (folder / "tpm_authorization.py").write_text(NOTHING, encoding="utf-8")
-        for name, options in OPTIONS.items():
+        for name, options in self.OPTIONS.items():
             words = {"options": options, "name": name, "python": sys.executable, "cluster": cluster}
             (folder / f"{name}.py").write_text(MODULE % {**words, "root": str(self.root)}, encoding="utf-8")
 
@@ -100,13 +104,15 @@ class Site:
         words = {"old": OLD, "new": NEW, "trace": self.trace, "nodes": self.root / "nodes"}
         program.write_text(KUBECTL.format(**words), encoding="utf-8")
         program.chmod(0o700)
-        self.write(
-            planes={name: first_state() for name in self.planes},
-            kubelets={name: {"trusted": [OLD], "named": [OLD], "issued": OLD} for name in self.nodes},
-            kubeconfig=OLD,
-            sick="",
-            now=NOW.isoformat(),
-        )
+        self.write(sick="", now=NOW.isoformat(), **self.first())
+
+    def first(self) -> dict[str, Any]:
+        """Return what the cluster looks like before a rotation."""
+        return {
+            "planes": {name: first_state() for name in self.planes},
+            "kubelets": {name: {"trusted": [OLD], "named": [OLD], "issued": OLD} for name in self.nodes},
+            "kubeconfig": OLD,
+        }
 
     def name_nodes(self, *names: str) -> None:
         """Let the cluster say that these are its nodes."""
@@ -137,9 +143,8 @@ class Site:
         }
         (self.root / "hosts.yml").write_text(yaml.safe_dump({"nodes": {"vars": common, "children": children}}))
         self.trace.write_text("", encoding="utf-8")
-        argv = [
-            BIN / "ansible-playbook", "-i", "hosts.yml", "-f", "8", "attested.kubernetes.rotate_authorities", *options
-        ]  # fmt: skip
+        book = f"attested.kubernetes.{self.BOOK}"
+        argv = [BIN / "ansible-playbook", "-i", "hosts.yml", "-f", "8", book, *options]
         env = {
             "PATH": f"{self.root / 'bin'}:{BIN}:{os.environ['PATH']}",
             "HOME": str(self.root),
@@ -152,7 +157,11 @@ class Site:
 
     def _host(self, name: str) -> dict[str, str]:
         """Return the variables of a host; by its temporary directory a module knows where it runs."""
-        return {"ansible_connection": "local", "ansible_remote_tmp": f"{self.root}/tmp/{name}"}
+        return {"ansible_connection": "local", "ansible_remote_tmp": f"{self.root}/tmp/{name}", **self.variables(name)}
+
+    def variables(self, _name: str) -> dict[str, str]:
+        """Return what else the inventory says of a host."""
+        return {}
 
 
 def first_state() -> dict[str, Any]:

@@ -23,9 +23,9 @@ STAND_INS = ("--dry-run={{ 'server' if ansible_check_mode else 'none' }}", "['tr
 
 # files that check mode never comes to, and who names their changes in it
 NEVER_CHECKED = {
-    "roles/authority_rotation/tasks/forget.yml": "the plan of roles/authority_rotation/tasks/main.yml",
-    "roles/authority_rotation/tasks/issue.yml": "the plan of roles/authority_rotation/tasks/main.yml",
-    "roles/authority_rotation/tasks/workload.yml": "the plan of roles/authority_rotation/tasks/main.yml",
+    "roles/rotation/tasks/forget.yml": "the plan of roles/rotation/tasks/main.yml",
+    "roles/rotation/tasks/issue.yml": "the plan of roles/rotation/tasks/main.yml",
+    "roles/rotation/tasks/workload.yml": "the plan of roles/rotation/tasks/main.yml",
 }
 # tasks that check mode skips and a run may not: no change, or one that is named elsewhere
 SKIPPED = {

@@ -270,11 +270,11 @@ def test_what_holds_keys_has_a_process_of_its_own() -> None:
     """ADR 0039 names them."""
     keepers = {
         "cluster_keys",
-        "encryption_keys",
-        "encryption_share",
         "join_ticket",
         "kubeadm_cluster",
         "kubeadm_node",
+        "rotation_phase",
+        "rotation_share",
         "state_disk",
         "stored_secrets",
         "tpm_authorization",

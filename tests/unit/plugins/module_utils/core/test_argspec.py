@@ -5,13 +5,22 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.doc_fragments import etcd, kubeadm, kubectl, node_config, site, tpm
+from ansible_collections.attested.kubernetes.plugins.doc_fragments import (
+    etcd,
+    kubeadm,
+    kubectl,
+    node_config,
+    rotation,
+    site,
+    tpm,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     etcd_spec,
     kubeadm_spec,
     kubectl_spec,
     node_config_spec,
+    rotation_spec,
     site_policy_spec,
     site_spec,
     site_verifier_spec,
@@ -28,6 +37,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
         pytest.param(kubectl_spec(), kubectl.ModuleDocFragment.DOCUMENTATION, id="kubectl"),
         pytest.param(kubeadm_spec(), kubeadm.ModuleDocFragment.DOCUMENTATION, id="kubeadm"),
         pytest.param(node_config_spec(), node_config.ModuleDocFragment.DOCUMENTATION, id="node_config"),
+        pytest.param(rotation_spec(), rotation.ModuleDocFragment.DOCUMENTATION, id="rotation"),
         pytest.param(site_policy_spec(), site.ModuleDocFragment.POLICY, id="site.policy"),
         pytest.param(site_spec(), site.ModuleDocFragment.DOCUMENTATION, id="site"),
         pytest.param(site_verifier_spec(), site.ModuleDocFragment.VERIFIER, id="site.verifier"),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
@@ -14,15 +15,19 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_
     render_keys,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.authorization import OfferStore
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.encryption_rotation import plane_of
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import ShareOrder, open_orders
-from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption_key import PlaneKeys
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import (
+    ShareOrder,
+    open_orders,
+    require_authorities,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import AUTHORITIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import (
     OneTimeKey,
     open_sealed,
     seal_to_key,
 )
 
+NAMES = tuple(one.name for one in AUTHORITIES)
 KEY = secrets.token_bytes(32)
 SECRET, BINDING = secrets.token_bytes(32), secrets.token_bytes(32)
 
@@ -95,10 +100,12 @@ def test_what_is_no_order_is_refused(offers, content):
     assert caught.value.code == "OPTION_INVALID"
 
 
-def test_what_a_control_plane_said_is_read_again():
-    said = {"node": "cp-1", "keys": [{"name": "a", "fingerprint": "b"}], "taken": True, "clear_first": False}
-    assert plane_of(said) == PlaneKeys(name="cp-1", keys={"a": "b"}, taken=True)
-    for broken in ({}, {**said, "keys": [1]}, {**said, "keys": None}):
-        with pytest.raises(AttestedError) as caught:
-            plane_of(broken)
-        assert caught.value.code == "OPTION_INVALID"
+@pytest.mark.parametrize(
+    "names", [(), ("cluster",), (*NAMES, "key-1"), ("key-1",)], ids=["nothing", "one", "more", "a key of Secrets"]
+)
+def test_an_order_is_of_all_authorities_and_of_nothing_else(names):
+    order = ShareOrder(names=names, secret=b"s", binding=b"b", recipient=b"r")
+    with pytest.raises(AttestedError) as caught:
+        require_authorities(order)
+    assert caught.value.code == "OPTION_INVALID"
+    require_authorities(replace(order, names=NAMES[::-1]))

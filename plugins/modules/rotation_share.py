@@ -1,0 +1,112 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rotation_share
+short_description: Seal the new keys of a rotation to other control planes
+version_added: 0.1.0
+description:
+  - Offers a one-time key, to which the admin's machine seals whom it has verified
+    (M(attested.kubernetes.rotation_recipient)); then seals keys of this control plane to those machines, in the state
+    that was verified. Nobody else can open what is returned.
+  - For V(authorities) these are the staged successors, all of them together; for V(encryption_key) the keys that each
+    order names.
+  - Fails with V(OPTION_INVALID) for an order of anything but all authorities, V(AUTHORITY_UNUSABLE),
+    V(ENCRYPTION_KEY_MISSING), V(ANSWER_UNKNOWN), V(SEAL_UNOPENABLE), V(NOT_TMPFS) or V(SWAP_ACTIVE).
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+options:
+  kind:
+    description: What is rotated. Versions of the master secret come from the admin's machine, not from a control plane.
+    type: str
+    choices: [authorities, encryption_key]
+    required: true
+  handle:
+    description: Which offer O(orders) are sealed to.
+    type: str
+  orders:
+    description: The sealed orders by name of control plane. Without them a one-time key is offered.
+    type: dict
+  kubeconfig:
+    description: Kubeconfig on this machine with the rights for it.
+    type: path
+    default: /etc/kubernetes/admin.conf
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+attributes:
+  check_mode:
+    support: full
+    details: It writes only the one-time key, which is kept in memory until it is used.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Offer a one-time key
+  attested.kubernetes.rotation_share:
+    kind: encryption_key
+  register: offered
+
+- name: Verify the receiving control plane
+  attested.kubernetes.rotation_recipient:
+    kind: encryption_key
+    site: "{{ inventory_dir }}"
+    profiles: [lab]
+    names: [key-2-9f2c1d5e9f2c1d5e]
+    offer: "{{ offered.offer }}"
+  delegate_to: cp-2
+  register: recipient
+
+- name: Encrypt the key for it
+  attested.kubernetes.rotation_share:
+    kind: encryption_key
+    handle: "{{ offered.handle }}"
+    orders: {"cp-2": "{{ recipient.order }}"}
+  register: share
+"""
+
+RETURN = r"""
+handle:
+  description: Handle of the one-time key.
+  returned: without orders
+  type: str
+  sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
+offer:
+  description: Its public half, base64.
+  returned: without orders
+  type: str
+  sample: nywdXp8sHV6fLB1enywdXp8sHV6fLB1enywdXp8sHV4=
+boxes:
+  description: What was sealed, by control plane, base64.
+  returned: with orders
+  type: dict
+  sample: {"cp-2": "CAESDA=="}
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import run_share
+
+SPEC = ArgumentSpec(
+    options={
+        "kind": {"type": "str", "choices": ["authorities", "encryption_key"], "required": True},
+        "handle": {"type": "str", "no_log": False},
+        "orders": {"type": "dict"},
+        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
+    },
+    required_together=(("handle", "orders"),),
+)
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_share, libraries=("cryptography", "yaml"))
+
+
+if __name__ == "__main__":
+    main()
