@@ -55,6 +55,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_s51_unproven_release.py",
     ),
     "keyservice/ring.py": (f"{_UNIT}/keyservice/test_ring.py",),
+    "rotation/authorities.py": (f"{_UNIT}/rotation/test_authorities.py", f"{_UNIT}/kubeadm/authorities"),
     "rotation/encryption_key.py": (
         f"{_UNIT}/rotation/test_encryption_key.py",
         f"{_UNIT}/kubeadm/test_encryption_file.py",

@@ -162,14 +162,14 @@ def _goes_on(found: FoundAuthorities, successors: Mapping[str, str], now: dateti
     planes = undone(found.planes, _on_planes(needed, successors))
     kubelets = undone(found.kubelets, _on_kubelets(needed[CLUSTER.name], successors[CLUSTER.name]))
     phases = phases_left(AuthorityPhase, planes, kubelets)
-    first = phases[0] if phases else None
+    first = phases[0]  # one is left: FORGET, as long as successors are staged
     until = max(one.since for one in found.planes) + TOKEN_LIFE
     return AuthorityPlan(
         phases=phases,
         successors=successors,
         source=min(one.name for one in found.planes if one.staged == successors),
-        bundles={one.name: _bundles(one, first, needed, successors) for one in planes.get(first, ())} if first else {},
-        kubelets=tuple(one.name for one in kubelets.get(first, ())) if first else (),
+        bundles={one.name: _bundles(one, first, needed, successors) for one in planes.get(first, ())},
+        kubelets=tuple(one.name for one in kubelets.get(first, ())),
         waits_until=until if first is AuthorityPhase.RETIRE and now < until else None,
     )
 
@@ -213,7 +213,7 @@ def _needed(found: FoundAuthorities, successors: Mapping[str, str]) -> dict[str,
 
 def _bundles(
     plane: PlaneAuthorities,
-    phase: AuthorityPhase | None,
+    phase: AuthorityPhase,
     needed: Mapping[str, frozenset[str]],
     successors: Mapping[str, str],
 ) -> dict[str, tuple[str, ...]]:

@@ -263,6 +263,100 @@ def test_a_kubelet_alone_holds_the_next_phase_up():
     assert (plan.phases[0], dict(plan.bundles), plan.kubelets) == (TRUST, {}, ("w-0",))
 
 
+def test_a_kubelet_that_was_not_asked_is_named():
+    with pytest.raises(AttestedError, match=r"every kubelet of the cluster has \(w-0\), got that of none"):
+        plan_authorities(replace(Cluster().found(), kubelets=[]), old=OLD["cluster"], now=NOW)
+
+
+def test_four_authorities_go_together():
+    assert NAMES == ("cluster", "etcd", "front-proxy", "service-accounts")
+
+
+def test_tokens_of_pods_live_for_an_hour():
+    assert timedelta(hours=1) == TOKEN_LIFE
+
+
+def test_the_first_control_plane_by_name_makes_the_successors():
+    found = Cluster().found()
+    plan = plan_authorities(replace(found, planes=found.planes[::-1]), old=OLD["cluster"], now=NOW)
+    assert plan.source == "cp-1"
+
+
+def begun(*, of=1, **changes):
+    """Return what is found where everybody signs with the successors and trusts both, but for one control plane."""
+    cluster = Cluster()
+    plane_with_both(cluster, "cp-1", "cp-2", "cp-3")
+    cluster.ticket("w-0")
+    found = cluster.found()
+    planes = [replace(one, **changes) if at == of else one for at, one in enumerate(found.planes)]
+    return replace(found, planes=planes)
+
+
+def phases_of(found):
+    return plan_authorities(found, old=OLD["cluster"], now=NOW + timedelta(days=1)).phases
+
+
+ALONE = {name: (key,) for name, key in NEW.items()}
+SIGNED = {name: frozenset({NEW[name]}) for name in CAS}
+
+
+@pytest.mark.parametrize(
+    ("changes", "phase"),
+    [
+        pytest.param({"staged": {}, "trusted": ALONE, "signers": OLD}, SHARE, id="trusts the new ones, signs with old"),
+        pytest.param({"trusted": {**ALONE, "cluster": (OLD["cluster"],)}}, TRUST, id="trusts one of four wrongly"),
+        pytest.param({"taken": False}, TRUST, id="runs with other files"),
+        pytest.param({"signers": OLD}, ISSUE, id="shows new certificates, signs with the old keys"),
+        pytest.param({"issued": {**SIGNED, "etcd": frozenset({OLD["etcd"]})}}, ISSUE, id="one old certificate"),
+    ],
+)
+def test_a_phase_is_done_only_with_all_that_it_is_for(changes, phase):
+    assert phases_of(begun(**changes))[0] is phase
+
+
+def test_files_without_the_old_cas_are_not_enough_to_retire_them():
+    """Components still run with the files of before."""
+    found = begun()
+    planes = [replace(one, trusted=ALONE, taken=one.name != "cp-2") for one in found.planes]
+    kubelets = [replace(one, trusted=frozenset(ALONE["cluster"])) for one in found.kubelets]
+    assert phases_of(replace(found, planes=planes, kubelets=kubelets)) == (TRUST, RETIRE, FORGET)
+
+
+def test_whoever_signs_is_trusted_though_nobody_shows_it_yet():
+    found = begun(of=0, signers=OLD)
+    planes = [found.planes[0], *(replace(one, trusted=ALONE) for one in found.planes[1:])]
+    assert phases_of(replace(found, planes=planes))[0] is TRUST
+
+
+def test_a_kubelets_certificate_is_trusted_by_every_control_plane():
+    found = begun(trusted=ALONE)
+    assert phases_of(found)[0] is RETIRE
+    kubelets = [replace(one, issued=OLD["cluster"]) for one in found.kubelets]
+    assert phases_of(replace(found, kubelets=kubelets))[0] is TRUST
+
+
+def test_a_signer_that_a_control_plane_does_not_know_need_not_be_trusted():
+    found = begun(issued={**SIGNED, "etcd": frozenset({""})})
+    assert phases_of(found)[0] is ISSUE
+
+
+def test_a_bundle_keeps_its_order_and_gets_what_is_missing_by_name():
+    found = begun(trusted={**ALONE, "cluster": ("z", NEW["cluster"], "y")})
+    first, names = found.kubelets[0], "fabdce"
+    kubelets = [replace(first, name=name, issued=name) for name in names]
+    found = replace(found, kubelets=kubelets, nodes=frozenset(names))
+    plan = plan_authorities(found, old=OLD["cluster"], now=NOW)
+    assert plan.phases[0] is TRUST
+    assert plan.bundles["cp-2"]["cluster"] == (NEW["cluster"], "z", "y", *"abcdef")
+
+
+def test_one_set_of_successors_is_one_in_any_order():
+    cluster = Cluster()
+    cluster.planes["cp-1"].staged.update(NEW)
+    cluster.planes["cp-2"].staged.update(dict(reversed(NEW.items())))
+    assert plan_authorities(cluster.found(), old=OLD["cluster"], now=NOW).phases[0] is SHARE
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -284,6 +378,13 @@ def test_a_kubelet_alone_holds_the_next_phase_up():
             ),
             "AUTHORITIES_DIFFER",
             id="one signs with another key",
+        ),
+        pytest.param(
+            lambda found: replace(
+                found, planes=[found.planes[0], replace(found.planes[1], signers={**OLD, "etcd": "x"}), found.planes[2]]
+            ),
+            "AUTHORITIES_DIFFER",
+            id="another one signs with another key, and trusts as the others do",
         ),
         pytest.param(
             lambda found: replace(
