@@ -84,6 +84,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+kind:
+  description: What is rotated.
+  returned: success
+  type: str
+  sample: authorities
 phases:
   description: What is left, in order; the first one is next.
   returned: success

@@ -27,11 +27,11 @@ description:
   - V(master_secret). Opens O(sealed), keeps the versions under the TPM, sealed to the verified registers and to what
     the register of the node lock held before this boot's lock, and restarts the key service unless it runs with them.
     M(attested.kubernetes.rotation_recipient) calls this; there is no other use.
-  - Fails further with V(OPTION_INVALID) for a plan that does not change this node, V(AUTHORITY_UNUSABLE),
-    V(ANSWER_UNKNOWN), V(SEAL_UNOPENABLE), V(CONTROL_PLANE_JOIN_BUSY), V(CONTROL_PLANE_RENEWAL_FAILED),
-    V(KUBELET_NOT_RUNNING), V(NODELOCK_NOT_HELD), V(ENCRYPTION_KEY_MISSING), V(ENCRYPTION_NOT_TAKEN),
-    V(ENCRYPTION_NOT_TOLD), V(ENCRYPTION_MALFORMED), V(ENCRYPTION_FOREIGN), V(KUBECTL_FAILED), V(CLUSTER_ID_MISMATCH),
-    V(KEYS_ABSENT) or V(KEY_SERVICE_UNREACHABLE).
+  - Fails further with V(OPTION_INVALID) for a plan of another kind or one that does not change this node,
+    V(AUTHORITY_UNUSABLE), V(ANSWER_UNKNOWN), V(SEAL_UNOPENABLE), V(CONTROL_PLANE_JOIN_BUSY),
+    V(CONTROL_PLANE_RENEWAL_FAILED), V(KUBELET_NOT_RUNNING), V(NODELOCK_NOT_HELD), V(ENCRYPTION_KEY_MISSING),
+    V(ENCRYPTION_NOT_TAKEN), V(ENCRYPTION_NOT_TOLD), V(ENCRYPTION_MALFORMED), V(ENCRYPTION_FOREIGN),
+    V(KUBECTL_FAILED), V(CLUSTER_ID_MISMATCH), V(KEYS_ABSENT) or V(KEY_SERVICE_UNREACHABLE).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:

@@ -31,5 +31,5 @@ def run_phase(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Do this node's part of the first phase of a plan; versions of the master secret come from the admin's machine."""
     if params["kind"] == "master_secret":
         return take_versions(params, check_mode)
-    step = Step.of(params["plan"], load_node_config(params["node_config"]).name)
+    step = Step.of(params["plan"], load_node_config(params["node_config"]).name, kind=params["kind"])
     return _CHANGE[params["kind"]](step, params, check_mode)

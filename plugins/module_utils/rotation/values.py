@@ -51,28 +51,30 @@ class Step:
     known: Mapping[str, str]
 
     @classmethod
-    def of(cls, plan: Mapping[str, Any], node: str) -> Step:
-        """Return the part of ``node``; raises OPTION_INVALID where the plan leaves it as it is."""
+    def of(cls, plan: Mapping[str, Any], node: str, *, kind: str) -> Step:
+        """Return the part of ``node``; raises OPTION_INVALID for a plan of another kind, or that leaves it as it is."""
         try:
             phase, change = str(plan["phases"][0]), dict(plan["changes"][node])
             known = {str(name): str(pem) for name, pem in plan.get("known", {}).items()}
+            if plan["kind"] != kind:
+                raise ValueError(kind)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError):
             raise SystemFault(
-                f"expected a plan of the module rotation whose first phase changes {node}, got another one",
+                f"expected a plan of the module rotation for {kind} whose first phase changes {node}, got another one",
                 reason=Reason.OPTION_INVALID,
             ) from None
         return cls(node=node, phase=phase, change=change, known=known)
 
 
 def plan_values(kind: str, said: Sequence[Mapping[str, Any]], facts: ClusterFacts, *, old: str) -> dict[str, Any]:
-    """Return what is left of a rotation, of what `rotation_info` said on each node.
+    """Return what is left of a rotation of ``kind``, of what `rotation_info` said on each node.
 
     ``phases``: what is left, in order. ``successor``: the key that stays, "" before it is made. ``source`` makes it, or
     gives it to the others. ``changes``: by node that the first phase changes, what it has then. ``receives``: the names
     of what the source gives, by node. Raises what the plan of that rotation raises, and OPTION_INVALID.
     """
     planner = {"authorities": _authorities, "encryption_key": _encryption_key, "master_secret": _master_secret}[kind]
-    return planner(said, facts, old)
+    return {"kind": kind, **planner(said, facts, old)}
 
 
 def facts_of(said: Mapping[str, Any], *, versions: Sequence[str] = ()) -> ClusterFacts:

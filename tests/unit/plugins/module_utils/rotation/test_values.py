@@ -241,14 +241,22 @@ def test_what_no_node_said_is_refused(kind: str, found: list[Any]) -> None:
     assert code_of(lambda: module.plan_values(kind, found, FACTS, old="")) == "OPTION_INVALID"
 
 
-PLAN: dict[str, Any] = {"phases": ["lead", "rewrite"], "changes": {"cp-1": {"keys": ["b", "a"]}, "cp-2": {}}}
+PLAN: dict[str, Any] = {
+    "kind": "encryption_key",
+    "phases": ["lead", "rewrite"],
+    "changes": {"cp-1": {"keys": ["b", "a"]}, "cp-2": {}},
+}
+
+
+def step_of(plan: dict[str, Any], node: str) -> module.Step:
+    return module.Step.of(plan, node, kind="encryption_key")
 
 
 def test_a_node_takes_its_part() -> None:
-    step = module.Step.of({**PLAN, "known": {"b": "PEM"}}, "cp-1")
+    step = step_of({**PLAN, "known": {"b": "PEM"}}, "cp-1")
     assert (step.node, step.phase, step.change) == ("cp-1", "lead", {"keys": ["b", "a"]})
     assert step.known == {"b": "PEM"}
-    assert module.Step.of(PLAN, "cp-2").known == {}
+    assert step_of(PLAN, "cp-2").known == {}
 
 
 @pytest.mark.parametrize(
@@ -256,10 +264,12 @@ def test_a_node_takes_its_part() -> None:
     [
         pytest.param(PLAN, "cp-3", id="another node"),
         pytest.param({**PLAN, "phases": []}, "cp-1", id="nothing is left"),
-        pytest.param({"phases": ["lead"]}, "cp-1", id="no changes"),
+        pytest.param({"kind": "encryption_key", "phases": ["lead"]}, "cp-1", id="no changes"),
+        pytest.param({**PLAN, "kind": "authorities"}, "cp-1", id="of another rotation"),
+        pytest.param({name: PLAN[name] for name in ("phases", "changes")}, "cp-1", id="of no kind"),
         pytest.param({**PLAN, "changes": {"cp-1": 7}}, "cp-1", id="a change that is none"),
         pytest.param({**PLAN, "known": ["PEM"]}, "cp-1", id="public halves without names"),
     ],
 )
 def test_a_plan_that_leaves_the_node_as_it_is_is_refused(plan: dict[str, Any], node: str) -> None:
-    assert code_of(lambda: module.Step.of(plan, node)) == "OPTION_INVALID"
+    assert code_of(lambda: step_of(plan, node)) == "OPTION_INVALID"
