@@ -784,11 +784,6 @@ class Reason(Enum):
         "Look at its static pod, and run it again on a control plane that is up.",
         "journalctl -u kubelet",
     )
-    ETCD_UNREADABLE = _row(
-        Coarse.LOCAL,
-        "The member of etcd on this control plane could not be asked.",
-        "Look whether the static pod etcd runs here, and that /etc/kubernetes/pki is whole.",
-    )
     EVENT_LOG_CHANGED = _row(
         Coarse.REFUSED,
         "The event logs are not those that the binding names.",

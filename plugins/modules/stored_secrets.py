@@ -14,7 +14,7 @@ description:
     write those again as they are, by a patch that changes nothing. No value of a Secret is read here. A Secret that
     somebody else changes meanwhile stays his; the API server tries again.
   - What it has done so far is shown while it works.
-  - Fails with V(ENCRYPTION_REWRITE_FAILED) where some stay as they are after three tries, with V(ETCD_UNREADABLE),
+  - Fails with V(ENCRYPTION_REWRITE_FAILED) where some stay as they are after three tries, with V(ETCD_UNREACHABLE),
     V(ENCRYPTION_FOREIGN) or V(KUBECTL_FAILED).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)

@@ -33,7 +33,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certif
     read_leaves,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_table import CERTIFICATES
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_health import EtcdMembers
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_client import EtcdGateway
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static_pods import (
@@ -383,7 +383,7 @@ def etcd_on(paths: KubernetesPaths) -> Iterator[str]:
         process.wait()
 
 
-def wait_until_healthy(members: EtcdMembers) -> None:
+def wait_until_healthy(members: EtcdGateway) -> None:
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         try:
@@ -396,16 +396,16 @@ def wait_until_healthy(members: EtcdMembers) -> None:
 
 def test_one_member_that_is_not_there_keeps_etcd_from_being_started_anew(paths: KubernetesPaths) -> None:
     with etcd_on(paths) as client:
-        members = EtcdMembers(paths, local=client)
+        members = EtcdGateway.local(paths, endpoint=client)
         wait_until_healthy(members)
         pki = paths.ca.parent / "etcd"
         tls = (f"--cacert={pki / 'ca.crt'}", f"--cert={pki / 'server.crt'}", f"--key={pki / 'server.key'}")
         argv = [str(binaries() / "etcdctl"), f"--endpoints={client}", *tls, "member", "add", "cp-2", "--learner"]
         subprocess.run([*argv, "--peer-urls=https://127.0.0.1:1"], check=True, capture_output=True)
-        with pytest.raises(KubeadmError, match="one without a name has not started") as caught:
+        with pytest.raises(KubeadmError, match="a member that never started .* has not started") as caught:
             members.require_healthy()
         assert caught.value.reason is Reason.ETCD_MEMBER_UNHEALTHY
-    with pytest.raises(KubeadmError, match="does not list them"):
+    with pytest.raises(KubeadmError, match="expected an answer of etcd"):
         members.require_healthy()
 
 

@@ -40,7 +40,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.creden
     place,
     render_kubeconfig,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_health import EtcdMembers
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_client import EtcdGateway
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.authorities import (
@@ -334,7 +334,7 @@ class NoServices:
 class PatientMembers:
     """The members as a machine sees them, asked again where this one is too slow for an answer in time."""
 
-    def __init__(self, members: EtcdMembers) -> None:
+    def __init__(self, members: EtcdGateway) -> None:
         self._members = members
 
     def require_healthy(self) -> None:
@@ -396,7 +396,7 @@ class AuthorityRotation:
         """Return the phases of one control plane, with the real kubeadm and the real members of etcd."""
         around = Surroundings(self.bed, plane)
         machine = Machine(runner=RootedKubeadm(plane.root), clock=SystemClock(), paths=plane.paths)
-        members = PatientMembers(EtcdMembers(plane.paths, local=f"https://127.0.0.1:{plane.ports['client']}"))
+        members = PatientMembers(EtcdGateway.local(plane.paths, endpoint=f"https://127.0.0.1:{plane.ports['client']}"))
         renewal = ControlPlaneRenewal(machine, pods=around, members=members, turns=around)
         return PlaneRotation(
             plane.files, renewal=renewal, pods=around, members=members, turns=around, services=NoServices()

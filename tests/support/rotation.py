@@ -8,6 +8,7 @@ In the place of the kubelet stands a clock: who waits for an API server has it s
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 from dataclasses import dataclass, field
@@ -17,11 +18,15 @@ from typing import TYPE_CHECKING
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api_server import ApiServer, told
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_client import (
+    EtcdCredentials,
+    EtcdGateway,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_encryption import PlaneEncryption
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import encryption_path
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.stored import EtcdGateway, rewrite, survey
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.stored import rewrite, survey
 from ansible_collections.attested.kubernetes.plugins.module_utils.rotation.encryption_key import (
     FoundKeys,
     RotationPhase,
@@ -158,6 +163,13 @@ def kubectl(bed: ApiBed) -> Kubectl:
     return Kubectl(Pinned(), kubeconfig=path)
 
 
+class PlainEtcd(EtcdGateway):
+    """The store of an API bed, which has no TLS."""
+
+    def _connect(self, address: str, timeout_seconds: float) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(address, timeout=timeout_seconds)
+
+
 @dataclass(slots=True)
 class Rotation:
     """What the playbook does, phase by phase; each phase begins by looking, as a run of its own does."""
@@ -170,7 +182,7 @@ class Rotation:
     def etcd(self) -> EtcdGateway:
         """The store, read as our module reads it."""
         address = next(word for word in self.bed.commands["etcd"] if word.startswith("--listen-client-urls="))
-        return EtcdGateway(address.partition("=")[2])
+        return PlainEtcd(address.partition("=")[2], EtcdCredentials.below(self.bed.directory))
 
     def plan(self, old: str) -> RotationPlan:
         """Look, and say what is left."""

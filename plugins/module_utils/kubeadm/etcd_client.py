@@ -1,13 +1,14 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""etcd as a control plane reaches it: over TLS with its own client certificate, by etcd's gateway for JSON.
+"""The one client of etcd: over TLS, as the client of kubeadm's health check, by etcd's JSON gateway.
 
-No program is needed for it, neither on the machine nor in a container. Asked is the member of this machine.
+It needs no program, neither on the machine nor in a container. It asks the member of this machine.
 """
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import ssl
@@ -17,13 +18,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from ..core.documents import load_json
-from ..errors import EtcdError
+from ..errors import EtcdError, KubeadmError
 from ..reasons import Reason
 from .etcd_members import Member
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from .spec import KubernetesPaths
+
+LOCAL = "https://127.0.0.1:2379"
 
 _CALL_SECONDS = 10.0
 _HEALTH_SECONDS = 5.0
@@ -31,6 +36,10 @@ _HEALTH_SECONDS = 5.0
 _AGAIN_SECONDS = 1.0
 """For 503: etcd has no leader at this moment, or members that are connected for less than five seconds."""
 _LIMIT = 1 << 20
+_PAGE = 32
+_PAGE_SECONDS = 30.0
+_MAX_PAGE_BYTES = 64 << 20
+"""A page of Secrets of the largest size that the API takes, in base64."""
 _SAID = 300
 
 
@@ -70,6 +79,11 @@ class EtcdGateway:
         self._endpoint = endpoint
         self._credentials = credentials
 
+    @classmethod
+    def local(cls, paths: KubernetesPaths, *, endpoint: str = LOCAL) -> EtcdGateway:
+        """Return the member of this control plane."""
+        return cls(endpoint, EtcdCredentials.below(paths.kubernetes / "pki/etcd"))
+
     def members(self) -> tuple[Member, ...]:
         """Return them as this member has them, which may be a moment behind."""
         answer = self._call("/v3/cluster/member/list", {"linearizable": False})
@@ -81,6 +95,32 @@ class EtcdGateway:
     def remove(self, member: Member) -> None:
         """Take one out; etcd itself also refuses what would cost it the majority of those that are connected."""
         self._call("/v3/cluster/member/remove", {"ID": str(member.member_id)})
+
+    def require_healthy(self) -> None:
+        """Raise ETCD_MEMBER_UNHEALTHY with every member that is not healthy, has not started, or is a learner."""
+        try:
+            problems = [f"{one.shown} {one.problem}" for one in self.members() if one.problem]
+        except EtcdError as error:
+            problems = [error.message]
+        if problems:
+            raise KubeadmError(
+                f"expected every member of etcd to be healthy, {'; '.join(problems)}",
+                reason=Reason.ETCD_MEMBER_UNHEALTHY,
+            )
+
+    def pages(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys and values from ``first`` up to and without ``end``, read page by page; raises as `members`."""
+        while True:
+            asked = {"key": _text(first), "range_end": _text(end), "limit": str(_PAGE)}
+            answer = self._call("/v3/kv/range", asked, limit=_MAX_PAGE_BYTES, timeout_seconds=_PAGE_SECONDS)
+            try:
+                found = [(_bytes(one["key"]), _bytes(one["value"])) for one in answer.get("kvs", ())]
+            except (AttributeError, KeyError, TypeError, ValueError):
+                raise _unreachable(self._endpoint, "its answer has no keys and values") from None  # it holds Secrets
+            yield from found
+            if not found or not answer.get("more"):
+                return
+            first = found[-1][0] + b"\0"
 
     def _member(self, document: Mapping[str, Any]) -> Member:
         client_urls = tuple(str(url) for url in document.get("clientURLs", ()))
@@ -101,9 +141,13 @@ class EtcdGateway:
         except (EtcdError, KeyError, TypeError, ValueError):
             return False
 
-    def _call(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    def _call(
+        self, path: str, document: Mapping[str, Any], *, limit: int = _LIMIT, timeout_seconds: float = _CALL_SECONDS
+    ) -> dict[str, Any]:
         sent = json.dumps(document).encode()
-        status, body = self._exchange(self._endpoint, "POST", path, body=sent, timeout_seconds=_CALL_SECONDS)
+        status, body = self._exchange(
+            self._endpoint, "POST", path, body=sent, limit=limit, timeout_seconds=timeout_seconds
+        )
         if status != http.client.OK:
             said = body.decode("utf-8", "replace")[:_SAID]
             raise EtcdError(
@@ -112,24 +156,41 @@ class EtcdGateway:
                 retry_after_seconds=_AGAIN_SECONDS if status == http.client.SERVICE_UNAVAILABLE else 0.0,
             )
         try:
-            answer: dict[str, Any] = load_json(body, limit=_LIMIT)
-        except ValueError as error:
-            raise _unreachable(self._endpoint, "its answer is no JSON") from error
+            answer: dict[str, Any] = load_json(body, limit=limit)
+        except ValueError:
+            raise _unreachable(self._endpoint, "its answer is no JSON") from None  # it may hold a Secret
         return answer
 
     def _exchange(
-        self, url: str, method: str, path: str, *, body: bytes | None = None, timeout_seconds: float
+        self,
+        url: str,
+        method: str,
+        path: str,
+        *,
+        timeout_seconds: float,
+        body: bytes | None = None,
+        limit: int = _LIMIT,
     ) -> tuple[int, bytes]:
         try:
-            context = ssl.create_default_context(cafile=str(self._credentials.ca))
-            context.load_cert_chain(str(self._credentials.certificate), str(self._credentials.key))
-            where = urlsplit(url).netloc
-            with closing(http.client.HTTPSConnection(where, timeout=timeout_seconds, context=context)) as connection:
+            with closing(self._connect(urlsplit(url).netloc, timeout_seconds)) as connection:
                 connection.request(method, path, body=body, headers={"Content-Type": "application/json"})
                 answer = connection.getresponse()
-                return answer.status, answer.read(_LIMIT)
+                return answer.status, answer.read(limit)
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise _unreachable(url, str(error)) from error
+
+    def _connect(self, address: str, timeout_seconds: float) -> http.client.HTTPConnection:
+        context = ssl.create_default_context(cafile=str(self._credentials.ca))
+        context.load_cert_chain(str(self._credentials.certificate), str(self._credentials.key))
+        return http.client.HTTPSConnection(address, timeout=timeout_seconds, context=context)
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
 
 
 def _unreachable(url: str, why: str) -> EtcdError:

@@ -42,6 +42,15 @@ class Member:
         """How a person names it."""
         return self.name or f"a member that never started ({', '.join(self.peer_urls)})"
 
+    @property
+    def problem(self) -> str:
+        """Return why it cannot stand in for another member that is stopped; empty where it can."""
+        if not self.client_urls:
+            return "has not started"
+        if self.is_learner:
+            return "is a learner"
+        return "" if self.healthy else "is not healthy"
+
     def as_result(self) -> dict[str, Any]:
         """Return plain values for a module's result; the id in hexadecimal digits, as etcdctl has it."""
         return {

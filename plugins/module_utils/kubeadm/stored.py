@@ -1,23 +1,14 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Under which key etcd has each Secret, read of etcd itself: of a value only the words before its ciphertext are kept.
-
-Asked is etcd's JSON gateway, so that no client of its own protocol is needed.
-"""
+"""Find which key each Secret in etcd is encrypted with, from the prefix of its value; nothing else of it is kept."""
 
 from __future__ import annotations
 
-import base64
-import http.client
-import json
-import ssl
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
 
-from ..core.documents import load_json
 from ..errors import KubeadmError
 from ..reasons import Reason
 from ..rotation.encryption_key import CLEAR
@@ -26,16 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from .kubectl import Kubectl
-    from .spec import KubernetesPaths
 
 
 _FIRST, _END = b"/registry/secrets/", b"/registry/secrets0"
-_PAGE = 32
-_MAX_ANSWER_BYTES = 64 << 20
-"""A page of Secrets of the largest size that the API takes, in base64."""
-
-_TIMEOUT_SECONDS = 30
-_LOCAL = "https://127.0.0.1:2379"
 _CLOSED = b"k8s:enc:"
 _BOX = b"k8s:enc:secretbox:v1:"
 _NAME_LIMIT = 64
@@ -69,67 +53,11 @@ class Etcd(Protocol):
     """Where values are read from."""
 
     def pages(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values from ``first`` up to and without ``end``; raises ETCD_UNREADABLE."""
-
-
-class EtcdGateway:
-    """One member of etcd over its JSON gateway."""
-
-    def __init__(self, url: str, *, context: ssl.SSLContext | None = None) -> None:
-        """Keep where it listens; ``context`` has the client's certificate."""
-        self._url = urlsplit(url)
-        self._context = context
-
-    @classmethod
-    def local(cls, paths: KubernetesPaths) -> EtcdGateway:
-        """Return the member of this control plane, asked with the API server's own certificate."""
-        pki = paths.kubernetes / "pki"
-        try:
-            context = ssl.create_default_context(cafile=str(pki / "etcd/ca.crt"))
-            context.load_cert_chain(pki / "apiserver-etcd-client.crt", pki / "apiserver-etcd-client.key")
-        except OSError as error:
-            raise _unreadable(f"cannot use {pki}: {error.strerror or type(error).__name__}") from error
-        return cls(_LOCAL, context=context)
-
-    def pages(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values, read page by page; raises ETCD_UNREADABLE."""
-        while True:
-            found, more = self._page(first, end)
-            yield from found
-            if not found or not more:
-                return
-            first = found[-1][0] + b"\0"
-
-    def _page(self, first: bytes, end: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
-        asked = {"key": _text(first), "range_end": _text(end), "limit": str(_PAGE)}
-        try:
-            answer = load_json(self._post("/v3/kv/range", json.dumps(asked).encode()), limit=_MAX_ANSWER_BYTES)
-            found = [(base64.b64decode(one["key"]), base64.b64decode(one["value"])) for one in answer.get("kvs", ())]
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _unreadable(f"etcd did not answer: {type(error).__name__}") from None
-        return found, bool(answer.get("more"))
-
-    def _post(self, path: str, body: bytes) -> bytes:
-        connection = self._connect()
-        try:
-            connection.request("POST", path, body=body, headers={"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            data = answer.read(_MAX_ANSWER_BYTES + 1)
-        finally:
-            connection.close()
-        if answer.status != http.client.OK or len(data) > _MAX_ANSWER_BYTES:
-            raise ValueError(answer.status)
-        return data
-
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port = str(self._url.hostname), self._url.port
-        if self._context is None:
-            return http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
-        return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=self._context)
+        """Yield keys and values from ``first`` up to and without ``end``; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
 
 
 def survey(etcd: Etcd) -> StoredSecrets:
-    """Return by which key each Secret is closed; raises ETCD_UNREADABLE, ENCRYPTION_FOREIGN."""
+    """Return by which key each Secret is closed; raises ETCD_UNREACHABLE, ETCD_REFUSED, ENCRYPTION_FOREIGN."""
     found: dict[str, list[SecretName]] = {}
     for key, value in etcd.pages(_FIRST, _END):
         found.setdefault(closed_by(value), []).append(_name(key))
@@ -153,14 +81,6 @@ def _name(key: bytes) -> SecretName:
     return SecretName(namespace, name)
 
 
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
-def _unreadable(message: str) -> KubeadmError:
-    return KubeadmError(f"expected to read etcd on this control plane, {message}", reason=Reason.ETCD_UNREADABLE)
-
-
 # Every Secret is written again under the first key, as it is.
 #
 # The API server does it, by a patch that changes nothing: what etcd has under another key it writes anew. No value of a
@@ -182,7 +102,7 @@ class Rewritten:
 def rewrite(etcd: Etcd, kubectl: Kubectl, *, key: str, most: int) -> Rewritten:
     """Write up to ``most`` Secrets again that another key than ``key`` closes.
 
-    Raises ENCRYPTION_REWRITE_FAILED where some stay as they are after three tries, ETCD_UNREADABLE.
+    Raises ENCRYPTION_REWRITE_FAILED where some stay as they are after three tries, ETCD_UNREACHABLE, ETCD_REFUSED.
     """
     found = survey(etcd)
     batch, said = set(found.but(key)[:most]), ""

@@ -17,7 +17,7 @@ from ..kubeadm.admin import issue_admin_certificate
 from ..kubeadm.ca_files import AuthorityFiles, PlaneRotation, believe_as_kubelet, forget_serving, observe_kubelet
 from ..kubeadm.ca_keypairs import parse_successors
 from ..kubeadm.certificate_renewal import ControlPlaneRenewal
-from ..kubeadm.etcd_health import EtcdMembers
+from ..kubeadm.etcd_client import EtcdGateway
 from ..kubeadm.operation import Machine
 from ..kubeadm.spec import KubernetesPaths
 from ..kubeadm.static_pods import StaticPods
@@ -132,7 +132,7 @@ def _go_through(
 
 def _rotation(machine: Machine, files: AuthorityFiles, *, node: str, credential: AdminCredential) -> PlaneRotation:
     api = local_api(machine, credential)
-    pods, members = StaticPods(machine, node=node, reader=api), EtcdMembers(machine.paths)
+    pods, members = StaticPods(machine, node=node, reader=api), EtcdGateway.local(machine.paths)
     turns = ControlPlaneTurns(api, node=node, clock=machine.clock, holder=_HOLDER)
     return PlaneRotation(
         files,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.command import SystemRunner
 from ..core.host import SystemClock
 from ..kubeadm.certificate_renewal import ControlPlaneRenewal, first_to_end, read_leaves, renews
-from ..kubeadm.etcd_health import EtcdMembers
+from ..kubeadm.etcd_client import EtcdGateway
 from ..kubeadm.operation import Machine
 from ..kubeadm.spec import KubernetesPaths
 from ..kubeadm.static_pods import StaticPods
@@ -70,7 +70,7 @@ def renew_on(
     renewal = ControlPlaneRenewal(
         machine,
         pods=StaticPods(machine, node=node, reader=api),
-        members=EtcdMembers(machine.paths),
+        members=EtcdGateway.local(machine.paths),
         turns=ControlPlaneTurns(api, node=node, clock=machine.clock),
         say=say,
     )

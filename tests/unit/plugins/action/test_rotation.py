@@ -76,8 +76,8 @@ def test_the_plan_needs_no_site_and_asks_the_control_plane_for_nodes_and_secrets
 
 
 def test_a_control_plane_that_fails_ends_it_with_its_reason() -> None:
-    action = Planning({"failed": True, "msg": "expected etcd", "reason": "ETCD_UNREADABLE"})
-    assert code_of(lambda: action.plan("encryption_key", [])) == "ETCD_UNREADABLE"
+    action = Planning({"failed": True, "msg": "expected etcd", "reason": "ETCD_UNREACHABLE"})
+    assert code_of(lambda: action.plan("encryption_key", [])) == "ETCD_UNREACHABLE"
 
 
 def ring(site: Site) -> tuple[str, ...]:

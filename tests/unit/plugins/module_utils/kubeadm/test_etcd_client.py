@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import threading
@@ -17,19 +18,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import EtcdError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import EtcdError, KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_client import (
     EtcdCredentials,
     EtcdGateway,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_members import Member
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.tests.unit.fakes.pki import pem, sign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 LIST, REMOVE, HEALTH = "/v3/cluster/member/list", "/v3/cluster/member/remove", "/health"
+RANGE = "/v3/kv/range"
 WELL = (200, b'{"health":"true","reason":""}')
 NOWHERE = "https://localhost:1"
 
@@ -39,7 +42,9 @@ class Served:
     """One member over TLS: its URL, what it answers to a path, and what it was asked."""
 
     url: str = ""
-    answers: dict[str, tuple[int, bytes]] = field(default_factory=lambda: {HEALTH: WELL})
+    answers: dict[str, tuple[int, bytes] | Callable[[bytes], tuple[int, bytes]]] = field(
+        default_factory=lambda: {HEALTH: WELL}
+    )
     asked: list[tuple[str, str, str, bytes]] = field(default_factory=list)
     clients: set[str] = field(default_factory=set)
     types: set[str] = field(default_factory=set)
@@ -53,7 +58,8 @@ def handler_of(served: Served) -> type[BaseHTTPRequestHandler]:
             served.clients.add(shown["commonName"])
             served.types.add(self.headers["Content-Type"])
             served.asked.append((self.command, self.path, served.url, body))
-            status, content = served.answers[self.path]
+            given = served.answers[self.path]
+            status, content = given(body) if callable(given) else given
             if not status:
                 self.wfile.write(content)
                 return
@@ -266,3 +272,125 @@ def test_a_member_of_another_ca_is_told_nothing(first: Served, tmp_path: Path) -
 def test_files_that_are_none_are_told_as_such(first: Served, tmp_path: Path) -> None:
     error = failed(EtcdGateway(first.url, EtcdCredentials.below(tmp_path)))
     assert (error.code, first.asked) == ("ETCD_UNREACHABLE", [])
+
+
+def three(first: Served, second: Served, **changes: Any) -> tuple[int, bytes]:
+    """Return a list of two that are healthy, and of a third as ``changes`` say."""
+    third = {"ID": "3", "name": "cp-3", "peerURLs": ["https://p3"], "clientURLs": [second.url], **changes}
+    return listed(
+        {"ID": "1", "name": "cp-1", "clientURLs": [first.url]},
+        {"ID": "2", "name": "cp-2", "clientURLs": [second.url]},
+        third,
+    )
+
+
+def test_members_that_are_all_healthy_are_accepted(members: tuple[Served, Served], gateway: EtcdGateway) -> None:
+    members[0].answers[LIST] = three(*members)
+    gateway.require_healthy()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        pytest.param({"isLearner": True}, "cp-3 is a learner", id="a learner"),
+        pytest.param({"clientURLs": [NOWHERE]}, "cp-3 is not healthy", id="no answer"),
+        pytest.param({"name": "", "clientURLs": []}, r"never started \(https://p3\) has not started", id="added"),
+        pytest.param({"isLearner": True, "clientURLs": []}, "cp-3 has not started", id="an added learner"),
+    ],
+)
+def test_one_that_is_not_healthy_is_named(
+    members: tuple[Served, Served], gateway: EtcdGateway, changes: dict[str, Any], told: str
+) -> None:
+    members[0].answers[LIST] = three(*members, **changes)
+    with pytest.raises(KubeadmError, match=told) as caught:
+        gateway.require_healthy()
+    assert caught.value.code == "ETCD_MEMBER_UNHEALTHY"
+    assert "cp-1" not in caught.value.message
+
+
+def test_all_that_are_not_healthy_are_named(members: tuple[Served, Served], gateway: EtcdGateway) -> None:
+    members[0].answers[LIST] = three(*members)
+    members[1].answers[HEALTH] = (503, b"{}")
+    with pytest.raises(KubeadmError) as caught:
+        gateway.require_healthy()
+    assert caught.value.message == (
+        "expected every member of etcd to be healthy, cp-2 is not healthy; cp-3 is not healthy"
+    )
+
+
+def test_a_member_that_lists_nobody_is_not_healthy(first: Served, gateway: EtcdGateway) -> None:
+    first.answers[LIST] = (503, b"no leader")
+    with pytest.raises(KubeadmError, match="it said 503: no leader") as caught:
+        gateway.require_healthy()
+    assert caught.value.code == "ETCD_MEMBER_UNHEALTHY"
+
+
+def test_the_member_of_a_control_plane_is_the_local_one(authority: Authority, first: Served, tmp_path: Path) -> None:
+    paths = KubernetesPaths(root=tmp_path)
+    pki = paths.kubernetes / "pki/etcd"
+    pki.parent.mkdir(parents=True)
+    pki.symlink_to(authority.directory)
+    first.answers[LIST] = listed()
+    assert EtcdGateway.local(paths, endpoint=first.url).members() == ()
+    with pytest.raises(EtcdError, match="at https://127.0.0.1:2379: "):
+        EtcdGateway.local(KubernetesPaths(root=tmp_path / "nothing")).members()
+
+
+def text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def paged(count: int) -> Callable[[bytes], tuple[int, bytes]]:
+    """Answer to a range as an etcd with ``count`` keys does, two to a page."""
+
+    def answer(body: bytes) -> tuple[int, bytes]:
+        first = base64.b64decode(json.loads(body)["key"])
+        left = [key for key in (b"/a/%d" % number for number in range(count)) if key >= first]
+        shown = [{"key": text(key), "value": text(b"v" + key)} for key in left[:2]]
+        return 200, json.dumps({"kvs": shown, "more": len(left) > 2}).encode()
+
+    return answer
+
+
+@pytest.mark.parametrize(("count", "pages"), [(0, 1), (1, 1), (2, 1), (3, 2), (5, 3)])
+def test_keys_and_values_are_read_page_by_page(first: Served, gateway: EtcdGateway, count: int, pages: int) -> None:
+    first.answers[RANGE] = paged(count)
+    assert list(gateway.pages(b"/a/", b"/a0")) == [(b"/a/%d" % number, b"v/a/%d" % number) for number in range(count)]
+    assert len(first.asked) == pages
+    assert [json.loads(one[3])["key"] for one in first.asked[1:2]] == [text(b"/a/1\0")][: pages - 1]
+    asked = json.loads(first.asked[0][3])
+    assert asked == {"key": text(b"/a/"), "range_end": text(b"/a0"), "limit": "32"}
+
+
+def test_a_page_without_keys_ends_the_reading(first: Served, gateway: EtcdGateway) -> None:
+    first.answers[RANGE] = (200, b'{"more": true}')
+    assert list(gateway.pages(b"/a/", b"/a0")) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"<html>",
+        b"[]",
+        b'{"kvs": [{"key": "!"}]}',
+        b'{"kvs": [{"key": ""}]}',
+        b'{"kvs": [{"key": "!", "value": "!"}]}',
+        b'{"kvs": 3}',
+    ],
+)
+def test_what_holds_no_keys_and_values_is_no_answer(first: Served, gateway: EtcdGateway, answer: bytes) -> None:
+    first.answers[RANGE] = (200, answer)
+    with pytest.raises(EtcdError) as caught:
+        list(gateway.pages(b"/a/", b"/a0"))
+    assert (caught.value.code, first.url in caught.value.message) == ("ETCD_UNREACHABLE", True)
+
+
+@pytest.mark.parametrize(("size", "taken"), [(64 << 20, True), ((64 << 20) + 1, False)], ids=["64 MiB", "more"])
+def test_a_page_is_bounded(first: Served, gateway: EtcdGateway, size: int, taken: bool) -> None:
+    first.answers[RANGE] = (200, b'{"kvs": []'.ljust(size - 1) + b"}")
+    if taken:
+        assert list(gateway.pages(b"/a/", b"/a0")) == []
+    else:
+        with pytest.raises(EtcdError) as caught:
+            list(gateway.pages(b"/a/", b"/a0"))
+        assert caught.value.code == "ETCD_UNREACHABLE"

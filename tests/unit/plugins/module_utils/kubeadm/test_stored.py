@@ -5,16 +5,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.stored import (
-    EtcdGateway,
     SecretName,
     closed_by,
     rewrite,
@@ -102,59 +95,3 @@ def test_one_that_resists_for_ever_is_named_with_the_words_of_the_api_server():
     assert caught.value.code == "ENCRYPTION_REWRITE_FAILED"
     assert "a/x" in caught.value.message
     assert "denied" in caught.value.message
-
-
-class Gateway(BaseHTTPRequestHandler):
-    """Etcd's JSON gateway over a few keys, two to a page, or something that is none."""
-
-    answer = None
-
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        first = base64.b64decode(asked["key"])
-        keys = [key for key in (b"/registry/secrets/a/%d" % number for number in range(5)) if key >= first]
-        shown = [
-            {"key": base64.b64encode(key).decode(), "value": base64.b64encode(closed(OLD)).decode()} for key in keys[:2]
-        ]
-        body = self.answer or json.dumps({"kvs": shown, "more": len(keys) > 2, "count": str(len(keys))}).encode()
-        self.send_response(200 if self.path == "/v3/kv/range" else 404)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_words):
-        pass
-
-
-@pytest.fixture
-def gateway(monkeypatch):
-    server = HTTPServer(("127.0.0.1", 0), Gateway)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield lambda answer=None: (
-        monkeypatch.setattr(Gateway, "answer", answer),
-        EtcdGateway(f"http://127.0.0.1:{server.server_port}"),
-    )[1]
-    server.shutdown()
-    server.server_close()
-
-
-def test_all_pages_are_read(gateway):
-    assert survey(gateway()).counts == {OLD: 5}
-
-
-@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"kvs": [{"key": "!"}]}', b'{"kvs": 3}'])
-def test_what_is_no_answer_of_etcd_is_refused(gateway, answer):
-    with pytest.raises(KubeadmError) as caught:
-        survey(gateway(answer))
-    assert caught.value.code == "ETCD_UNREADABLE"
-
-
-def test_an_etcd_that_is_not_there_is_named():
-    with pytest.raises(KubeadmError) as caught:
-        survey(EtcdGateway("http://127.0.0.1:1"))
-    assert caught.value.code == "ETCD_UNREADABLE"
-
-
-def test_a_machine_without_the_certificates_is_named(tmp_path):
-    with pytest.raises(KubeadmError) as caught:
-        EtcdGateway.local(KubernetesPaths(root=tmp_path))
-    assert caught.value.code == "ETCD_UNREADABLE"
