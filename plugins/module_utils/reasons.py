@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Every reason code: what a stranger hears, what it means, what to do and the next command.
 
-The table is alphabetical; `docs/reason-codes.md` and `attested explain CODE` are made from it.
-A code never changes its meaning and is never used for two causes.
+The table is alphabetical; `docs/reason-codes.md` and `attested explain CODE` are made from it. A code stands for one
+action of the operator: faults that the same hint and the same command repair share a code, and the message names the
+field, the expected value and the value found. Every decision about evidence, policy, identity or node lock keeps its own
+code, and so does what a client or a playbook branches on.
 """
 
 from __future__ import annotations
@@ -1291,115 +1293,47 @@ class Reason(Enum):
         "Add lockdown=integrity (or confidentiality) to the kernel's command line; what a kernel does by itself is in no log.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
-    LUKS_CHECKSUM = _row(
+    LUKS_DAMAGED = _row(
         Coarse.LOCAL,
-        "A copy of a disk's LUKS2 header does not have its checksum.",
-        "The header is damaged or was edited by hand: open the disk from a copy of its header, or restore it with cryptsetup luksHeaderRestore.",
+        "A copy of a disk's LUKS2 header is cut off, has a wrong checksum, or differs from the other copy.",
+        "After a power cut run cryptsetup repair. Otherwise find out who changed the header, and restore a copy of it with cryptsetup luksHeaderRestore.",
+        "cryptsetup luksDump DISK",
     )
-    LUKS_CIPHER = _row(
+    LUKS_DISK_DIFFERS = _row(
         Coarse.LOCAL,
-        "A disk's header names another cipher than ours, such as none at all.",
-        "Do not open the disk: who wrote that header wants data in clear. Use a copy of the header that was made before.",
+        "The LUKS2 header is of another disk: its label or UUID is not the expected one.",
+        "Check that the path names the intended disk: cryptsetup luksDump shows label and UUID. The key is derived from the UUID.",
+        "cryptsetup luksDump DISK",
     )
-    LUKS_COPIES_DIFFER = _row(
+    LUKS_HEADER_FOREIGN = _row(
         Coarse.LOCAL,
-        "The two copies of a disk's LUKS2 header say different things.",
-        "If the power was cut while the header was written, cryptsetup repair makes them equal; otherwise somebody changed one of them.",
-    )
-    LUKS_DIGEST = _row(
-        Coarse.LOCAL,
-        "The digest that proves a disk's volume key is not as ours is made.",
-        "Do not open the disk; use a copy of the header that was made before.",
-    )
-    LUKS_FIELD = _row(
-        Coarse.LOCAL,
-        "A disk's LUKS2 header has a field that is unknown, missing or of another type.",
-        "Do not open the disk; if a newer cryptsetup wrote the header, this release cannot judge it.",
-    )
-    LUKS_FLAGS = _row(
-        Coarse.LOCAL,
-        "A disk's LUKS2 header asks for something, by a flag or a requirement.",
-        "A state disk has none of them: remove the flag with the cryptsetup that set it, or use a copy of the header that was made before.",
+        "A disk's LUKS2 header does not have the encryption, integrity or layout of a state disk.",
+        "Do not open the disk: a changed header can expose data or hide changed sectors. The message names the field. Use a copy of the header from before the change.",
+        "cryptsetup luksDump DISK",
     )
     LUKS_HEADER_MALFORMED = _row(
         Coarse.LOCAL,
-        "The binary part of a disk's LUKS2 header is not as cryptsetup writes it.",
-        "Look at the disk with cryptsetup luksDump; a header of another size is not read.",
-    )
-    LUKS_INTEGRITY = _row(
-        Coarse.LOCAL,
-        "A disk's header does not ask for the integrity that a state disk has.",
-        "Do not open the disk: changed sectors would go unseen. Format it anew, or use a copy of the header that was made before.",
-    )
-    LUKS_JSON_MALFORMED = _row(
-        Coarse.LOCAL,
-        "The JSON of a disk's LUKS2 header is not in the one spelling that cryptsetup writes.",
-        "Do not open the disk: two readers could understand two things. Use a copy of the header that was made before.",
-    )
-    LUKS_KDF = _row(
-        Coarse.LOCAL,
-        "A key slot derives its key in another way than ours, or at another cost.",
-        "Look at the slot with cryptsetup luksDump; cryptsetup luksConvertKey changes it.",
+        "A disk's LUKS2 header is not in the form that cryptsetup writes.",
+        "Do not open the disk: two programs may read such a header differently. The message names the field. A newer cryptsetup may also have written it.",
+        "cryptsetup luksDump DISK",
     )
     LUKS_KEYSLOTS = _row(
         Coarse.LOCAL,
-        "A disk has other key slots than ours.",
-        "Who added a slot can open the disk: find out who did, then remove it with cryptsetup luksKillSlot.",
-    )
-    LUKS_LABEL = _row(
-        Coarse.LOCAL,
-        "A disk's label is not that of a state disk.",
-        "Check that this is the disk you mean: cryptsetup luksDump shows its label and UUID.",
-    )
-    LUKS_LAYOUT = _row(
-        Coarse.LOCAL,
-        "A disk's header puts key slots or data at another place than ours.",
-        "Do not open the disk; use a copy of the header that was made before.",
+        "A disk's LUKS2 header has other key slots than a state disk.",
+        "A person who added a key slot can open the disk. Find out who did it, then remove the slot with cryptsetup luksKillSlot.",
+        "cryptsetup luksDump DISK",
     )
     LUKS_MISSING = _row(
         Coarse.LOCAL,
         "There is no LUKS2 header where one is expected.",
-        "Check that this is the disk or the file you mean; LUKS1 is not read.",
-    )
-    LUKS_REENCRYPTION = _row(
-        Coarse.LOCAL,
-        "A disk's header says that it is being re-encrypted.",
-        "Nothing of ours re-encrypts a disk without saying so: do not open it, and find out who began that.",
-    )
-    LUKS_SECTOR_SIZE = _row(
-        Coarse.LOCAL,
-        "A disk's encrypted sectors are not of 4096 bytes.",
-        "Check that this is the disk you mean; a state disk is formatted with sectors of 4096 bytes.",
-    )
-    LUKS_SEGMENTS = _row(
-        Coarse.LOCAL,
-        "A disk's header describes something else than one encrypted part up to the disk's end.",
-        "Do not open the disk: a part of it may be in clear. Use a copy of the header that was made before.",
-    )
-    LUKS_TOKENS = _row(
-        Coarse.LOCAL,
-        "A disk's header does not carry the one note that a state disk has.",
-        "Check with cryptsetup luksDump that this is a state disk; another program's token is removed with cryptsetup token remove.",
-    )
-    LUKS_TOO_LARGE = _row(
-        Coarse.LOCAL,
-        "A disk's LUKS2 header is larger than any of ours.",
-        "State disks have headers of 16 KiB; larger ones are not read.",
-    )
-    LUKS_TRUNCATED = _row(
-        Coarse.LOCAL,
-        "A disk or a copy of its header ends within the LUKS2 header.",
-        "Copy the header again as a whole: cryptsetup luksHeaderBackup writes all of it.",
-    )
-    LUKS_UUID = _row(
-        Coarse.LOCAL,
-        "A disk has another UUID than the one that is expected.",
-        "Check that this is the disk you mean; its key is derived from its UUID.",
+        "Check that the path names the intended disk or file. LUKS1 is not supported.",
+        "lsblk --fs",
     )
     LUKS_VOLUME_FOREIGN = _row(
         Coarse.LOCAL,
-        "A disk has the expected UUID, but holds another volume than the last time.",
-        "The disk was exchanged, formatted anew or restored from elsewhere: do not use it before you know which.",
+        "A disk has the expected UUID but another encrypted volume than at the last unlock.",
+        "The disk was exchanged, reformatted or restored from a copy. Find out which before you use it.",
+        "cryptsetup luksDump DISK",
     )
     MANIFEST_INVALID = _row(
         Coarse.LOCAL,

@@ -19,8 +19,8 @@ description:
     own
     token in the header says whether a disk is in use, never the presence of LUKS. Anything else on the disk fails with
     V(STATE_DISK_OCCUPIED), another node's state disk with V(STATE_DISK_FOREIGN), unless O(erase) names the disk; a
-    header
-    with O(uuid) that is not ours in each field fails with the code of that field (V(LUKS_CIPHER) and others).
+    header with O(uuid) that is not ours in each field fails (V(LUKS_HEADER_FOREIGN) and others), and the message names
+    the field.
   - Each unlock is counted inside the volume and in a counter of the TPM. A disk that was put back to a state before its
     last unlock fails with V(STATE_DISK_ROLLED_BACK), a header with V(STATE_DISK_HEADER_CHANGED), and is closed again.
   - A short-lived process handles keys, with its memory locked, without cores, and swap has to be off (V(SWAP_ACTIVE),

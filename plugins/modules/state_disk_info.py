@@ -100,7 +100,7 @@ header:
       disk, empty where all is; then also C(initialised) and C(volume). Empty without LUKS.
   returned: RV(present) is true
   type: dict
-  sample: {uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11, label: attested-state, slots: [0], refused: LUKS_TOKENS}
+  sample: {uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11, label: attested-state, slots: [0], refused: LUKS_HEADER_FOREIGN}
 wipe:
   description: C(done_bytes) and C(size_bytes) of a wipe that goes on or was cut off, else empty.
   returned: success

@@ -33,17 +33,15 @@ THREAT = Threat(
     case="CVE-2025-59054, CVE-2025-58356: the null cipher in eight systems",
     bed="bytes",
     stops=(
-        ("disk/luks_check.py step 3", "LUKS_CIPHER"),
-        ("disk/luks_check.py step 3", "LUKS_INTEGRITY"),
-        ("disk/luks_check.py step 2", "LUKS_REENCRYPTION"),
+        ("disk/luks_check.py step 3", "LUKS_HEADER_FOREIGN"),
+        ("disk/luks_check.py step 2", "LUKS_HEADER_FOREIGN"),
         ("disk/luks_check.py step 4", "LUKS_KEYSLOTS"),
-        ("disk/luks_check.py step 4", "LUKS_KDF"),
-        ("disk/luks_check.py step 5", "LUKS_DIGEST"),
+        ("disk/luks_check.py step 4", "LUKS_HEADER_FOREIGN"),
+        ("disk/luks_check.py step 5", "LUKS_HEADER_FOREIGN"),
         ("disk/luks_check.py step 6", "LUKS_VOLUME_FOREIGN"),
-        ("disk/luks_check.py step 7", "LUKS_TOKENS"),
-        ("disk/luks_header.py", "LUKS_COPIES_DIFFER"),
-        ("disk/luks_header.py", "LUKS_TOO_LARGE"),
-        ("disk/luks_header.py", "LUKS_JSON_MALFORMED"),
+        ("disk/luks_check.py step 7", "LUKS_HEADER_FOREIGN"),
+        ("disk/luks_header.py", "LUKS_DAMAGED"),
+        ("disk/luks_header.py", "LUKS_HEADER_MALFORMED"),
     ),
     owner=6,
 )
@@ -73,23 +71,37 @@ def slot_more(number: str) -> Callable[[dict[str, Any]], object]:
 
 
 HOSTILE = [
-    pytest.param(header(lambda one: one["segments"]["0"].update(encryption=NULL)), "LUKS_CIPHER", id="null cipher"),
     pytest.param(
-        header(lambda one: one["keyslots"]["0"]["area"].update(encryption=NULL)), "LUKS_CIPHER", id="null slot"
+        header(lambda one: one["segments"]["0"].update(encryption=NULL)),
+        "LUKS_HEADER_FOREIGN: the cipher",
+        id="null cipher",
     ),
-    pytest.param(header(lambda one: one["segments"]["0"].pop("integrity")), "LUKS_INTEGRITY", id="no integrity"),
+    pytest.param(
+        header(lambda one: one["keyslots"]["0"]["area"].update(encryption=NULL)),
+        "LUKS_HEADER_FOREIGN: the cipher",
+        id="null slot",
+    ),
+    pytest.param(
+        header(lambda one: one["segments"]["0"].pop("integrity")),
+        "LUKS_HEADER_FOREIGN: integrity by",
+        id="no integrity",
+    ),
     pytest.param(
         header(lambda one: one["config"].update(requirements={"mandatory": ["online-reencrypt-v2"]})),
-        "LUKS_REENCRYPTION",
+        "LUKS_HEADER_FOREIGN: no re-encryption",
         id="re-encryption under way",
     ),
     pytest.param(header(slot_more("5")), "LUKS_KEYSLOTS", id="a slot where no exchange of keys puts one"),
     pytest.param(
-        header(lambda one: one["keyslots"]["0"]["kdf"].update(iterations=HOUR)), "LUKS_KDF", id="a slot for an hour"
+        header(lambda one: one["keyslots"]["0"]["kdf"].update(iterations=HOUR)),
+        "LUKS_HEADER_FOREIGN: within its bounds",
+        id="a slot for an hour",
     ),
-    pytest.param(header(second("digests")), "LUKS_DIGEST", id="another volume key's digest"),
+    pytest.param(header(second("digests")), "LUKS_HEADER_FOREIGN: digest", id="another volume key's digest"),
     pytest.param(
-        header(lambda one: one["digests"]["0"].update(iterations=HOUR)), "LUKS_DIGEST", id="a digest for an hour"
+        header(lambda one: one["digests"]["0"].update(iterations=HOUR)),
+        "LUKS_HEADER_FOREIGN: digest",
+        id="a digest for an hour",
     ),
     pytest.param(
         header(lambda one: one["digests"]["0"].update(digest="A" * 43 + "=")),
@@ -98,19 +110,27 @@ HOSTILE = [
     ),
     pytest.param(
         header(lambda one: one["tokens"].update({"1": {"type": "systemd-tpm2", "keyslots": ["0"]}})),
-        "LUKS_TOKENS",
+        "LUKS_HEADER_FOREIGN: expected the token",
         id="a token more",
     ),
-    pytest.param(lambda begin: with_sequence(begin, 99, copies=(1,)), "LUKS_COPIES_DIFFER", id="two headers"),
+    pytest.param(
+        lambda begin: with_sequence(begin, 99, copies=(1,)), "LUKS_DAMAGED: two equal copies", id="two headers"
+    ),
     pytest.param(
         lambda begin: with_json(begin, lambda one: one["segments"]["0"].update(encryption=NULL), copies=(1,)),
-        "LUKS_COPIES_DIFFER",
+        "LUKS_DAMAGED: two equal copies",
         id="two headers, the second one without encryption",
     ),
-    pytest.param(lambda begin: with_bytes(begin, 8, (4 << 20).to_bytes(8, "big")), "LUKS_TOO_LARGE", id="4 MiB"),
-    pytest.param(lambda begin: with_text(begin, b"[" * 12000), "LUKS_JSON_MALFORMED", id="12000 levels"),
-    pytest.param(lambda begin: with_text(begin, b'{"config":' * 9 + b"0" + b"}" * 9), "LUKS_JSON_MALFORMED", id="deep"),
-    pytest.param(lambda begin: begin[:20000].ljust(32768, b"\0"), "LUKS_CHECKSUM", id="its second copy cut"),
+    pytest.param(
+        lambda begin: with_bytes(begin, 8, (4 << 20).to_bytes(8, "big")),
+        "LUKS_HEADER_MALFORMED: expected a header of",
+        id="4 MiB",
+    ),
+    pytest.param(lambda begin: with_text(begin, b"[" * 12000), "LUKS_HEADER_MALFORMED: JSON", id="12000 levels"),
+    pytest.param(
+        lambda begin: with_text(begin, b'{"config":' * 9 + b"0" + b"}" * 9), "LUKS_HEADER_MALFORMED: JSON", id="deep"
+    ),
+    pytest.param(lambda begin: begin[:20000].ljust(32768, b"\0"), "LUKS_DAMAGED: checksum", id="its second copy cut"),
 ]
 
 

@@ -28,7 +28,7 @@ THREAT = Threat(
     stops=(
         ("disk/gateway.py", ""),
         ("core/files.py", "FILE_UNUSABLE"),
-        ("disk/luks_header.py", "LUKS_CHECKSUM"),
+        ("disk/luks_header.py", "LUKS_DAMAGED"),
     ),
     owner=6,
 )
@@ -53,4 +53,4 @@ def test_a_changed_sector_of_the_header(at: int) -> None:
     good = vector()
     assert read_header(good)
     changed = good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
-    assert code_of(lambda: read_header(changed)) == "LUKS_CHECKSUM"
+    assert code_of(lambda: read_header(changed)) == "LUKS_DAMAGED: checksum"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
@@ -18,11 +18,41 @@ if TYPE_CHECKING:
 COARSE = "attestation refused"
 
 
-def code_of(action: Callable[[], object]) -> str:
-    """Return the reason code that ``action`` is refused with."""
+class Coded(str):
+    """The reason code of an error, which also equals "CODE: words" if the error's message has these words.
+
+    Several checks share one code; the words say which check it was.
+    """
+
+    message: str
+    __slots__ = ("message",)
+    __hash__ = str.__hash__
+
+    def __new__(cls, error: AttestedError) -> Self:
+        """Keep the code, and the message beside it."""
+        made = super().__new__(cls, error.code)
+        made.message = error.message
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the code, and the words where ``other`` has some."""
+        code, _colon, words = str(other).partition(": ")
+        return str(self) == code and words in self.message
+
+    def __ne__(self, other: object) -> bool:
+        """Say the opposite: `str` has a method of its own for it."""
+        return not self == other
+
+    def __repr__(self) -> str:
+        """Show both, for a test that fails."""
+        return f"{self!s}: {self.message}"
+
+
+def code_of(action: Callable[[], object]) -> Coded:
+    """Return the reason code that ``action`` is refused with; it compares as `Coded` does."""
     with pytest.raises(AttestedError) as caught:
         action()
-    return caught.value.code
+    return Coded(caught.value)
 
 
 def refused(action: Callable[[], object], bed: ServiceBed) -> dict[str, Any]:

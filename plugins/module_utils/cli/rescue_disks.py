@@ -148,7 +148,7 @@ def _tried(copy: DiskCopy, master: MasterRing) -> str:
     except AttestedError as error:
         if error.reason is Reason.DISK_KEY_WRONG:
             return WRONG
-        if error.reason in {Reason.COMMAND_MISSING, Reason.LUKS_TRUNCATED}:
+        if error.reason in {Reason.COMMAND_MISSING, Reason.LUKS_DAMAGED}:
             return f"not tried ({error.message})"
         raise
     return OPENS

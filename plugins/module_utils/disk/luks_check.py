@@ -122,14 +122,13 @@ def judge_header(
     ``uuid`` is the assigned one (None: any); ``volume`` the one of the last time (None: never seen); ``slots`` those
     that must be used: {0} but while a key is being exchanged.
 
-    1. UUID (LUKS_UUID) and label (LUKS_LABEL).
-    2. No re-encryption (LUKS_REENCRYPTION), no other requirement or flag (LUKS_FLAGS).
-    3. One segment (LUKS_SEGMENTS) with our cipher (LUKS_CIPHER), integrity (LUKS_INTEGRITY), sector size
-       (LUKS_SECTOR_SIZE) and place (LUKS_LAYOUT).
-    4. Our slots (LUKS_KEYSLOTS), each with our cipher, key derivation (LUKS_KDF) and an area of its own (LUKS_LAYOUT).
-    5. One digest over them all (LUKS_DIGEST).
+    1. UUID and label (LUKS_DISK_DIFFERS).
+    2. No re-encryption, no other requirement or flag (LUKS_HEADER_FOREIGN).
+    3. One segment with our cipher, integrity, sector size and place (LUKS_HEADER_FOREIGN).
+    4. Our slots (LUKS_KEYSLOTS), each with our cipher, key derivation and an area of its own (LUKS_HEADER_FOREIGN).
+    5. One digest over them all (LUKS_HEADER_FOREIGN).
     6. The volume of the last time (LUKS_VOLUME_FOREIGN).
-    7. Our token, and no other (LUKS_TOKENS).
+    7. Our token, and no other (LUKS_HEADER_FOREIGN).
     The caller owes: the header is of a copy, and that copy is what is opened.
     """
     metadata = header.metadata
@@ -153,24 +152,24 @@ def judge_header(
 
 def _judge_names(header: Header, shape: DiskShape, uuid: str | None) -> None:
     if uuid is not None and header.uuid != uuid:
-        raise _error(f"expected the disk {uuid}, got {header.uuid}", Reason.LUKS_UUID)
+        raise _error(f"expected the disk {uuid}, got {header.uuid}", Reason.LUKS_DISK_DIFFERS)
     if shape.label is not None and (header.label, header.subsystem) != (shape.label, ""):
         raise _error(
             f"expected the label {shape.label!r} and no subsystem, got {header.label!r} and {header.subsystem!r}",
-            Reason.LUKS_LABEL,
+            Reason.LUKS_DISK_DIFFERS,
         )
 
 
 def _judge_flags(requirements: tuple[str, ...], flags: tuple[str, ...]) -> None:
     if any("reencrypt" in name for name in requirements):
-        raise _error(f"expected no re-encryption, got {requirements}", Reason.LUKS_REENCRYPTION)
+        raise _error(f"expected no re-encryption, got {requirements}", Reason.LUKS_HEADER_FOREIGN)
     if requirements or flags:
-        raise _error(f"expected no requirement and no flag, got {(*requirements, *flags)}", Reason.LUKS_FLAGS)
+        raise _error(f"expected no requirement and no flag, got {(*requirements, *flags)}", Reason.LUKS_HEADER_FOREIGN)
 
 
 def _judged_segment(metadata: Metadata, shape: DiskShape) -> Segment:
     if set(metadata.segments) != {0}:
-        raise _error(f"expected segment 0 alone, got {sorted(metadata.segments)}", Reason.LUKS_SEGMENTS)
+        raise _error(f"expected a segment 0 and no other, got {sorted(metadata.segments)}", Reason.LUKS_HEADER_FOREIGN)
     segment = metadata.segments[0]
     _judge_segment(segment, shape, metadata.keyslots_bytes)
     return segment
@@ -178,17 +177,21 @@ def _judged_segment(metadata: Metadata, shape: DiskShape) -> Segment:
 
 def _judge_segment(segment: Segment, shape: DiskShape, keyslots_bytes: int) -> None:
     if segment.cipher != CIPHER:
-        raise _error(f"expected the cipher {CIPHER}, got {segment.cipher!r}", Reason.LUKS_CIPHER)
+        raise _error(f"expected the cipher {CIPHER}, got {segment.cipher!r}", Reason.LUKS_HEADER_FOREIGN)
     if segment.integrity not in shape.integrity:
         raise _error(
-            f"expected integrity by {sorted(shape.integrity)}, got {segment.integrity!r}", Reason.LUKS_INTEGRITY
+            f"expected integrity by {sorted(shape.integrity)}, got {segment.integrity!r}", Reason.LUKS_HEADER_FOREIGN
         )
     if segment.sector_bytes != SECTOR_BYTES:
-        raise _error(f"expected sectors of {SECTOR_BYTES} bytes, got {segment.sector_bytes}", Reason.LUKS_SECTOR_SIZE)
+        raise _error(
+            f"expected sectors of {SECTOR_BYTES} bytes, got {segment.sector_bytes}", Reason.LUKS_HEADER_FOREIGN
+        )
     place = (keyslots_bytes, segment.offset, segment.tweak)
     expected = (shape.keyslots_bytes, AREA_BYTES + shape.keyslots_bytes, 0)
     if place != expected:
-        raise _error(f"expected key slots, data and tweak at {expected}, got {place}", Reason.LUKS_LAYOUT)
+        raise _error(
+            f"layout: expected key slots, data and tweak at {expected}, got {place}", Reason.LUKS_HEADER_FOREIGN
+        )
 
 
 def _judge_slots(found: dict[int, Keyslot], shape: DiskShape, *, segment: Segment, slots: frozenset[int]) -> None:
@@ -201,7 +204,7 @@ def _judge_slots(found: dict[int, Keyslot], shape: DiskShape, *, segment: Segmen
 
 def _judge_slot(slot: Keyslot, shape: DiskShape, *, key_bytes: int) -> None:
     if (slot.cipher, slot.cipher_key_bytes) != (CIPHER, XTS_KEY_BYTES):
-        raise _error(f"expected a slot under {CIPHER}, got {slot.cipher!r}", Reason.LUKS_CIPHER)
+        raise _error(f"expected the cipher {CIPHER} for a slot, got {slot.cipher!r}", Reason.LUKS_HEADER_FOREIGN)
     found = (slot.key_bytes, slot.stripes, slot.split_hash, slot.priority)
     if found != (key_bytes, _STRIPES, _HASH, None):
         raise _error(f"expected a slot of {key_bytes} bytes in {_STRIPES} stripes, got {found}", Reason.LUKS_KEYSLOTS)
@@ -219,7 +222,7 @@ def _judge_kdf(kdf: Kdf, shape: DiskShape) -> None:
         raise _error(
             f"expected {bounds.type} {bounds.hash} within its bounds, got {kdf.type} {kdf.hash} of cost {kdf.cost}, "
             f"{kdf.memory_kib} KiB, {kdf.threads} threads, {len(kdf.salt)} bytes of salt",
-            Reason.LUKS_KDF,
+            Reason.LUKS_HEADER_FOREIGN,
         )
 
 
@@ -229,27 +232,29 @@ def _judge_areas(slots: list[Keyslot], *, end: int) -> None:
         needed = -(-slot.key_bytes * slot.stripes // _BLOCK) * _BLOCK
         if slot.offset < free_from or slot.offset % _BLOCK or slot.size != needed or slot.offset + slot.size > end:
             raise _error(
-                f"expected {needed} bytes for a slot between {free_from} and {end}, got {slot.size} at {slot.offset}",
-                Reason.LUKS_LAYOUT,
+                f"layout: expected {needed} bytes for a slot between {free_from} and {end}, "
+                f"got {slot.size} at {slot.offset}",
+                Reason.LUKS_HEADER_FOREIGN,
             )
         free_from = slot.offset + slot.size
 
 
 def _judged_digest(digests: dict[int, Digest], slots: frozenset[int]) -> Digest:
     if set(digests) != {0}:
-        raise _error(f"expected digest 0 alone, got {sorted(digests)}", Reason.LUKS_DIGEST)
+        raise _error(f"expected digest 0 alone, got {sorted(digests)}", Reason.LUKS_HEADER_FOREIGN)
     digest = digests[0]
     if slots != set(digest.keyslots) or digest.segments != (0,):
         raise _error(
             f"expected a digest over the slots {sorted(slots)} and segment 0, "
             f"got {digest.keyslots} and {digest.segments}",
-            Reason.LUKS_DIGEST,
+            Reason.LUKS_HEADER_FOREIGN,
         )
     low, high = _DIGEST_ITERATIONS
     sizes = (len(digest.salt), len(digest.value))
     if (digest.type, digest.hash, *sizes) != ("pbkdf2", _HASH, _SALT_BYTES, 32) or not low <= digest.iterations <= high:
         raise _error(
-            f"expected pbkdf2 {_HASH}, got {digest.type} {digest.hash}, {digest.iterations} times", Reason.LUKS_DIGEST
+            f"expected a digest by pbkdf2 {_HASH}, got {digest.type} {digest.hash}, {digest.iterations} times",
+            Reason.LUKS_HEADER_FOREIGN,
         )
     return digest
 
@@ -265,7 +270,7 @@ def _initialised(header: Header, shape: DiskShape) -> bool:
     expected = {"version", shape.flag} if shape.token_version else {shape.flag}
     token = tokens.get(0)
     if token is None or len(tokens) != 1:
-        raise _error(f"expected token 0 alone, got {sorted(tokens)}", Reason.LUKS_TOKENS)
+        raise _error(f"expected the token 0 and no other, got {sorted(tokens)}", Reason.LUKS_HEADER_FOREIGN)
     flag = token.details.get(shape.flag)
     if (
         (token.type, token.keyslots, set(token.details)) != (shape.token, (), expected)
@@ -274,8 +279,9 @@ def _initialised(header: Header, shape: DiskShape) -> bool:
         or not isinstance(flag, bool)
     ):
         raise _error(
-            f"expected {shape.token} of version {shape.token_version}, got {token.type!r} with {sorted(token.details)}",
-            Reason.LUKS_TOKENS,
+            f"expected the token {shape.token} of version {shape.token_version}, "
+            f"got {token.type!r} with {sorted(token.details)}",
+            Reason.LUKS_HEADER_FOREIGN,
         )
     return flag
 

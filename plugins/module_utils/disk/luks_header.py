@@ -29,7 +29,7 @@ _MAX_DIGITS = 10
 
 
 def load_json(text: bytes) -> dict[str, Any]:
-    """Return the object that ``text`` spells in cryptsetup's one way; raises LUKS_JSON_MALFORMED.
+    """Return the object that ``text`` spells in cryptsetup's one way; raises LUKS_HEADER_MALFORMED.
 
     1. ASCII without escapes (cryptsetup before 2.4 wrote a slash as backslash and slash, which is taken), and shallow
     before anything else reads it. 2. JSON without fractions, long numbers or a key twice.
@@ -64,7 +64,7 @@ def _refuse(text: str) -> Any:
 
 
 def _malformed(problem: str) -> DiskError:
-    return DiskError(f"the header's JSON: {problem}", reason=Reason.LUKS_JSON_MALFORMED)
+    return DiskError(f"the header's JSON: {problem}", reason=Reason.LUKS_HEADER_MALFORMED)
 
 
 # The binary part of a LUKS2 header (LUKS2 on-disk format 1.1.1, section 2.1): one copy, its bounds, its checksum.
@@ -98,14 +98,13 @@ class BinaryHeader:
 def read_copy(data: bytes, *, second: bool) -> BinaryHeader:
     """Return one copy of a header from the first `HEADER_BYTES` of ``data``.
 
-    1. It is there as a whole (LUKS_TRUNCATED). 2. It is LUKS2 (LUKS_MISSING). 3. It has our size and stands in its
-    place (LUKS_TOO_LARGE, LUKS_HEADER_MALFORMED). 4. Its checksum is SHA-256 and right (LUKS_CHECKSUM). 5. What is not
-    used is zero, and texts are texts (LUKS_HEADER_MALFORMED). 6. The JSON area is one text and zeros
-    (LUKS_JSON_MALFORMED).
+    1. It is there as a whole (LUKS_DAMAGED). 2. It is LUKS2 (LUKS_MISSING). 3. It has our size and stands in its
+    place (LUKS_HEADER_MALFORMED). 4. Its checksum is SHA-256 and right (LUKS_DAMAGED). 5. Unused bytes are zero, and
+    texts are texts (LUKS_HEADER_MALFORMED). 6. The JSON area is one text and zeros (LUKS_HEADER_MALFORMED).
     """
     name = _NAMES[second]
     if len(data) < HEADER_BYTES:  # 1
-        raise _error(f"expected {HEADER_BYTES} bytes of the {name} copy, got {len(data)}", Reason.LUKS_TRUNCATED)
+        raise _error(f"expected {HEADER_BYTES} bytes of the {name} copy, got {len(data)}", Reason.LUKS_DAMAGED)
     data = data[:HEADER_BYTES]
     magic, version, size, sequence, label, algorithm, _salt, uuid, subsystem, offset, padding, checksum = (
         _FIELDS.unpack_from(data)
@@ -127,7 +126,7 @@ def read_copy(data: bytes, *, second: bool) -> BinaryHeader:
 
 def _require_place(size: int, offset: int, *, second: bool) -> None:
     if size > HEADER_BYTES:
-        raise _error(f"expected a header of {HEADER_BYTES} bytes, got {size}", Reason.LUKS_TOO_LARGE)
+        raise _error(f"expected a header of {HEADER_BYTES} bytes, got {size}", Reason.LUKS_HEADER_MALFORMED)
     expected = HEADER_BYTES if second else 0
     if size != HEADER_BYTES or offset != expected:
         raise _error(
@@ -138,11 +137,11 @@ def _require_place(size: int, offset: int, *, second: bool) -> None:
 
 def _require_checksum(data: bytes, algorithm: bytes, checksum: bytes, name: str) -> None:
     if algorithm.rstrip(b"\0") != b"sha256":
-        raise _error(f"expected sha256 as checksum, got {algorithm.rstrip(bytes(1))!r}", Reason.LUKS_CHECKSUM)
+        raise _error(f"expected sha256 as checksum, got {algorithm.rstrip(bytes(1))!r}", Reason.LUKS_DAMAGED)
     zeroed = data[:_CHECKSUM_AT] + bytes(_CHECKSUM_END - _CHECKSUM_AT) + data[_CHECKSUM_END:]
     expected = hashlib.sha256(zeroed).digest().ljust(len(checksum), b"\0")
     if not hmac.compare_digest(expected, checksum):
-        raise _error(f"the checksum of the {name} copy is not that of its bytes", Reason.LUKS_CHECKSUM)
+        raise _error(f"the checksum of the {name} copy is not that of its bytes", Reason.LUKS_DAMAGED)
 
 
 def _text(field: bytes, name: str) -> str:
@@ -162,7 +161,7 @@ def _uuid(field: bytes) -> str:
 def _json_text(area: bytes, name: str) -> bytes:
     text, _zero, rest = area.partition(b"\0")
     if len(text) == len(area) or any(rest):
-        raise _error(f"expected one text and zeros in the JSON area of the {name} copy", Reason.LUKS_JSON_MALFORMED)
+        raise _error(f"expected one text and zeros in the JSON area of the {name} copy", Reason.LUKS_HEADER_MALFORMED)
     return text
 
 
@@ -191,7 +190,7 @@ def read_header(data: bytes) -> Header:
     """Return the header in the first `AREA_BYTES` of a disk or of a copy of its header; more bytes are not looked at.
 
     1. Each copy is whole, in its place and has its checksum (`read_copy`). 2. Both say the same, bit by bit where they
-    may (LUKS_COPIES_DIFFER). 3. The JSON has one meaning (`load_json`) and only known fields (`read_metadata`).
+    may (LUKS_DAMAGED). 3. The JSON has one meaning (`load_json`) and only known fields (`read_metadata`).
     A disk whose power was cut while its header was written has one good copy, and is refused like any other.
     """
     first = read_copy(data[:HEADER_BYTES], second=False)  # 1
@@ -200,8 +199,8 @@ def read_header(data: bytes) -> Header:
     metadata = read_metadata(load_json(first.text))  # 3
     if metadata.json_bytes != HEADER_BYTES - 4096:
         raise DiskError(
-            f"expected a JSON area of {HEADER_BYTES - 4096} bytes, it says {metadata.json_bytes}",
-            reason=Reason.LUKS_LAYOUT,
+            f"layout: expected a JSON area of {HEADER_BYTES - 4096} bytes, it says {metadata.json_bytes}",
+            reason=Reason.LUKS_HEADER_FOREIGN,
         )
     return Header(
         sequence=first.sequence,
@@ -217,4 +216,4 @@ def _require_same(first: BinaryHeader, second: BinaryHeader) -> None:
     if first != second:
         differing = [name for name in BinaryHeader.__slots__ if getattr(first, name) != getattr(second, name)]
         shown = f"sequence {first.sequence} and {second.sequence}; they differ in {', '.join(differing)}"
-        raise DiskError(f"expected two equal copies, got {shown}", reason=Reason.LUKS_COPIES_DIFFER)
+        raise DiskError(f"expected two equal copies, got {shown}", reason=Reason.LUKS_DAMAGED)

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import DiskError
 from ..reasons import Reason
 
-# One object of the header's JSON, field by field: what nobody knows, lacks or has another type is LUKS_FIELD.
+# One object of the header's JSON, field by field: unknown, missing or mistyped fields raise LUKS_HEADER_MALFORMED.
 
 _MAX_SIZE_DIGITS = 19
 _MAX_SLOTS = 32
@@ -110,13 +110,16 @@ class Fields:
 
     def wrong(self, problem: str) -> DiskError:
         """Return the refusal of this place."""
-        return DiskError(f"{self.place or 'the header'}: {problem}", reason=Reason.LUKS_FIELD)
+        return DiskError(f"field {self.place or '(all)'}: {problem}", reason=Reason.LUKS_HEADER_MALFORMED)
 
 
 def number_of(key: str, place: str) -> int:
     """Return the number that a key or reference of the header names."""
     if not key.isdecimal() or not key.isascii() or str(int(key[:3])) != key or int(key) >= _MAX_SLOTS:
-        raise DiskError(f"{place}: expected a number below {_MAX_SLOTS}, got {key[:40]!r}", reason=Reason.LUKS_FIELD)
+        raise DiskError(
+            f"field {place}: expected a number below {_MAX_SLOTS}, got {key[:40]!r}",
+            reason=Reason.LUKS_HEADER_MALFORMED,
+        )
     return int(key)
 
 
@@ -199,7 +202,7 @@ class Metadata:
 
 
 def read_metadata(members: dict[str, Any]) -> Metadata:
-    """Return what the JSON says; raises LUKS_FIELD, LUKS_REENCRYPTION, LUKS_SEGMENTS, LUKS_INTEGRITY."""
+    """Return what the JSON says; raises LUKS_HEADER_MALFORMED and LUKS_HEADER_FOREIGN."""
     root = Fields(members, "")
     config = root.fields("config")
     metadata = Metadata(
@@ -271,10 +274,15 @@ def _segment(fields: Fields) -> Segment:
     if "flags" in fields:
         raise _reencryption(fields, "a segment with flags")
     if (kind := fields.text("type")) != "crypt":
-        raise DiskError(f"{fields.place}: expected type crypt, got {kind!r}", reason=Reason.LUKS_SEGMENTS)
+        raise DiskError(
+            f"{fields.place}: expected a segment of type crypt, got {kind!r}", reason=Reason.LUKS_HEADER_FOREIGN
+        )
     size = fields.take("size")
     if size != "dynamic":
-        raise DiskError(f"{fields.place}: expected all of the disk, got a part", reason=Reason.LUKS_SEGMENTS)
+        raise DiskError(
+            f"{fields.place}: expected a segment up to the end of the disk, got a part",
+            reason=Reason.LUKS_HEADER_FOREIGN,
+        )
     segment = Segment(
         offset=fields.size("offset"),
         size=None,
@@ -292,7 +300,9 @@ def _integrity(fields: Fields) -> str:
     journal = {fields.text("journal_encryption"), fields.text("journal_integrity")}
     fields.finish()
     if journal != {"none"}:
-        raise DiskError(f"{fields.place}: expected a plain journal, got {journal}", reason=Reason.LUKS_INTEGRITY)
+        raise DiskError(
+            f"{fields.place}: expected integrity by a plain journal, got {journal}", reason=Reason.LUKS_HEADER_FOREIGN
+        )
     return kind
 
 
@@ -319,4 +329,4 @@ def _references(fields: Fields, name: str) -> tuple[int, ...]:
 
 
 def _reencryption(fields: Fields, found: str) -> DiskError:
-    return DiskError(f"{fields.place}: expected no re-encryption, got {found}", reason=Reason.LUKS_REENCRYPTION)
+    return DiskError(f"{fields.place}: expected no re-encryption, got {found}", reason=Reason.LUKS_HEADER_FOREIGN)

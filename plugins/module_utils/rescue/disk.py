@@ -117,12 +117,12 @@ def disk_id_of(copy: DiskCopy) -> str:
 def require_key(runner: Runner, copy: DiskCopy, key: DiskKey) -> None:
     """Raise unless ``key`` opens slot 0; nothing is mapped, so neither root nor device mapper is needed.
 
-    Raises DISK_KEY_WRONG, LUKS_TRUNCATED where the copy holds no key slots, and COMMAND_MISSING without cryptsetup.
+    Raises DISK_KEY_WRONG, LUKS_DAMAGED where the copy holds no key slots, and COMMAND_MISSING without cryptsetup.
     """
     if not copy.whole:
         raise DiskError(
             f"expected {copy.header.total_bytes} bytes of header and key slots in {copy.source}",
-            reason=Reason.LUKS_TRUNCATED,
+            reason=Reason.LUKS_DAMAGED,
         )
     argv = [*OPEN, "--test-passphrase", str(copy.path)]
     done = runner.run(argv, stdin=key.reveal(), timeout_seconds=_TRY_SECONDS, check=False)

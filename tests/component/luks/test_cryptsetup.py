@@ -91,11 +91,19 @@ def test_a_disk_formatted_anew_with_the_same_uuid_is_another(image: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        pytest.param(("config", "--label", "other"), "LUKS_LABEL", id="another label"),
-        pytest.param(("luksUUID", "-q", "--uuid", UUID.replace("6", "7", 1)), "LUKS_UUID", id="another UUID"),
+        pytest.param(("config", "--label", "other"), "LUKS_DISK_DIFFERS: the label", id="another label"),
+        pytest.param(
+            ("luksUUID", "-q", "--uuid", UUID.replace("6", "7", 1)),
+            "LUKS_DISK_DIFFERS: expected the disk",
+            id="another UUID",
+        ),
         pytest.param(("config", "--priority", "ignore", "--key-slot", "0"), "LUKS_KEYSLOTS", id="a slot ignored"),
-        pytest.param(("token", "add", "--key-description", "x"), "LUKS_TOKENS", id="a token of the keyring"),
-        pytest.param(("token", "remove", "--token-id", "0"), "LUKS_TOKENS", id="no token"),
+        pytest.param(
+            ("token", "add", "--key-description", "x"),
+            "LUKS_HEADER_FOREIGN: expected the token",
+            id="a token of the keyring",
+        ),
+        pytest.param(("token", "remove", "--token-id", "0"), "LUKS_HEADER_FOREIGN: expected the token", id="no token"),
     ],
 )
 def test_what_cryptsetup_changes_is_seen(words: tuple[str, ...], code: str, image: Path) -> None:
@@ -104,7 +112,7 @@ def test_what_cryptsetup_changes_is_seen(words: tuple[str, ...], code: str, imag
 
 
 def test_a_state_disk_without_integrity_is_none(image: Path) -> None:
-    assert code_of(lambda: judge_header(header_of(image), STATE_DISK)) == "LUKS_INTEGRITY"
+    assert code_of(lambda: judge_header(header_of(image), STATE_DISK)) == "LUKS_HEADER_FOREIGN: integrity by"
 
 
 def test_a_header_that_cryptsetup_repairs_by_itself_is_refused_before(image: Path) -> None:
@@ -112,6 +120,6 @@ def test_a_header_that_cryptsetup_repairs_by_itself_is_refused_before(image: Pat
     with image.open("r+b") as stream:
         stream.seek(4096)
         stream.write(b"[")
-    assert code_of(lambda: header_of(image)) == "LUKS_CHECKSUM"
+    assert code_of(lambda: header_of(image)) == "LUKS_DAMAGED: checksum"
     cryptsetup("luksDump", image)
     assert header_of(image).uuid == UUID

@@ -25,6 +25,7 @@ from ansible_collections.attested.kubernetes.tests.support import plain_key_proc
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
 from ansible_collections.attested.kubernetes.tests.support.init_bed import make_keys
 from ansible_collections.attested.kubernetes.tests.support.recovery_bed import DISK, OTHER_DISK
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,4 +112,4 @@ def test_a_header_that_is_not_ours_is_not_given_to_cryptsetup(
     assert trial._program == recovery_helper.__name__
     with pytest.raises(AttestedError) as caught, trial.tried(offer(right, keys[1].measurement_salt)):
         pytest.fail("a key was tried on a foreign header")
-    assert caught.value.code == "LUKS_INTEGRITY"
+    assert Coded(caught.value) == "LUKS_HEADER_FOREIGN: integrity by"

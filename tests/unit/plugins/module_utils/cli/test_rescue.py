@@ -106,12 +106,14 @@ def test_a_hostile_header_is_refused_unless_that_is_said(secret: str, capsys: An
     null = with_json(vector("constellation"), lambda one: one["segments"]["0"].update(encryption="cipher_null-ecb"))
     header.write_bytes(null)
     assert command.main(keys("--disk", str(header), secret=secret)) == 1
-    assert "LUKS_CIPHER" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert "LUKS_HEADER_FOREIGN" in refused
+    assert "expected the cipher" in refused
     assert command.main(keys("--disk", str(header), "--insecure-any-header", "--json", secret=secret)) == 0
     shown = capsys.readouterr()
-    assert "warning: LUKS_CIPHER" in shown.err
+    assert "warning: LUKS_HEADER_FOREIGN: expected the cipher" in shown.err
     (row,) = json.loads(shown.out)["disks"]
-    assert (row["header"], row["key"]) == ("LUKS_CIPHER", "not tried")
+    assert (row["header"], row["key"]) == ("LUKS_HEADER_FOREIGN", "not tried")
 
 
 @pytest.mark.parametrize(

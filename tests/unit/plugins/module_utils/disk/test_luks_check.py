@@ -57,12 +57,12 @@ def test_two_slots_are_right_only_while_a_key_is_exchanged() -> None:
 def test_what_constellations_commands_amount_to_is_taken_as_theirs(name: str, integrity: str) -> None:
     header = judged(vector(name), shape=CONSTELLATION_DISK)
     assert (header.initialised, header.integrity) == (True, integrity)
-    assert code_of(lambda: judged(vector(name))) == "LUKS_LABEL"
+    assert code_of(lambda: judged(vector(name))) == "LUKS_DISK_DIFFERS: the label"
 
 
 def test_a_disk_that_anybody_made_is_not_ours() -> None:
-    assert code_of(lambda: judged(vector("default"))) == "LUKS_LABEL"
-    assert code_of(lambda: judged(vector("default"), shape=CONSTELLATION_DISK)) == "LUKS_SECTOR_SIZE"
+    assert code_of(lambda: judged(vector("default"))) == "LUKS_DISK_DIFFERS: the label"
+    assert code_of(lambda: judged(vector("default"), shape=CONSTELLATION_DISK)) == "LUKS_HEADER_FOREIGN: sectors of"
 
 
 def _edit(*path: str, to: object) -> Callable[[dict], None]:
@@ -97,70 +97,132 @@ SLOT, SEGMENT, DIGEST, TOKEN = ("keyslots", "0"), ("segments", "0"), ("digests",
 NULL = "cipher_null-ecb"
 SYSTEMD = {"type": "systemd-tpm2", "keyslots": ["0"], "tpm2-pcrs": [7]}
 HOSTILE: list[object] = [
-    pytest.param(_edit(*SEGMENT, "encryption", to=NULL), "LUKS_CIPHER", id="data under the null cipher"),
-    pytest.param(_edit(*SEGMENT, "encryption", to="null"), "LUKS_CIPHER", id="data under nothing"),
-    pytest.param(_edit(*SEGMENT, "encryption", to="aes-cbc-plain"), "LUKS_CIPHER", id="data under another cipher"),
-    pytest.param(_edit(*SEGMENT, "encryption", to="capi:" + NULL), "LUKS_CIPHER", id="the null cipher, renamed"),
-    pytest.param(_edit(*SLOT, "area", "encryption", to=NULL), "LUKS_CIPHER", id="a slot under the null cipher"),
-    pytest.param(_edit(*SLOT, "area", "key_size", to=32), "LUKS_CIPHER", id="a slot under half the key"),
-    pytest.param(lambda one: one["segments"]["0"].pop("integrity"), "LUKS_INTEGRITY", id="no integrity"),
-    pytest.param(_edit(*SEGMENT, "integrity", "type", to="none"), "LUKS_INTEGRITY", id="integrity by nothing"),
-    pytest.param(_edit(*SEGMENT, "integrity", "type", to="crc32c"), "LUKS_INTEGRITY", id="integrity without a key"),
-    pytest.param(_edit(*SEGMENT, "sector_size", to=512), "LUKS_SECTOR_SIZE", id="small sectors"),
-    pytest.param(_edit(*SEGMENT, "offset", to="33554432"), "LUKS_LAYOUT", id="data elsewhere"),
-    pytest.param(_edit(*SEGMENT, "offset", to="0"), "LUKS_LAYOUT", id="data over the header"),
-    pytest.param(_edit(*SEGMENT, "iv_tweak", to="1"), "LUKS_LAYOUT", id="another tweak"),
-    pytest.param(_edit("config", "keyslots_size", to="4096"), "LUKS_LAYOUT", id="slots in another area"),
-    pytest.param(_copied("segments"), "LUKS_SEGMENTS", id="a second segment"),
-    pytest.param(_edit("segments", to={}), "LUKS_SEGMENTS", id="no segment"),
+    pytest.param(
+        _edit(*SEGMENT, "encryption", to=NULL), "LUKS_HEADER_FOREIGN: the cipher", id="data under the null cipher"
+    ),
+    pytest.param(_edit(*SEGMENT, "encryption", to="null"), "LUKS_HEADER_FOREIGN: the cipher", id="data under nothing"),
+    pytest.param(
+        _edit(*SEGMENT, "encryption", to="aes-cbc-plain"),
+        "LUKS_HEADER_FOREIGN: the cipher",
+        id="data under another cipher",
+    ),
+    pytest.param(
+        _edit(*SEGMENT, "encryption", to="capi:" + NULL),
+        "LUKS_HEADER_FOREIGN: the cipher",
+        id="the null cipher, renamed",
+    ),
+    pytest.param(
+        _edit(*SLOT, "area", "encryption", to=NULL),
+        "LUKS_HEADER_FOREIGN: the cipher",
+        id="a slot under the null cipher",
+    ),
+    pytest.param(
+        _edit(*SLOT, "area", "key_size", to=32), "LUKS_HEADER_FOREIGN: the cipher", id="a slot under half the key"
+    ),
+    pytest.param(
+        lambda one: one["segments"]["0"].pop("integrity"), "LUKS_HEADER_FOREIGN: integrity by", id="no integrity"
+    ),
+    pytest.param(
+        _edit(*SEGMENT, "integrity", "type", to="none"), "LUKS_HEADER_FOREIGN: integrity by", id="integrity by nothing"
+    ),
+    pytest.param(
+        _edit(*SEGMENT, "integrity", "type", to="crc32c"),
+        "LUKS_HEADER_FOREIGN: integrity by",
+        id="integrity without a key",
+    ),
+    pytest.param(_edit(*SEGMENT, "sector_size", to=512), "LUKS_HEADER_FOREIGN: sectors of", id="small sectors"),
+    pytest.param(_edit(*SEGMENT, "offset", to="33554432"), "LUKS_HEADER_FOREIGN: layout", id="data elsewhere"),
+    pytest.param(_edit(*SEGMENT, "offset", to="0"), "LUKS_HEADER_FOREIGN: layout", id="data over the header"),
+    pytest.param(_edit(*SEGMENT, "iv_tweak", to="1"), "LUKS_HEADER_FOREIGN: layout", id="another tweak"),
+    pytest.param(
+        _edit("config", "keyslots_size", to="4096"), "LUKS_HEADER_FOREIGN: layout", id="slots in another area"
+    ),
+    pytest.param(_copied("segments"), "LUKS_HEADER_FOREIGN: expected a segment", id="a second segment"),
+    pytest.param(_edit("segments", to={}), "LUKS_HEADER_FOREIGN: expected a segment", id="no segment"),
     pytest.param(_copied("keyslots", area=_area("417792")), "LUKS_KEYSLOTS", id="a slot more"),
     pytest.param(_edit("keyslots", to={}), "LUKS_KEYSLOTS", id="no slot"),
     pytest.param(_edit(*SLOT, "key_size", to=64), "LUKS_KEYSLOTS", id="a volume key without its half for integrity"),
     pytest.param(_edit(*SLOT, "af", "stripes", to=1), "LUKS_KEYSLOTS", id="a key that is not split"),
     pytest.param(_edit(*SLOT, "af", "hash", to="sha1"), "LUKS_KEYSLOTS", id="a key split by SHA-1"),
     pytest.param(_edit(*SLOT, "priority", to=0), "LUKS_KEYSLOTS", id="a slot to be ignored"),
-    pytest.param(_edit(*SLOT, "kdf", "iterations", to=1), "LUKS_KDF", id="one iteration"),
-    pytest.param(_edit(*SLOT, "kdf", "iterations", to=4294967295), "LUKS_KDF", id="iterations for an hour"),
-    pytest.param(_edit(*SLOT, "kdf", "hash", to="sha1"), "LUKS_KDF", id="a key derived by SHA-1"),
-    pytest.param(_edit(*SLOT, "kdf", "salt", to=""), "LUKS_KDF", id="no salt"),
-    pytest.param(_edit(*SLOT, "area", "offset", to="0"), "LUKS_LAYOUT", id="a slot over the header"),
-    pytest.param(_edit(*SLOT, "area", "offset", to="16777216"), "LUKS_LAYOUT", id="a slot over the data"),
-    pytest.param(_edit(*SLOT, "area", "offset", to="32769"), "LUKS_LAYOUT", id="a slot between blocks"),
-    pytest.param(_edit(*SLOT, "area", "size", to="4096"), "LUKS_LAYOUT", id="a slot too small for its key"),
-    pytest.param(_edit("digests", to={}), "LUKS_DIGEST", id="no digest"),
-    pytest.param(_copied("digests"), "LUKS_DIGEST", id="a second digest"),
-    pytest.param(_copied("digests", keyslots=[]), "LUKS_DIGEST", id="a digest of no slot"),
-    pytest.param(_edit(*DIGEST, "keyslots", to=[]), "LUKS_DIGEST", id="a digest that proves no slot"),
-    pytest.param(_edit(*DIGEST, "segments", to=[]), "LUKS_DIGEST", id="a slot that is bound to no data"),
-    pytest.param(_edit(*DIGEST, "segments", to=["1"]), "LUKS_DIGEST", id="a digest of another segment"),
-    pytest.param(_edit(*DIGEST, "type", to="none"), "LUKS_DIGEST", id="a digest of another kind"),
-    pytest.param(_edit(*DIGEST, "hash", to="sha1"), "LUKS_DIGEST", id="a digest by SHA-1"),
-    pytest.param(_edit(*DIGEST, "iterations", to=4294967295), "LUKS_DIGEST", id="a digest for an hour"),
-    pytest.param(_edit(*DIGEST, "digest", to="AAAA"), "LUKS_DIGEST", id="a short digest"),
-    pytest.param(_edit("tokens", to={}), "LUKS_TOKENS", id="no token"),
-    pytest.param(_edit("tokens", "1", to=SYSTEMD), "LUKS_TOKENS", id="a token more"),
-    pytest.param(_edit(*TOKEN, to=SYSTEMD), "LUKS_TOKENS", id="the token of another program"),
-    pytest.param(_edit(*TOKEN, "keyslots", to=["0"]), "LUKS_TOKENS", id="a token that opens a slot"),
-    pytest.param(_edit(*TOKEN, "version", to=2), "LUKS_TOKENS", id="a token of a later version"),
-    pytest.param(_edit(*TOKEN, "version", to=True), "LUKS_TOKENS", id="a token whose version is true"),
-    pytest.param(_edit(*TOKEN, "initialised", to=1), "LUKS_TOKENS", id="a token that is 1 initialised"),
-    pytest.param(_edit(*TOKEN, "more", to="x" * 2000), "LUKS_TOKENS", id="a token with a member more"),
+    pytest.param(_edit(*SLOT, "kdf", "iterations", to=1), "LUKS_HEADER_FOREIGN: within its bounds", id="one iteration"),
+    pytest.param(
+        _edit(*SLOT, "kdf", "iterations", to=4294967295),
+        "LUKS_HEADER_FOREIGN: within its bounds",
+        id="iterations for an hour",
+    ),
+    pytest.param(
+        _edit(*SLOT, "kdf", "hash", to="sha1"), "LUKS_HEADER_FOREIGN: within its bounds", id="a key derived by SHA-1"
+    ),
+    pytest.param(_edit(*SLOT, "kdf", "salt", to=""), "LUKS_HEADER_FOREIGN: within its bounds", id="no salt"),
+    pytest.param(_edit(*SLOT, "area", "offset", to="0"), "LUKS_HEADER_FOREIGN: layout", id="a slot over the header"),
+    pytest.param(
+        _edit(*SLOT, "area", "offset", to="16777216"), "LUKS_HEADER_FOREIGN: layout", id="a slot over the data"
+    ),
+    pytest.param(_edit(*SLOT, "area", "offset", to="32769"), "LUKS_HEADER_FOREIGN: layout", id="a slot between blocks"),
+    pytest.param(
+        _edit(*SLOT, "area", "size", to="4096"), "LUKS_HEADER_FOREIGN: layout", id="a slot too small for its key"
+    ),
+    pytest.param(_edit("digests", to={}), "LUKS_HEADER_FOREIGN: digest", id="no digest"),
+    pytest.param(_copied("digests"), "LUKS_HEADER_FOREIGN: digest", id="a second digest"),
+    pytest.param(_copied("digests", keyslots=[]), "LUKS_HEADER_FOREIGN: digest", id="a digest of no slot"),
+    pytest.param(_edit(*DIGEST, "keyslots", to=[]), "LUKS_HEADER_FOREIGN: digest", id="a digest that proves no slot"),
+    pytest.param(
+        _edit(*DIGEST, "segments", to=[]), "LUKS_HEADER_FOREIGN: digest", id="a slot that is bound to no data"
+    ),
+    pytest.param(_edit(*DIGEST, "segments", to=["1"]), "LUKS_HEADER_FOREIGN: digest", id="a digest of another segment"),
+    pytest.param(_edit(*DIGEST, "type", to="none"), "LUKS_HEADER_FOREIGN: digest", id="a digest of another kind"),
+    pytest.param(_edit(*DIGEST, "hash", to="sha1"), "LUKS_HEADER_FOREIGN: digest", id="a digest by SHA-1"),
+    pytest.param(_edit(*DIGEST, "iterations", to=4294967295), "LUKS_HEADER_FOREIGN: digest", id="a digest for an hour"),
+    pytest.param(_edit(*DIGEST, "digest", to="AAAA"), "LUKS_HEADER_FOREIGN: digest", id="a short digest"),
+    pytest.param(_edit("tokens", to={}), "LUKS_HEADER_FOREIGN: expected the token", id="no token"),
+    pytest.param(_edit("tokens", "1", to=SYSTEMD), "LUKS_HEADER_FOREIGN: expected the token", id="a token more"),
+    pytest.param(
+        _edit(*TOKEN, to=SYSTEMD), "LUKS_HEADER_FOREIGN: expected the token", id="the token of another program"
+    ),
+    pytest.param(
+        _edit(*TOKEN, "keyslots", to=["0"]), "LUKS_HEADER_FOREIGN: expected the token", id="a token that opens a slot"
+    ),
+    pytest.param(
+        _edit(*TOKEN, "version", to=2), "LUKS_HEADER_FOREIGN: expected the token", id="a token of a later version"
+    ),
+    pytest.param(
+        _edit(*TOKEN, "version", to=True), "LUKS_HEADER_FOREIGN: expected the token", id="a token whose version is true"
+    ),
+    pytest.param(
+        _edit(*TOKEN, "initialised", to=1),
+        "LUKS_HEADER_FOREIGN: expected the token",
+        id="a token that is 1 initialised",
+    ),
+    pytest.param(
+        _edit(*TOKEN, "more", to="x" * 2000), "LUKS_HEADER_FOREIGN: expected the token", id="a token with a member more"
+    ),
     pytest.param(
         _edit("config", "requirements", to={"mandatory": ["online-reencrypt-v2"]}),
-        "LUKS_REENCRYPTION",
+        "LUKS_HEADER_FOREIGN: no re-encryption",
         id="a re-encryption required",
     ),
     pytest.param(
         _edit("config", "requirements", to={"mandatory": ["offline-reencrypt"]}),
-        "LUKS_REENCRYPTION",
+        "LUKS_HEADER_FOREIGN: no re-encryption",
         id="an offline re-encryption required",
     ),
-    pytest.param(_edit("config", "requirements", to={"mandatory": ["opal"]}), "LUKS_FLAGS", id="a requirement"),
-    pytest.param(_edit("config", "flags", to=["allow-discards"]), "LUKS_FLAGS", id="an activation flag"),
     pytest.param(
-        _edit("config", "flags", to=["no-journal"]), "LUKS_FLAGS", id="integrity without its journal"
+        _edit("config", "requirements", to={"mandatory": ["opal"]}),
+        "LUKS_HEADER_FOREIGN: no requirement and no flag",
+        id="a requirement",
     ),
-]  # fmt: skip
+    pytest.param(
+        _edit("config", "flags", to=["allow-discards"]),
+        "LUKS_HEADER_FOREIGN: no requirement and no flag",
+        id="an activation flag",
+    ),
+    pytest.param(
+        _edit("config", "flags", to=["no-journal"]),
+        "LUKS_HEADER_FOREIGN: no requirement and no flag",
+        id="integrity without its journal",
+    ),
+]
 
 
 @pytest.mark.parametrize(("edit", "code"), HOSTILE)
@@ -171,9 +233,13 @@ def test_a_hostile_header_is_refused_with_its_code(edit: Callable[[dict], None],
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        pytest.param(lambda: judged(GOOD, uuid="21111111-2222-4333-8444-55555555555b"), "LUKS_UUID", id="another disk"),
-        pytest.param(lambda: judged(with_bytes(GOOD, 24, b"b")), "LUKS_LABEL", id="another label"),
-        pytest.param(lambda: judged(with_bytes(GOOD, 208, b"b")), "LUKS_LABEL", id="a subsystem"),
+        pytest.param(
+            lambda: judged(GOOD, uuid="21111111-2222-4333-8444-55555555555b"),
+            "LUKS_DISK_DIFFERS: expected the disk",
+            id="another disk",
+        ),
+        pytest.param(lambda: judged(with_bytes(GOOD, 24, b"b")), "LUKS_DISK_DIFFERS: the label", id="another label"),
+        pytest.param(lambda: judged(with_bytes(GOOD, 208, b"b")), "LUKS_DISK_DIFFERS: the label", id="a subsystem"),
     ],
 )
 def test_another_disk_is_not_ours(change: Callable[[], object], code: str) -> None:
@@ -200,21 +266,37 @@ def test_slots_of_two_keys_do_not_overlap() -> None:
     exchanging = vector("state-disk-two-slots")
     first = metadata(exchanging)["keyslots"]["0"]["area"]["offset"]
     overlapping = with_json(exchanging, _edit("keyslots", "1", "area", "offset", to=first))
-    assert code_of(lambda: judged(overlapping, slots=BOTH)) == "LUKS_LAYOUT"
+    assert code_of(lambda: judged(overlapping, slots=BOTH)) == "LUKS_HEADER_FOREIGN: layout"
     one_proven = with_json(exchanging, _edit(*DIGEST, "keyslots", to=["0"]))
-    assert code_of(lambda: judged(one_proven, slots=BOTH)) == "LUKS_DIGEST"
+    assert code_of(lambda: judged(one_proven, slots=BOTH)) == "LUKS_HEADER_FOREIGN: digest"
 
 
 @pytest.mark.parametrize(
     ("edit", "code"),
     [
-        pytest.param(_edit(*SLOT, "kdf", "memory", to=4294967295), "LUKS_KDF", id="4 TiB of memory for one try"),
-        pytest.param(_edit(*SLOT, "kdf", "time", to=4294967295), "LUKS_KDF", id="a century for one try"),
-        pytest.param(_edit(*SLOT, "kdf", "cpus", to=1024), "LUKS_KDF", id="a thousand threads"),
-        pytest.param(_edit(*SLOT, "kdf", "type", to="argon2i"), "LUKS_KDF", id="the older Argon2"),
-        pytest.param(_edit(*SEGMENT, "encryption", to=NULL), "LUKS_CIPHER", id="the null cipher"),
-        pytest.param(_edit(*TOKEN, "version", to=1), "LUKS_TOKENS", id="a token with our member"),
-        pytest.param(_edit(*TOKEN, to=state_token(initialised=True)), "LUKS_TOKENS", id="our token"),
+        pytest.param(
+            _edit(*SLOT, "kdf", "memory", to=4294967295),
+            "LUKS_HEADER_FOREIGN: within its bounds",
+            id="4 TiB of memory for one try",
+        ),
+        pytest.param(
+            _edit(*SLOT, "kdf", "time", to=4294967295),
+            "LUKS_HEADER_FOREIGN: within its bounds",
+            id="a century for one try",
+        ),
+        pytest.param(
+            _edit(*SLOT, "kdf", "cpus", to=1024), "LUKS_HEADER_FOREIGN: within its bounds", id="a thousand threads"
+        ),
+        pytest.param(
+            _edit(*SLOT, "kdf", "type", to="argon2i"), "LUKS_HEADER_FOREIGN: within its bounds", id="the older Argon2"
+        ),
+        pytest.param(_edit(*SEGMENT, "encryption", to=NULL), "LUKS_HEADER_FOREIGN: the cipher", id="the null cipher"),
+        pytest.param(
+            _edit(*TOKEN, "version", to=1), "LUKS_HEADER_FOREIGN: expected the token", id="a token with our member"
+        ),
+        pytest.param(
+            _edit(*TOKEN, to=state_token(initialised=True)), "LUKS_HEADER_FOREIGN: expected the token", id="our token"
+        ),
     ],
 )
 def test_a_header_that_is_not_constellations_is_refused(edit: Callable[[dict], None], code: str) -> None:

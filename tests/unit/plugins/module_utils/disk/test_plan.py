@@ -163,9 +163,15 @@ def test_an_interrupted_format_is_repeated_only_if_the_journal_says_that_it_was_
         pytest.param(disk(vector("default")), "STATE_DISK_OCCUPIED", id="LUKS of somebody else"),
         pytest.param(disk(vector("constellation")), "STATE_DISK_OCCUPIED", id="LUKS of a Constellation node"),
         pytest.param(disk(FRESH), "STATE_DISK_FOREIGN", id="a state disk with another id"),
-        pytest.param(disk(without_token(KEPT)), "LUKS_TOKENS", id="ours without its token"),
-        pytest.param(disk(with_bytes(KEPT, 24, b"other".ljust(48, b"\0"))), "LUKS_LABEL", id="ours by its id alone"),
-        pytest.param(disk(with_bytes(KEPT, 4096, b"[")), "LUKS_JSON_MALFORMED", id="a header that cannot be read"),
+        pytest.param(disk(without_token(KEPT)), "LUKS_HEADER_FOREIGN: expected the token", id="ours without its token"),
+        pytest.param(
+            disk(with_bytes(KEPT, 24, b"other".ljust(48, b"\0"))),
+            "LUKS_DISK_DIFFERS: the label",
+            id="ours by its id alone",
+        ),
+        pytest.param(
+            disk(with_bytes(KEPT, 4096, b"[")), "LUKS_HEADER_MALFORMED: JSON", id="a header that cannot be read"
+        ),
         pytest.param(disk(KEPT, users=("/srv",)), "STATE_DISK_BUSY", id="mounted"),
         pytest.param(disk(KEPT, size_bytes=1 << 30), "STATE_DISK_TOO_SMALL", id="too small"),
         pytest.param(None, "STATE_DISK_MISSING", id="no disk"),
@@ -202,7 +208,7 @@ def _edited(begin: bytes, *, cipher: str = "", slots: bool = False) -> bytes:
 @pytest.mark.parametrize(
     ("begin", "code"),
     [
-        pytest.param(_edited(KEPT, cipher="cipher_null-ecb"), "LUKS_CIPHER", id="no encryption"),
+        pytest.param(_edited(KEPT, cipher="cipher_null-ecb"), "LUKS_HEADER_FOREIGN: the cipher", id="no encryption"),
         pytest.param(_edited(KEPT, slots=True), "LUKS_KEYSLOTS", id="one more key"),
         pytest.param(
             with_json(EXCHANGING, lambda members: members["tokens"]["0"].update(initialised=True)),

@@ -75,7 +75,7 @@ def test_a_disk_is_judged_by_the_kind_that_its_token_names(name: str, tmp_path: 
 
 
 def test_a_disk_of_neither_kind_is_refused(tmp_path: Path) -> None:
-    assert code_of(lambda: judge_copy(disk(tmp_path, vector("default"), size=0))) == "LUKS_SECTOR_SIZE"
+    assert code_of(lambda: judge_copy(disk(tmp_path, vector("default"), size=0))) == "LUKS_HEADER_FOREIGN: sectors of"
 
 
 def test_the_key_goes_over_standard_input(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_key_that_opens_nothing_is_told(tmp_path: Path) -> None:
 def test_a_copy_without_slots_is_not_tried(tmp_path: Path) -> None:
     runner = Noting()
     copy = disk(tmp_path, vector(THEIRS), size=0)
-    assert code_of(lambda: require_key(runner, copy, KEY)) == "LUKS_TRUNCATED"
+    assert code_of(lambda: require_key(runner, copy, KEY)) == "LUKS_DAMAGED: bytes of"
     assert runner.seen == []
 
 
@@ -137,7 +137,7 @@ def test_nothing_is_opened_with_a_hostile_header_or_a_wrong_key(tmp_path: Path) 
     null = with_json(vector(THEIRS), lambda one: one["segments"]["0"].update(encryption="cipher_null-ecb"))
     (tmp_path / "other").mkdir()
     hostile, runner = disk(tmp_path / "other", null), Noting()
-    assert code_of(lambda: mount_disk(runner, hostile, KEY, place=tmp_path)) == "LUKS_CIPHER"
+    assert code_of(lambda: mount_disk(runner, hostile, KEY, place=tmp_path)) == "LUKS_HEADER_FOREIGN: the cipher"
     assert runner.seen == []
 
 
