@@ -14,7 +14,7 @@ options:
   node_ip:
     description:
       - Address by which the nodes of the cluster reach this one.
-      - Anything else than an IP address fails with V(KUBEADM_OPTION_INVALID).
+      - Anything else than an IP address fails with V(OPTION_INVALID).
     type: str
     required: true
   cri_socket:
@@ -24,7 +24,7 @@ options:
   ignore_preflight_errors:
     description:
       - Names of preflight checks of kubeadm whose errors shall be warnings.
-      - V(all) is refused with V(KUBEADM_OPTION_INVALID), since it would hide what nobody thought of.
+      - V(all) is refused with V(OPTION_INVALID), since it would hide what nobody thought of.
     type: list
     elements: str
     default: []

@@ -16,7 +16,7 @@ options:
     description:
       - How the TPM is reached, V(device:PATH) for a device of the kernel, V(swtpm:path=PATH) for a UNIX socket
         of a software TPM, or V(swtpm:host=HOST,port=PORT) for a TCP port of one.
-      - Anything else fails with the reason code V(TPM_TCTI_INVALID).
+      - Anything else fails with the reason code V(OPTION_INVALID).
     type: str
     default: device:/dev/tpmrm0
 requirements:

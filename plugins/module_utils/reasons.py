@@ -275,12 +275,6 @@ class Reason(Enum):
         "Make the bundle again with this version of the collection.",
         "ansible-playbook attested.kubernetes.bundle",
     )
-    BUNDLE_VERSION_UNKNOWN = _row(
-        Coarse.LOCAL,
-        "The Kubernetes version is not in the versions table.",
-        "Set attested_kubernetes_version to a version of the table.",
-        "ansible-playbook attested.kubernetes.bundle",
-    )
     CALL_GONE = _row(
         Coarse.UNAVAILABLE,
         "The machine hung up before its ticket or evidence was decided, so nothing was written or given out.",
@@ -452,6 +446,12 @@ class Reason(Enum):
         "A configuration file of a service has unknown, missing or wrong entries.",
         "Correct every entry that is listed; prepare writes the file anew.",
         "ansible-playbook attested.kubernetes.prepare",
+    )
+    CONFIRMATION_MISSING = _row(
+        Coarse.LOCAL,
+        "A playbook that removes or replaces something was not given the name of its target.",
+        "Repeat the command with -e confirm=NAME; the message says which name is expected. A machine without an entry in hosts.yml is named by its identity.",
+        "ansible-playbook attested.kubernetes.status",
     )
     CONNECTION_CLOSED = _row(
         Coarse.UNAVAILABLE,
@@ -1206,11 +1206,6 @@ class Reason(Enum):
         "Reset the node and let it join again.",
         "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
     )
-    KUBEADM_OPTION_INVALID = _row(
-        Coarse.LOCAL,
-        "An option for kubeadm cannot be used.",
-        "Correct the option that the message names in group_vars or host_vars.",
-    )
     KUBEADM_OTHER_ROLE = _row(
         Coarse.LOCAL,
         "The machine has been made the other kind of node before.",
@@ -1268,12 +1263,6 @@ class Reason(Enum):
         "The kubelet does not run although everything for it is in place.",
         "Read the kubelet's log; the usual causes are the container runtime and the cgroup version.",
         "journalctl -u kubelet -n 50",
-    )
-    LAB_OPTION_INVALID = _row(
-        Coarse.LOCAL,
-        "The lab was asked for something that it cannot be.",
-        "Give one to three control planes and at most nine workers: -e lab_workers=2.",
-        "make lab",
     )
     LAB_PREREQUISITES_MISSING = _row(
         Coarse.LOCAL,
@@ -1506,8 +1495,8 @@ class Reason(Enum):
     )
     OPTION_INVALID = _row(
         Coarse.LOCAL,
-        "An option of a module has an unusable value.",
-        "Correct the option that the message names.",
+        "An option of a module, or a variable of a site or of a playbook, has an unusable value.",
+        "Correct the option that the message names: in group_vars or host_vars, on the command line, or in the task that calls the module.",
         "ansible-doc -t module -l attested.kubernetes",
     )
     PARTITION_TABLE_MALFORMED = _row(
@@ -1914,12 +1903,6 @@ class Reason(Enum):
         "A kubelet asks for nothing else: find out what else on that machine has its credential.",
         "kubectl get csr",
     )
-    SHARES_COUNT = _row(
-        Coarse.LOCAL,
-        "The master secret cannot be split in that way.",
-        "Make at most 16 shares, of which at least 2 and at most all are needed; 3 of 5 serves most clusters.",
-        "attested secret split --help",
-    )
     SHARES_EXIST = _row(
         Coarse.LOCAL,
         "The folder for the shares holds something else already.",
@@ -2200,11 +2183,6 @@ class Reason(Enum):
         "Look below /dev/disk/by-id which disks the machine has, and correct attested_state_disk.",
         "ls -l /dev/disk/by-id",
     )
-    STATE_DISK_NAME = _row(
-        Coarse.LOCAL,
-        "The disk that may be erased is not the one at the path of the state disk.",
-        "Write into erase the last part of the by-id path, or leave it out.",
-    )
     STATE_DISK_OCCUPIED = _row(
         Coarse.LOCAL,
         "Something is on the disk that is to be a node's state disk.",
@@ -2213,14 +2191,8 @@ class Reason(Enum):
     )
     STATE_DISK_OPTION = _row(
         Coarse.LOCAL,
-        "An option of a state disk is malformed.",
-        "Correct the option that the message names; ansible-doc attested.kubernetes.state_disk says what it takes.",
-        "ansible-doc attested.kubernetes.state_disk",
-    )
-    STATE_DISK_PATH = _row(
-        Coarse.LOCAL,
-        "A state disk is not named by its id.",
-        "Give its path below /dev/disk/by-id: names such as /dev/sdb change from boot to boot.",
+        "An option of a state disk has an unusable value.",
+        "Correct the option that the message names. A disk is given by its path below /dev/disk/by-id, because names such as /dev/sdb change from boot to boot; the option erase takes the last part of that path.",
         "ls -l /dev/disk/by-id",
     )
     STATE_DISK_RECORD = _row(
@@ -2468,11 +2440,6 @@ class Reason(Enum):
         "A TPM does not count backwards: ask who cleared it or put an older state back (docs/machines.md says how to "
         "accept one that you cleared). Two requests of one machine may also have overtaken each other: run again.",
         "kubectl get joinattempts",
-    )
-    TPM_TCTI_INVALID = _row(
-        Coarse.LOCAL,
-        "The TPM's address is not one of the known forms.",
-        "Write device:/dev/tpmrm0, swtpm:path=SOCKET or swtpm:host=HOST,port=PORT.",
     )
     TPM_UNREACHABLE = _row(
         Coarse.LOCAL,

@@ -18,7 +18,7 @@ description:
     was killed is done again. One control plane of a cluster at a time; after five minutes of another one's turn it
     fails with V(CONTROL_PLANE_JOIN_BUSY).
   - An admission configuration that is not ours fails with V(ADMISSION_FOREIGN), a level or namespace that there cannot
-    be with V(KUBEADM_OPTION_INVALID), a manifest that is not C(kubeadm)'s with V(CONTROL_PLANE_MANIFEST_MALFORMED).
+    be with V(OPTION_INVALID), a manifest that is not C(kubeadm)'s with V(CONTROL_PLANE_MANIFEST_MALFORMED).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:

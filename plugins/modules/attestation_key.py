@@ -19,7 +19,7 @@ description:
     hierarchy has a password that the machine does not hold, or holds wrongly (see
     M(attested.kubernetes.tpm_authorization)), C(TPM_HIERARCHY_DISABLED) where the owner or the endorsement hierarchy
     is off, C(TPM_PCR_UNAVAILABLE) without an active SHA-256 bank,
-    C(TPM_UNREACHABLE), C(TPM_BUSY) or C(TPM_TCTI_INVALID).
+    C(TPM_UNREACHABLE), C(TPM_BUSY) or C(OPTION_INVALID).
   - A TPM in lockout is a warning (C(TPM_LOCKOUT)); nothing of this collection needs what a lockout bars.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)

@@ -56,7 +56,7 @@ options:
   kubernetes_version:
     description:
       - Minor version, or exactly the patch of the versions table.
-      - Anything else fails with V(BUNDLE_VERSION_UNKNOWN), which names what there is.
+      - Anything else fails with V(OPTION_INVALID), which names what there is.
     type: str
     default: "1.35"
   sources:

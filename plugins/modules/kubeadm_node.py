@@ -32,7 +32,7 @@ options:
   node_ip:
     description:
       - Address by which the nodes of the cluster reach this one.
-      - Required for V(joined); anything else than an IP address fails with V(KUBEADM_OPTION_INVALID).
+      - Required for V(joined); anything else than an IP address fails with V(OPTION_INVALID).
     type: str
     required: false
   role:
@@ -52,7 +52,7 @@ options:
       - Port of this machine by which the kubelet of a worker reaches the API, as V(127.0.0.1:6444); the role
         C(api_endpoint) installs what listens there. The certificate must still be for the endpoint's name.
       - Takes effect with the next ticket. Without it the kubelet dials the endpoint that the ticket names.
-      - Fails with V(KUBEADM_OPTION_INVALID) if it is not on loopback, or if nothing was installed there.
+      - Fails with V(OPTION_INVALID) if it is not on loopback, or if nothing was installed there.
     type: str
   state_disk:
     description:
@@ -67,7 +67,7 @@ options:
   state_disk_erase:
     description:
       - The last part of O(state_disk), which lets what another one left on the disk go, as long as this machine has not
-        used it. Another name fails with V(STATE_DISK_NAME).
+        used it. Another name fails with V(STATE_DISK_OPTION).
     type: str
   state_disk_minimum_bytes:
     description: A disk smaller than this fails with V(STATE_DISK_TOO_SMALL); 16 GiB if absent.

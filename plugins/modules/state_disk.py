@@ -33,7 +33,7 @@ options:
   device:
     description:
       - The disk, by its path below C(/dev/disk/by-id).
-      - Any other path fails with V(STATE_DISK_PATH), a path without a disk with V(STATE_DISK_MISSING), a disk that is
+      - Any other path fails with V(STATE_DISK_OPTION), a path without a disk with V(STATE_DISK_MISSING), a disk that is
         mounted
         or held by something else with V(STATE_DISK_BUSY).
     type: path
@@ -94,7 +94,7 @@ options:
     description:
       - The last part of O(device), which lets what is on the disk go. It has no effect on a disk whose header has
         O(uuid).
-      - Another name fails with V(STATE_DISK_NAME).
+      - Another name fails with V(STATE_DISK_OPTION).
     type: str
   mount_point:
     description: Where the volume is mounted.

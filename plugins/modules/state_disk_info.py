@@ -19,7 +19,7 @@ options:
   device:
     description:
       - The disk, by its path below C(/dev/disk/by-id).
-      - Any other path fails with V(STATE_DISK_PATH).
+      - Any other path fails with V(STATE_DISK_OPTION).
     type: path
     required: true
   uuid:

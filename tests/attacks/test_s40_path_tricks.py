@@ -44,7 +44,7 @@ THREAT = Threat(
         ("node/config.py", "NODE_CONFIG_MALFORMED"),
         ("policy/manifest.py", "MANIFEST_INVALID"),
         ("bundle/manifest.py", "BUNDLE_MALFORMED"),
-        ("kubeadm/spec.py", "KUBEADM_OPTION_INVALID"),
+        ("kubeadm/spec.py", "OPTION_INVALID"),
     ),
 )
 
@@ -85,7 +85,7 @@ TAKERS = [
     pytest.param(node_config, "w-1", "NODE_CONFIG_MALFORMED", id="name in node.yml"),
     pytest.param(cluster_config, "prod", "NODE_CONFIG_MALFORMED", id="cluster in node.yml"),
     pytest.param(identity, "w-1", "MANIFEST_INVALID", id="name in an identity"),
-    pytest.param(kubeadm, "w-1", "KUBEADM_OPTION_INVALID", id="name for kubeadm"),
+    pytest.param(kubeadm, "w-1", "OPTION_INVALID", id="name for kubeadm"),
 ]
 
 

@@ -15,14 +15,14 @@ import pytest
 from ansible_collections.attested.kubernetes.tests.support.road import Run
 
 COMMAND = {"command": "sh -c 'echo no such mirror >&2; exit 3'"}
-ASSERTION = {"assert": {"that": "false", "fail_msg": "LAB_OPTION_INVALID: expected true"}}
+ASSERTION = {"assert": {"that": "false", "fail_msg": "OPTION_INVALID: expected true"}}
 
 
 @pytest.mark.parametrize(
     ("task", "said"),
     [
         pytest.param(COMMAND, "no such mirror", id="a command, by its standard error"),
-        pytest.param(ASSERTION, "LAB_OPTION_INVALID", id="a module, by its message"),
+        pytest.param(ASSERTION, "OPTION_INVALID", id="a module, by its message"),
     ],
 )
 def test_the_task_that_failed_and_its_words_come_first(tmp_path, task, said):

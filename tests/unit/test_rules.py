@@ -305,6 +305,13 @@ def test_every_reason_is_used_and_tested(folders):
     assert [reason.name for reason in Reason if reason.name not in words] == []
 
 
+def test_every_code_that_a_play_prints_is_in_the_table():
+    text = "\n".join(_mentions(folder, besides="reasons.py") for folder in ("roles", "playbooks"))
+    printed = set(re.findall(r"\b(?!TOUR_)([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+): expected ", text))
+    assert "CONFIRMATION_MISSING" in printed
+    assert sorted(printed - set(Reason.__members__)) == []
+
+
 def test_the_tree_of_errors_is_the_one_that_its_docstring_draws():
     drawn = re.findall(r"[├└]── (\w+)", errors.__doc__ or "")
     classes = [

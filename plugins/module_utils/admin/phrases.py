@@ -56,7 +56,7 @@ class Phrase:
 def split_secret(
     secret: SecretBytes, *, threshold: int, count: int, passphrase: SecretBytes, random: Random
 ) -> tuple[str, ...]:
-    """Return ``count`` phrases of which any ``threshold`` rebuild ``secret``; raises SHARES_COUNT.
+    """Return ``count`` phrases of which any ``threshold`` rebuild ``secret``; raises OPTION_INVALID.
 
     The polynomial's coefficients come from the library, which draws them from the system's generator itself.
     """
@@ -74,11 +74,11 @@ def split_secret(
 
 
 def require_counts(threshold: int, count: int) -> None:
-    """Raise SHARES_COUNT unless so many shares can be made and so few of them may rebuild."""
+    """Raise OPTION_INVALID unless so many shares can be made and so few of them may rebuild."""
     if not MIN_THRESHOLD <= threshold <= count <= MAX_SHARES:
         raise KeyServiceError(
             f"expected {MIN_THRESHOLD} <= needed <= made <= {MAX_SHARES} shares, got {threshold} and {count}",
-            reason=Reason.SHARES_COUNT,
+            reason=Reason.OPTION_INVALID,
         )
 
 

@@ -238,7 +238,7 @@ def _state_disk(seen: MachineView, expected: Expected) -> Iterator[Finding]:
         yield _missing("cryptsetup", "expected the command cryptsetup, it is not there", "Install cryptsetup-bin.")
     if wanted.erase and f"{BY_ID}{wanted.erase}" != wanted.device:
         name = wanted.device.removeprefix(BY_ID)
-        text = f"expected {name!r} as the disk to erase, got {wanted.erase!r} ({Reason.STATE_DISK_NAME.name})"
+        text = f"expected {name!r} as the disk to erase, got {wanted.erase!r} ({Reason.STATE_DISK_OPTION.name})"
         yield _missing(_DISK, text, "Correct attested_state_disk_erase, or take it away.")
     yield from _found_disk(disk, wanted)
 

@@ -59,10 +59,10 @@ class ShareOrder:
 
     @classmethod
     def parse(cls, text: str, passphrase: SecretBytes) -> ShareOrder:
-        """Return the order that ``text`` gives as k/n, such as 3/5; raises SHARES_COUNT."""
+        """Return the order that ``text`` gives as k/n, such as 3/5; raises OPTION_INVALID."""
         found = re.fullmatch(r"([0-9]{1,3})/([0-9]{1,3})", text)
         if not found:
-            raise KeyServiceError("expected k/n, such as 3/5, got something else", reason=Reason.SHARES_COUNT)
+            raise KeyServiceError("expected k/n, such as 3/5, got something else", reason=Reason.OPTION_INVALID)
         threshold, count = map(int, found.groups())
         require_counts(threshold, count)
         return cls(threshold=threshold, count=count, passphrase=passphrase)
@@ -85,7 +85,7 @@ class Rebuilt:
 
 
 def split_master(master: MasterSecret, *, salt: bytes, order: ShareOrder, random: Random) -> tuple[str, ...]:
-    """Return the texts of the shares, share 1 first, each tried before it is given out; raises SHARES_COUNT.
+    """Return the texts of the shares, share 1 first, each tried before it is given out; raises OPTION_INVALID.
 
     ``salt`` is the measurement salt, b"" where nobody knows it: then the shares do not name the cluster.
     """

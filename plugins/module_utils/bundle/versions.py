@@ -80,13 +80,13 @@ SOURCES = (
 
 
 def release_for(version: str) -> Release:
-    """Return the release of a minor (``1.35``) or of exactly this patch; raises BUNDLE_VERSION_UNKNOWN."""
+    """Return the release of a minor (``1.35``) or of exactly this patch; raises OPTION_INVALID."""
     release = RELEASES.get(".".join(version.split(".")[:2]))
     if release is None or version not in {release.kubernetes, release.kubernetes.rpartition(".")[0]}:
         known = ", ".join(f"{minor} ({entry.kubernetes})" for minor, entry in sorted(RELEASES.items()))
         raise ComponentError(
             f"expected a Kubernetes version of the table ({known}), got {version}",
-            reason=Reason.BUNDLE_VERSION_UNKNOWN,
+            reason=Reason.OPTION_INVALID,
         )
     return release
 

@@ -197,7 +197,7 @@ def require_by_id(device: str) -> str:
     """Return ``device`` if it names a disk by its id and not by the order in which disks were found, else raise."""
     name = device.removeprefix(BY_ID)
     if not device.startswith(BY_ID) or not name or "/" in name or name in {".", ".."}:
-        raise DiskError(f"expected a disk below {BY_ID}, got {device!r}", reason=Reason.STATE_DISK_PATH)
+        raise DiskError(f"expected a disk below {BY_ID}, got {device!r}", reason=Reason.STATE_DISK_OPTION)
     return device
 
 
@@ -333,7 +333,9 @@ def _require_never_used(wanted: Wanted, found: str) -> None:
 def _require_named(wanted: Wanted) -> None:
     name = wanted.device.removeprefix(BY_ID)
     if wanted.erase != name:
-        raise DiskError(f"expected {name!r} as the disk to erase, got {wanted.erase!r}", reason=Reason.STATE_DISK_NAME)
+        raise DiskError(
+            f"expected {name!r} as the disk to erase, got {wanted.erase!r}", reason=Reason.STATE_DISK_OPTION
+        )
 
 
 def _foreign(disk: DiskFacts, header: Header | None, problem: AttestedError | None, wanted: Wanted) -> AttestedError:

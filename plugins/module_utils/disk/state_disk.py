@@ -78,7 +78,7 @@ def inspect(params: Mapping[str, Any], check_mode: bool) -> Result:
 def key_name_of(device: str, paths: StatePaths) -> str:
     """Return the version of the master secret that an open disk is under, as its record says it of this very header.
 
-    "" where the disk is not open, between two versions, or nobody named it. Raises STATE_DISK_PATH, STATE_DISK_RECORD,
+    "" where the disk is not open, between two versions, or without a name. Raises STATE_DISK_OPTION, STATE_DISK_RECORD,
     LUKS_... and FILE_UNUSABLE.
     """
     begin = read_begin(require_by_id(device))

@@ -116,7 +116,7 @@ class ControlPlane:
         health: Health | None = None,
         random: Random | None = None,
     ) -> None:
-        """Render the configuration; raises KUBEADM_OPTION_INVALID and IMAGE_PINS_MALFORMED."""
+        """Render the configuration; raises OPTION_INVALID and IMAGE_PINS_MALFORMED."""
         self._machine = machine
         self._pods = cluster.pod_security
         self._random = random or SystemRandom()

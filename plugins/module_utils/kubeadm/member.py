@@ -41,7 +41,7 @@ class ControlPlaneMember:
     def __init__(
         self, node: NodeSpec, machine: Machine, *, reader: NodeReader | None = None, health: Health | None = None
     ) -> None:
-        """Render the configuration; raises KUBEADM_OPTION_INVALID and IMAGE_PINS_MALFORMED."""
+        """Render the configuration; raises OPTION_INVALID and IMAGE_PINS_MALFORMED."""
         self._node = node
         self._machine = machine
         self._reader = reader or KubeconfigNodeReader(machine.paths.kubelet_config)

@@ -47,7 +47,7 @@ class Worker:
     """One machine that is (or becomes) a worker."""
 
     def __init__(self, node: NodeSpec, machine: Machine, *, reader: NodeReader | None = None) -> None:
-        """Render the configuration; raises KUBEADM_OPTION_INVALID."""
+        """Render the configuration; raises OPTION_INVALID."""
         self._node = node
         self._machine = machine
         self._reader = reader or KubeconfigNodeReader(machine.paths.kubelet_config)

@@ -284,7 +284,7 @@ class Operation:
         order = [phase.name for phase in self._table]
         if until is not None and until not in order:
             raise KubeadmError(
-                f"expected one of {', '.join(order)}, got {until!r}", reason=Reason.KUBEADM_OPTION_INVALID
+                f"until: expected one of {', '.join(order)}, got {until!r}", reason=Reason.OPTION_INVALID
             )
 
     def require_lock(self) -> None:

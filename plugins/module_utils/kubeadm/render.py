@@ -114,7 +114,7 @@ _HEALTH_PATHS = ("livez", "readyz", "healthz")
 
 
 def render_init(cluster: ClusterSpec, node: NodeSpec, *, paths: KubernetesPaths) -> bytes:
-    """Return the four documents of ``kubeadm init --config``; raises KUBEADM_OPTION_INVALID."""
+    """Return the four documents of ``kubeadm init --config``; raises OPTION_INVALID."""
     require_valid(cluster, node)
     return documents(
         _init_configuration(node),
@@ -125,7 +125,7 @@ def render_init(cluster: ClusterSpec, node: NodeSpec, *, paths: KubernetesPaths)
 
 
 def render_join(node: NodeSpec, *, paths: KubernetesPaths, control_plane: bool = False) -> bytes:
-    """Return the document of ``kubeadm join --config``: discovery by file, no token; raises KUBEADM_OPTION_INVALID.
+    """Return the document of ``kubeadm join --config``: discovery by file, no token; raises OPTION_INVALID.
 
     A control plane has a discovery file of its own, since its kubelet's kubeconfig names its own API server.
     """

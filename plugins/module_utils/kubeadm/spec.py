@@ -141,20 +141,20 @@ class KubernetesPaths:
 
 
 def require_valid(cluster: ClusterSpec, node: NodeSpec) -> None:
-    """Raise KUBEADM_OPTION_INVALID naming every option that kubeadm could not use."""
+    """Raise OPTION_INVALID naming every option that kubeadm could not use."""
     _require_none([*_cluster_problems(cluster), *_node_problems(node)])
 
 
 def require_valid_node(node: NodeSpec) -> None:
-    """Raise KUBEADM_OPTION_INVALID naming every option of the node that kubeadm could not use."""
+    """Raise OPTION_INVALID naming every option of the node that kubeadm could not use."""
     _require_none(_node_problems(node))
 
 
 def split_endpoint(endpoint: str) -> tuple[str, int]:
-    """Return host and port of ``endpoint`` ("host:port"); raises KUBEADM_OPTION_INVALID."""
+    """Return host and port of ``endpoint`` ("host:port"); raises OPTION_INVALID."""
     match = _ENDPOINT.fullmatch(endpoint)
     if match is None or not 0 < int(match["port"]) <= _PORT_LIMIT:
-        raise KubeadmError(f"expected an endpoint host:port, got {endpoint!r}", reason=Reason.KUBEADM_OPTION_INVALID)
+        raise KubeadmError(f"expected an endpoint host:port, got {endpoint!r}", reason=Reason.OPTION_INVALID)
     return match["host"].strip("[]"), int(match["port"])
 
 
@@ -164,13 +164,13 @@ def is_node_name(name: str) -> bool:
 
 
 def require_pod_security(pods: PodSecurity) -> None:
-    """Raise KUBEADM_OPTION_INVALID where no API server could hold Pods to it."""
+    """Raise OPTION_INVALID where no API server could hold Pods to it."""
     _require_none(_pod_security_problems(pods))
 
 
 def _require_none(problems: list[str]) -> None:
     if problems:
-        raise KubeadmError("; ".join(problems), reason=Reason.KUBEADM_OPTION_INVALID)
+        raise KubeadmError("; ".join(problems), reason=Reason.OPTION_INVALID)
 
 
 def _cluster_problems(cluster: ClusterSpec) -> list[str]:

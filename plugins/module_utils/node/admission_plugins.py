@@ -106,7 +106,7 @@ class PlaneAdmission:
 
 
 def run_admission_plugins(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Do what the module `admission_plugins` is asked for; raises also KUBEADM_OPTION_INVALID."""
+    """Do what the module `admission_plugins` is asked for; raises also OPTION_INVALID."""
     wanted = PodSecurity(level=params["pod_security"], exempt=tuple(params["exempt_namespaces"]))
     require_pod_security(wanted)
     node = load_node_config(params["node_config"]).name

@@ -328,7 +328,7 @@ class Boot:
 
 
 def disk_of(config: BootstrapperConfig) -> DiskSettings | None:
-    """Return the state disk of this machine, None for none; raises STATE_DISK_PATH, STATE_DISK_NAME."""
+    """Return the state disk of this machine, None for none; raises STATE_DISK_OPTION."""
     return DiskSettings.of(
         config.state_disk, erase=config.state_disk_erase, minimum_bytes=config.state_disk_minimum_bytes
     )

@@ -108,12 +108,12 @@ def run_node(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 
 def require_api_proxy(spec: NodeSpec, paths: KubernetesPaths) -> None:
-    """Raise KUBEADM_OPTION_INVALID where the kubelet is to use a proxy that was never installed here."""
+    """Raise OPTION_INVALID where the kubelet is to use a proxy that was never installed here."""
     if spec.api_proxy and not paths.api_endpoint.exists():
         raise KubeadmError(
             f"expected what listens at {spec.api_proxy} to be installed ({paths.api_endpoint}), it is not; run the "
             "playbook prepare",
-            reason=Reason.KUBEADM_OPTION_INVALID,
+            reason=Reason.OPTION_INVALID,
         )
 
 

@@ -66,12 +66,12 @@ class DiskSettings:
 
     @classmethod
     def of(cls, device: str, *, erase: str = "", minimum_bytes: int = MINIMUM_BYTES) -> DiskSettings | None:
-        """Return the settings, None where no ``device`` is named; raises STATE_DISK_PATH, STATE_DISK_NAME."""
+        """Return the settings, None where no ``device`` is named; raises STATE_DISK_OPTION."""
         if not device:
             return None
         name = require_by_id(device).removeprefix(BY_ID)
         if erase and erase != name:
-            raise DiskError(f"expected {name!r} as the disk to erase, got {erase!r}", reason=Reason.STATE_DISK_NAME)
+            raise DiskError(f"expected {name!r} as the disk to erase, got {erase!r}", reason=Reason.STATE_DISK_OPTION)
         return cls(device=device, erase=erase, minimum_bytes=minimum_bytes)
 
 

@@ -388,7 +388,7 @@ def open_tpm(
     ``tcti``: ``device:/dev/tpmrm0``, ``swtpm:path=SOCKET`` or ``swtpm:host=HOST,port=PORT``. ``timeout_seconds`` bounds
     the wait for the lock and each command; ``auths`` are auth values of hierarchies (RH_OWNER, RH_ENDORSEMENT), by
     default those that this machine holds in ``lock_directory``.
-    Raises TPM_TCTI_INVALID, TPM_BUSY, TPM_UNREACHABLE.
+    Raises OPTION_INVALID, TPM_BUSY, TPM_UNREACHABLE.
     """
     address = parse_tcti(tcti)
     now = clock or SystemClock()

@@ -74,7 +74,7 @@ Address: TypeAlias = DeviceAddress | UnixAddress | TcpAddress
 
 
 def parse_tcti(tcti: str) -> Address:
-    """Return the address that ``tcti`` (the notation of tpm2-tools) means; raises TPM_TCTI_INVALID."""
+    """Return the address that ``tcti`` (the notation of tpm2-tools) means; raises OPTION_INVALID."""
     kind, _unused, rest = tcti.partition(":")
     if kind == "device" and rest.startswith("/"):
         return DeviceAddress(rest)
@@ -100,9 +100,9 @@ def _tcp_address(tcti: str, host: str, port: str) -> TcpAddress:
 
 def _refuse_tcti(tcti: str) -> NoReturn:
     raise TpmError(
-        "expected device:/PATH, swtpm:path=/SOCKET (at most 107 bytes) or swtpm:host=HOST,port=PORT, "
+        "tcti: expected device:/PATH, swtpm:path=/SOCKET (at most 107 bytes) or swtpm:host=HOST,port=PORT, "
         f"got {tcti[:200]!r}",
-        reason=Reason.TPM_TCTI_INVALID,
+        reason=Reason.OPTION_INVALID,
     )
 
 

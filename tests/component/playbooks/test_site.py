@@ -78,7 +78,7 @@ def test_second_run_leaves_an_edit_alone_and_changes_nothing(site: Path, tmp_pat
 def test_name_that_is_no_dns_label_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     done = scaffold(tmp_path / "bad", cluster_name="Prod_1")
     assert done.returncode != 0
-    assert "SITE_OPTION_INVALID" in done.stdout
+    assert "OPTION_INVALID: expected cluster_name as a DNS label" in done.stdout
     assert not (tmp_path / "bad").exists()
 
 

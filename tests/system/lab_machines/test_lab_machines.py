@@ -99,7 +99,7 @@ def test_no_and_a_fourth_control_plane_are_refused_with_a_reason(
 ) -> None:
     done = lab.play("lab_machines", lab_control_planes=number)
     assert done.returncode != 0
-    assert "LAB_OPTION_INVALID" in done.stdout
+    assert "OPTION_INVALID: expected 1 to" in done.stdout
     assert "1 to 3 control planes" in done.stdout
     assert_as_before(lab, before)
 

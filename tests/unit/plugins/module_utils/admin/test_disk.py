@@ -87,4 +87,4 @@ def test_the_version_of_cryptsetup(said: str | None, version: tuple[int, int] | 
 
 def test_a_disk_that_is_not_named_by_its_id_is_told_by_its_code():
     view = preflight.read_disk_view("/dev/sdb", runner=Cryptsetup(), follower=None)
-    assert "(STATE_DISK_PATH)" in view.problem
+    assert "(STATE_DISK_OPTION)" in view.problem

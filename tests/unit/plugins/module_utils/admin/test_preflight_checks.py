@@ -195,7 +195,9 @@ def test_a_good_disk_lacks_nothing(disk: DiskView):
         pytest.param({"cryptsetup": (2, 5)}, "cryptsetup", "2.6 or newer, got 2.5", id="an old cryptsetup"),
         pytest.param({"cryptsetup": None}, "cryptsetup", "is not there", id="no cryptsetup"),
         pytest.param({"present": False}, "state disk", "STATE_DISK_MISSING", id="no disk"),
-        pytest.param({"problem": "a name (STATE_DISK_PATH)"}, "state disk", "STATE_DISK_PATH", id="not by its id"),
+        pytest.param(
+            {"problem": "a name (STATE_DISK_OPTION)"}, "state disk", "a name (STATE_DISK_OPTION)", id="not by its id"
+        ),
         pytest.param({"users": ("a mount",)}, "state disk", "STATE_DISK_BUSY", id="in use"),
         pytest.param({"size_bytes": 16 * GIBIBYTE - 1}, "state disk", "STATE_DISK_TOO_SMALL", id="too small"),
         pytest.param({"contents": "ext4 at 1080"}, "state disk", "found ext4 at 1080 (STATE_DISK_OCC", id="occupied"),
@@ -212,7 +214,9 @@ def test_a_disk_that_would_be_refused_is_told_before(changed: dict[str, Any], ch
     ("erase", "words"),
     [
         pytest.param("nvme-eui.0025", "", id="its own name lets what is on it go"),
-        pytest.param("nvme-eui.0026", "STATE_DISK_NAME", id="another's name"),
+        pytest.param(
+            "nvme-eui.0026", "as the disk to erase, got 'nvme-eui.0026' (STATE_DISK_OPTION)", id="another's name"
+        ),
     ],
 )
 def test_what_is_on_a_disk_goes_where_its_name_is_repeated(erase: str, words: str):

@@ -219,7 +219,8 @@ def test_a_text_that_is_no_share_is_refused(change, code: str) -> None:
 def test_an_order_is_k_of_n_that_can_be_made(text: str) -> None:
     with pytest.raises(AttestedError) as caught:
         ShareOrder.parse(text, NONE)
-    assert caught.value.code == "SHARES_COUNT"
+    assert caught.value.code == "OPTION_INVALID"
+    assert re.match(r"expected (k/n|2 <= needed)", caught.value.message)
 
 
 def test_an_order_says_how_many_are_needed_first() -> None:

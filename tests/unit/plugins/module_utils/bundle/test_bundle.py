@@ -249,7 +249,7 @@ def test_what_no_longer_belongs_to_the_bundle_goes(params, tools):
 
 @pytest.mark.parametrize("version", ["1.34", "1.35.3", "1", "", "v1.35"])
 def test_a_version_that_is_not_in_the_table_is_refused(params, tools, version):
-    error = refused(Reason.BUNDLE_VERSION_UNKNOWN, {**params, "kubernetes_version": version}, tools)
+    error = refused(Reason.OPTION_INVALID, {**params, "kubernetes_version": version}, tools)
     assert "1.35 (1.35.4)" in error.message
 
 

@@ -259,7 +259,7 @@ def test_its_admin_can_let_a_disk_go_by_its_name_alone(facts: DiskFacts) -> None
     named = wanted(erase="virtio-state", target=Target.FORMATTED)
     assert steps(Observed(disk=facts), named) == [Step.REMEMBER, Step.ERASE, *FORMAT[1:]]
     other = wanted(erase="virtio-stat", target=Target.FORMATTED)
-    assert code_of(lambda: plan(Observed(disk=facts), other)) == "STATE_DISK_NAME"
+    assert code_of(lambda: plan(Observed(disk=facts), other)) == "STATE_DISK_OPTION: as the disk to erase"
 
 
 def test_a_disk_is_closed_whatever_it_holds() -> None:
@@ -310,7 +310,7 @@ def test_a_disk_that_is_not_ours_is_not_destroyed(facts: DiskFacts, code: str) -
 )
 def test_a_disk_is_named_by_its_id(device: str) -> None:
     assert require_by_id(DEVICE) == DEVICE
-    assert code_of(lambda: require_by_id(device)) == "STATE_DISK_PATH"
+    assert code_of(lambda: require_by_id(device)) == "STATE_DISK_OPTION: a disk below"
 
 
 def test_the_label_is_what_the_reader_demands() -> None:

@@ -65,7 +65,7 @@ def test_no_steps_are_no_change():
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        pytest.param({"device": "/dev/sdb"}, "STATE_DISK_PATH", id="a disk by its order"),
+        pytest.param({"device": "/dev/sdb"}, "STATE_DISK_OPTION: a disk below", id="a disk by its order"),
         pytest.param({"uuid": "71111111-2222-4333-8444-55555555555A"}, "DISK_ID_MALFORMED", id="upper case"),
         pytest.param({"uuid": "../other"}, "DISK_ID_MALFORMED", id="a path"),
         pytest.param({"volume": "ab"}, "STATE_DISK_OPTION", id="half a volume"),
@@ -101,4 +101,4 @@ def test_a_disk_that_is_not_there_is_told(tmp_path):
     assert inspect(params, False).values == {"present": False, "wipe": {}}
     (tmp_path / "progress.json").write_text('{"done_bytes": 1, "size_bytes": 2}')
     assert inspect(params, True).values["wipe"] == {"done_bytes": 1, "size_bytes": 2}
-    assert code_of(lambda: inspect({**params, "device": "/dev/vdb"}, False)) == "STATE_DISK_PATH"
+    assert code_of(lambda: inspect({**params, "device": "/dev/vdb"}, False)) == "STATE_DISK_OPTION: a disk below"

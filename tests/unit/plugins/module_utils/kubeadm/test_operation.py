@@ -91,7 +91,7 @@ def test_until_stops_there_and_the_next_call_goes_on(control_plane, programs):
 def test_until_with_an_unknown_phase_is_refused(control_plane):
     with pytest.raises(KubeadmError) as caught:
         control_plane.apply(control_plane.plan(), until="bootstrap-token")
-    assert caught.value.code == "KUBEADM_OPTION_INVALID"
+    assert caught.value.code == "OPTION_INVALID"
 
 
 def test_the_kubelet_starts_at_the_next_boot_too(control_plane, programs):
@@ -247,7 +247,7 @@ def test_the_kubelet_dials_what_the_node_says(locked, make_pair, machine, proxy,
 def test_a_proxy_that_is_not_on_this_machine_is_refused(locked, proxy):
     with pytest.raises(KubeadmError) as caught:
         Worker(dataclasses.replace(WORKER, api_proxy=proxy), locked)
-    assert caught.value.code == "KUBEADM_OPTION_INVALID"
+    assert caught.value.code == "OPTION_INVALID"
 
 
 def test_a_renewed_credential_replaces_the_file_behind_the_link(worker, make_pair, machine, clock):

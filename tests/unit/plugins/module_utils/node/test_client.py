@@ -17,7 +17,7 @@ def test_a_proxy_that_was_never_installed_is_named_before_anything_is_written(tm
     spec = NodeSpec(name="w-1", node_ip="10.0.0.21", api_proxy="127.0.0.1:6444")
     with pytest.raises(KubeadmError, match="run the playbook prepare") as caught:
         require_api_proxy(spec, paths)
-    assert caught.value.code == "KUBEADM_OPTION_INVALID"
+    assert caught.value.code == "OPTION_INVALID"
     paths.api_endpoint.parent.mkdir(parents=True)
     paths.api_endpoint.touch()
     require_api_proxy(spec, paths)

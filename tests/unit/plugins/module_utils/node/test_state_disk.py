@@ -339,8 +339,8 @@ def test_the_other_process_works_among_the_mounts_of_the_machine():
 @pytest.mark.parametrize(
     ("device", "erase", "code"),
     [
-        pytest.param("/dev/sdb", "", "STATE_DISK_PATH", id="by order"),
-        pytest.param(DEVICE, "virtio-other", "STATE_DISK_NAME", id="another one to erase"),
+        pytest.param("/dev/sdb", "", "STATE_DISK_OPTION: a disk below", id="by order"),
+        pytest.param(DEVICE, "virtio-other", "STATE_DISK_OPTION: as the disk to erase", id="another one to erase"),
     ],
 )
 def test_a_disk_is_named_by_its_id(device, erase, code):

@@ -21,6 +21,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.transport 
     connect,
     parse_tcti,
 )
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from ansible_collections.attested.kubernetes.tests.support.tpm import response
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def test_an_address_is_read(tcti: str, address: object) -> None:
 def test_an_address_that_is_none_of_the_forms_is_refused(tcti: str) -> None:
     with pytest.raises(TpmError) as caught:
         parse_tcti(tcti)
-    assert caught.value.reason is Reason.TPM_TCTI_INVALID
+    assert Coded(caught.value) == "OPTION_INVALID: swtpm:path="
     assert "swtpm:path=" in caught.value.message
 
 
