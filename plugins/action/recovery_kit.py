@@ -95,7 +95,7 @@ def _lock_of(params: Mapping[str, Any]) -> Lock:
     if not (params["recipients"] or params["passphrase_file"] or params["token_key"]):
         raise SiteError(
             "expected one of recipients, passphrase_file and token_key to close the kit, got none",
-            reason=Reason.KIT_KEY_MISSING,
+            reason=Reason.KIT_KEY_WRONG,
         )
     return Lock(
         passphrase=passphrase_of(params),

@@ -12,7 +12,7 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   identity_file:
-    description: File with identities of age to open the kit (C(KIT_NOT_A_RECIPIENT) where none of them does).
+    description: File with identities of age to open the kit (C(KIT_KEY_WRONG) where none of them does).
     type: path
   passphrase_file:
     description:

@@ -833,6 +833,12 @@ class Reason(Enum):
         "A file cannot be read or written.",
         "Check that the path exists, who may use it, and that its disk has room.",
     )
+    FILE_VERSION_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "A recovery kit or a share has a format version that this program does not know.",
+        "Install the version of attested.kubernetes that wrote it, or a newer one.",
+        "attested --version",
+    )
     FIRMWARE_TOO_OLD = _row(
         Coarse.REFUSED,
         "The firmware is older than the profile demands, or its version is not proven.",
@@ -1136,14 +1142,8 @@ class Reason(Enum):
     )
     KIT_DAMAGED = _row(
         Coarse.LOCAL,
-        "A recovery kit is not as it was written.",
-        "Take another copy of it, or write it again from the site; a file that mail or an editor touched may differ in a few bytes.",
-        "attested kit show FILE",
-    )
-    KIT_KEY_MISSING = _row(
-        Coarse.LOCAL,
-        "A recovery kit needs another kind of key than the one that was given.",
-        "Let attested kit show say how it is closed, then give the passphrase, the identity of age or the token.",
+        "A recovery kit is cut off or was altered.",
+        "Take another copy of the kit, or write it again from the site. A mail program or an editor may have changed a few bytes.",
         "attested kit show FILE",
     )
     KIT_KEY_UNUSABLE = _row(
@@ -1154,20 +1154,14 @@ class Reason(Enum):
     )
     KIT_KEY_WRONG = _row(
         Coarse.LOCAL,
-        "The passphrase is not that of the recovery kit.",
-        "Type it again, mind the layout of the keyboard; nobody can find a lost one, then another copy or the shares must serve.",
-        "attested kit open FILE --passphrase",
+        "The given passphrase, age identity or token does not open the recovery kit.",
+        "attested kit show says what the kit is encrypted to: give that passphrase, identity or token. A lost passphrase cannot be recovered; use another copy of the kit, or the shares.",
+        "attested kit show FILE",
     )
     KIT_MALFORMED = _row(
         Coarse.LOCAL,
         "The file is no recovery kit of ours.",
         "Give the whole file as it was written; the parameters of its first lines are bounded.",
-        "attested kit show FILE",
-    )
-    KIT_NOT_A_RECIPIENT = _row(
-        Coarse.LOCAL,
-        "The recovery kit is not closed to this key.",
-        "Take the identity or the token that it was closed to, or a copy that was closed to yours.",
         "attested kit show FILE",
     )
     KIT_OTHER_CLUSTER = _row(
@@ -1176,29 +1170,11 @@ class Reason(Enum):
         "Take the kit of this cluster; its id stands in cluster.yml and on the kit.",
         "attested kit show FILE",
     )
-    KIT_PLACE_TAKEN = _row(
-        Coarse.LOCAL,
-        "Where the recovery kit should be written lies something else.",
-        "Name another path; only a recovery kit of the same cluster is replaced.",
-        "attested kit show FILE",
-    )
     KIT_TOKEN_UNUSABLE = _row(
         Coarse.LOCAL,
         "The PKCS#11 token cannot be used.",
         "Say the path of its module, its label where there are several, and its PIN; three wrong PINs may lock it.",
         "pkcs11-tool --module MODULE --list-slots",
-    )
-    KIT_TRUNCATED = _row(
-        Coarse.LOCAL,
-        "A recovery kit ends too early.",
-        "Copy it again in one piece, or take another copy.",
-        "attested kit show FILE",
-    )
-    KIT_VERSION = _row(
-        Coarse.LOCAL,
-        "The recovery kit is of a version that this program does not know.",
-        "Install the version of attested that wrote it, or a newer one.",
-        "attested --version",
     )
     KUBEADM_JOURNAL_MALFORMED = _row(
         Coarse.LOCAL,
@@ -1532,6 +1508,12 @@ class Reason(Enum):
         Coarse.LOCAL,
         "No connection to the endpoint could be made.",
         "Check that the service runs, and the name, port and firewall between; trying again is safe.",
+    )
+    PLACE_TAKEN = _row(
+        Coarse.LOCAL,
+        "The path for a recovery kit or for shares holds something else.",
+        "Name another path or an empty folder. Only a recovery kit of the same cluster is replaced. Shares of an earlier split stay valid: destroy them once the new ones are in their places.",
+        "ls -la PATH",
     )
     PLAYBOOK_FAILED = _row(
         Coarse.LOCAL,
@@ -1903,29 +1885,11 @@ class Reason(Enum):
         "A kubelet asks for nothing else: find out what else on that machine has its credential.",
         "kubectl get csr",
     )
-    SHARES_EXIST = _row(
-        Coarse.LOCAL,
-        "The folder for the shares holds something else already.",
-        "Name an empty folder; shares of an earlier split stay good, so destroy them once the new ones lie in their places.",
-        "attested secret show FILE",
-    )
     SHARES_EXPOSED = _row(
         Coarse.LOCAL,
         "A secret would lie in clear inside a repository or a site.",
         "Name a folder outside of every site and working copy, best on tmpfs (/dev/shm) or on the medium that it is meant for.",
         "attested secret split --help",
-    )
-    SHARES_OTHER_CLUSTER = _row(
-        Coarse.LOCAL,
-        "The shares are those of another cluster than they, or the site, say.",
-        "Look at each with attested secret show, and combine only those that name one cluster and one master secret.",
-        "attested secret show FILE",
-    )
-    SHARES_OTHER_SPLIT = _row(
-        Coarse.LOCAL,
-        "The shares do not come from one split.",
-        "Shares of two splits of the same secret do not mix. Put those together that say the same split, and try again.",
-        "attested secret show FILE",
     )
     SHARES_TOO_FEW = _row(
         Coarse.LOCAL,
@@ -1933,16 +1897,10 @@ class Reason(Enum):
         "Fetch the missing ones; there is no other way, and fewer tell nothing.",
         "attested secret show FILE",
     )
-    SHARE_CHECKSUM = _row(
+    SHARES_UNLIKE = _row(
         Coarse.LOCAL,
-        "The words of a share do not belong together.",
-        "Compare the named word with the paper first, then its neighbours; often two words were exchanged or one was left out.",
-        "attested secret show FILE",
-    )
-    SHARE_DUPLICATE = _row(
-        Coarse.LOCAL,
-        "One share was given twice.",
-        "Take another share in its place.",
+        "The shares do not belong together: they are of different clusters or splits, or one share was given twice.",
+        "Run attested secret show on each share. Combine different shares that name the same cluster, master secret and split.",
         "attested secret show FILE",
     )
     SHARE_MALFORMED = _row(
@@ -1957,16 +1915,10 @@ class Reason(Enum):
         "Say --passphrase and type the one that was set at the split; each share says whether there is one.",
         "attested secret combine --help",
     )
-    SHARE_VERSION = _row(
+    SHARE_WORDS_WRONG = _row(
         Coarse.LOCAL,
-        "The share is of a version that this program does not know.",
-        "Use the version of attested.kubernetes that made it, or a newer one.",
-        "attested --version",
-    )
-    SHARE_WORD_UNKNOWN = _row(
-        Coarse.LOCAL,
-        "A word of a share is not in the list of words.",
-        "Compare the named word with the paper; the first four letters are enough to tell words of the list apart.",
+        "A word of a share is not in the word list, or the words fail the checksum.",
+        "Compare the named word with the paper, then the words beside it. Often two words were exchanged or one was left out; the first four letters tell the words of the list apart.",
         "attested secret show FILE",
     )
     SITE_CLUSTER_FILE = _row(

@@ -15,7 +15,7 @@ description:
   - What may be public (cluster id, measurement salt, join CA certificate, public policy key) is written to
     C(cluster.yml), which is committed.
   - With O(shares_to) the master secret is also written as shares in words, of which some rebuild it. The folder must be
-    empty, or hold such shares of this secret, and lie outside of every site and repository (C(SHARES_EXIST),
+    empty, or hold such shares of this secret, and lie outside of every site and repository (C(PLACE_TAKEN),
     C(SHARES_EXPOSED)). This needs the Python package C(shamir-mnemonic).
   - Works on the machine that runs the playbook, whatever the host of the task is; no secret is ever returned.
   - Fails with C(SITE_SECRETS_INCOMPLETE) where only a part of the set exists, and with C(SITE_VAULT) without a
@@ -38,7 +38,7 @@ options:
   shares_from:
     description:
       - Files with shares, or folders of them, to rebuild the master secret from; otherwise as O(import_from).
-      - Fails with C(SHARES_TOO_FEW), C(SHARES_OTHER_SPLIT), C(SHARES_OTHER_CLUSTER), C(SHARE_CHECKSUM) and their like.
+      - Fails with C(SHARES_TOO_FEW), C(SHARES_UNLIKE), C(SHARE_WORDS_WRONG) and their like.
     type: list
     elements: path
   measurement_salt:

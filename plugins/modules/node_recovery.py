@@ -53,7 +53,7 @@ options:
     description:
       - File of a recovery kit of this cluster, to be used instead of the site's secrets. It is opened by one of
         O(identity_file), O(passphrase_file) and O(token_module) with O(pin_file).
-      - Fails with C(KIT_OTHER_CLUSTER) for that of another cluster, and with C(KIT_KEY_MISSING) where it is opened in
+      - Fails with C(KIT_OTHER_CLUSTER) for that of another cluster, and with C(KIT_KEY_WRONG) where it is opened in
         another way.
     type: path
   port:

@@ -20,15 +20,15 @@ description:
   - O(passphrase_file) is what closes the kit with O(state=present), and what opens it with O(state=restored).
   - Recipients need the Python package C(pyrage), a token C(python-pkcs11).
   - Fails with C(SITE_SECRETS_INCOMPLETE) where the site has no secrets to keep, with C(SITE_VAULT) without a vault
-    password, and with C(KIT_KEY_MISSING) where nothing, or another kind of key, was given.
+    password, and with C(KIT_KEY_WRONG) where nothing, or another kind of key, was given.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   path:
     description:
       - The file of the kit, mode 0600.
-      - With O(state=present) nothing but a kit of this cluster is replaced (C(KIT_PLACE_TAKEN)).
-      - With O(state=restored) fails with C(KIT_MALFORMED), C(KIT_VERSION), C(KIT_TRUNCATED) or C(KIT_DAMAGED) for a
+      - With O(state=present) nothing but a kit of this cluster is replaced (C(PLACE_TAKEN)).
+      - With O(state=restored) fails with C(KIT_MALFORMED), C(FILE_VERSION_UNKNOWN) or C(KIT_DAMAGED) for a
         file that is no whole kit, and with C(KIT_OTHER_CLUSTER) for that of another cluster than the site's.
     type: path
     required: true

@@ -84,9 +84,11 @@ class KeyInMemory:
         )
 
     def unwrap(self, facts: TokenFacts) -> SecretBytes:
-        """Return the file key; raises KIT_NOT_A_RECIPIENT as a token does."""
+        """Return the file key; raises KIT_KEY_WRONG as a token does."""
         if token_key_digest(self._key.public_key()) != facts.key_sha256:
-            raise KeyServiceError("expected the kit's key in the token", reason=Reason.KIT_NOT_A_RECIPIENT)
+            raise KeyServiceError(
+                "expected the key that this kit is closed to in the token", reason=Reason.KIT_KEY_WRONG
+            )
         return SecretBytes(self._key.decrypt(facts.wrapped, oaep()))
 
 

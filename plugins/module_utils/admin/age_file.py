@@ -46,14 +46,16 @@ def close_to(content: bytes, recipients: Sequence[str]) -> bytes:
 def open_by(data: bytes, identities: Sequence[SecretBytes]) -> SecretBytes:
     """Return the content of the file of age ``data``.
 
-    1. It is of version 1 (KIT_VERSION). 2. Its header ends within its bound (KIT_TRUNCATED). 3. One of ``identities``
-    is a recipient (KIT_NOT_A_RECIPIENT). 4. It is whole and unaltered (KIT_DAMAGED).
+    1. It is of version 1 (FILE_VERSION_UNKNOWN). 2. Its header ends within its bound (KIT_DAMAGED). 3. One of
+    ``identities`` is a recipient (KIT_KEY_WRONG). 4. It is whole and unaltered (KIT_DAMAGED).
     """
     library = age()
     if not data.startswith(MAGIC + _VERSION):  # 1
-        raise KeyServiceError("expected a file of age, version 1, got another version", reason=Reason.KIT_VERSION)
+        raise KeyServiceError(
+            "expected a kit as a file of age, version 1, got another version", reason=Reason.FILE_VERSION_UNKNOWN
+        )
     if b"\n---" not in data[:_MAX_HEADER_BYTES]:  # 2
-        raise KeyServiceError("expected the end of age's header, it is cut off", reason=Reason.KIT_TRUNCATED)
+        raise KeyServiceError("expected the end of age's header, it is cut off", reason=Reason.KIT_DAMAGED)
     keys = [library.x25519.Identity.from_str(one.reveal().decode("ascii")) for one in identities]
     try:
         return SecretBytes(library.decrypt(data, keys))
@@ -61,10 +63,10 @@ def open_by(data: bytes, identities: Sequence[SecretBytes]) -> SecretBytes:
         if _STRANGER in str(error):  # 3
             raise KeyServiceError(
                 f"expected an identity that this kit is closed to, none of {len(keys)} is",
-                reason=Reason.KIT_NOT_A_RECIPIENT,
+                reason=Reason.KIT_KEY_WRONG,
             ) from None
         raise KeyServiceError(  # 4
-            "expected a whole file of age, it is altered or cut off", reason=Reason.KIT_DAMAGED
+            "expected a whole file of age, it was altered or cut off", reason=Reason.KIT_DAMAGED
         ) from None
 
 

@@ -43,7 +43,7 @@ class Token(Protocol):
     """A PKCS#11 token that is open for its owner."""
 
     def unwrap(self, facts: TokenFacts) -> SecretBytes:
-        """Return the file key; raises KIT_NOT_A_RECIPIENT where the token lacks the key of ``facts``."""
+        """Return the file key; raises KIT_KEY_WRONG where the token lacks the key of ``facts``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +106,8 @@ def open_kit(data: bytes, keys: KitKeys, *, expected: bytes = b"") -> Kit:
     """Return the kit of the file ``data``.
 
     1. It is a whole file of this version (`read_envelope`). 2. It is of the cluster ``expected``, where one is
-    (KIT_OTHER_CLUSTER). 3. The opener has that kind of key (KIT_KEY_MISSING), and it is the right one (KIT_KEY_WRONG,
-    KIT_NOT_A_RECIPIENT). 4. Nobody altered it (KIT_DAMAGED). 5. Its content is a kit of one cluster (`Kit.from_bytes`),
+    (KIT_OTHER_CLUSTER). 3. The opener has that kind of key, and it is the right one (KIT_KEY_WRONG).
+    4. Nobody altered it (KIT_DAMAGED). 5. Its content is a kit of one cluster (`Kit.from_bytes`),
     the one that its lines name (KIT_DAMAGED).
     """
     if data.startswith(MAGIC):
@@ -124,7 +124,7 @@ def open_kit(data: bytes, keys: KitKeys, *, expected: bytes = b"") -> Kit:
     kit = Kit.from_bytes(content.reveal())  # 5
     if kit.cluster_id != envelope.cluster_id:
         raise KeyServiceError(
-            "expected a kit of the cluster that it names, it holds another", reason=Reason.KIT_DAMAGED
+            "expected a kit of the cluster that it names, the kit was altered", reason=Reason.KIT_DAMAGED
         )
     return kit
 
@@ -204,4 +204,4 @@ def _require_cluster(found: bytes, expected: bytes) -> None:
 
 
 def _missing(what: str) -> KeyServiceError:
-    return KeyServiceError(f"expected {what} to open this kit, got none", reason=Reason.KIT_KEY_MISSING)
+    return KeyServiceError(f"expected {what} to open this kit, got none", reason=Reason.KIT_KEY_WRONG)

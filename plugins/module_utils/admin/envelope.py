@@ -100,8 +100,8 @@ def seal_envelope(
 def read_envelope(data: bytes) -> Envelope:
     """Return what ``data`` is, unopened.
 
-    1. It is short enough and begins as a kit of this version (KIT_MALFORMED, KIT_VERSION). 2. It has its end
-    (KIT_TRUNCATED), and that is of the bytes before it (KIT_DAMAGED). 3. Its lines are ours, in order, each within its
+    1. It is short enough and begins as a kit of this version (KIT_MALFORMED, FILE_VERSION_UNKNOWN). 2. It has its end
+    (KIT_DAMAGED), and that is of the bytes before it (KIT_DAMAGED). 3. Its lines are ours, in order, each within its
     bounds, so that nobody makes us work for hours (KIT_MALFORMED). 4. The rest is base64 (KIT_MALFORMED).
     """
     if len(data) > MAX_FILE_BYTES:  # 1
@@ -112,7 +112,7 @@ def read_envelope(data: bytes) -> Envelope:
         raise wrong_format(first.decode("ascii", "replace"))
     ended = _END.search(text)
     if ended is None:  # 2
-        raise KeyServiceError("expected the end line of the kit, it is cut off", reason=Reason.KIT_TRUNCATED)
+        raise KeyServiceError("expected the end line of the kit, it is cut off", reason=Reason.KIT_DAMAGED)
     whole = text[: ended.start() + 1]
     if hashlib.sha256(whole).hexdigest().encode("ascii") != ended.group(1):
         raise damaged("the digest of its end line")
@@ -138,12 +138,12 @@ def open_envelope(envelope: Envelope, file_key: SecretBytes) -> SecretBytes:
     try:
         return SecretBytes(aead.AESGCM(body_key.reveal()).decrypt(envelope.nonce, envelope.body, envelope.head))
     except exceptions.InvalidTag:
-        raise damaged("content that nobody altered") from None
+        raise damaged("content that decrypts") from None
 
 
 def damaged(expected: str) -> KeyServiceError:
     """Return the refusal of a kit that is not as it was written."""
-    return KeyServiceError(f"expected {expected}, the kit has another", reason=Reason.KIT_DAMAGED)
+    return KeyServiceError(f"expected {expected}, the kit was altered", reason=Reason.KIT_DAMAGED)
 
 
 def _derive(file_key: SecretBytes, cluster: bytes) -> tuple[SecretBytes, bytes]:

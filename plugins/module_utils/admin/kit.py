@@ -151,8 +151,8 @@ class Kit:
     def from_bytes(cls, data: bytes) -> Kit:
         """Return the kit of a document, whole.
 
-        1. It is JSON of plain shape, within bounds (KIT_MALFORMED). 2. It is of this version (KIT_VERSION). 3. It has
-        our fields and no others (KIT_MALFORMED). 4. Its parts belong together (`require_whole`).
+        1. It is JSON of plain shape, within bounds (KIT_MALFORMED). 2. It is of this version (FILE_VERSION_UNKNOWN).
+        3. It has our fields and no others (KIT_MALFORMED). 4. Its parts belong together (`require_whole`).
         """
         body = _document(data)  # 1
         rotated = body.get("format") == ROTATED_FORMAT
@@ -185,10 +185,10 @@ def malformed(expected: str) -> KeyServiceError:
 
 
 def wrong_format(found: Any) -> KeyServiceError:
-    """Return the refusal of another format: KIT_VERSION for another version of ours, KIT_MALFORMED otherwise."""
+    """Return the refusal of another format: FILE_VERSION_UNKNOWN for a later version, KIT_MALFORMED otherwise."""
     text = found if isinstance(found, str) else ""
     if re.fullmatch(rf"{_FAMILY}[0-9]{{1,9}}", text):
-        return KeyServiceError(f"expected a kit of format {FORMAT}, got {text}", reason=Reason.KIT_VERSION)
+        return KeyServiceError(f"expected a kit of format {FORMAT}, got {text}", reason=Reason.FILE_VERSION_UNKNOWN)
     return malformed("a recovery kit")
 
 

@@ -28,9 +28,9 @@ def read_kit_file(path: str | Path) -> bytes:
 
 
 def require_replaceable(path: Path, *, cluster: bytes) -> None:
-    """Raise KIT_PLACE_TAKEN unless nothing, or a kit that may be of ``cluster``, lies at ``path``."""
+    """Raise PLACE_TAKEN unless nothing, or a kit that may be of ``cluster``, lies at ``path``."""
     if path.is_symlink() or (path.exists() and not (path.is_file() and _is_kit(read_kit_file(path), cluster))):
-        raise SystemFault(f"expected nothing or a kit of this cluster at {path}", reason=Reason.KIT_PLACE_TAKEN)
+        raise SystemFault(f"expected nothing or a kit of this cluster at {path}", reason=Reason.PLACE_TAKEN)
 
 
 def write_kit_file(path: Path, data: bytes, *, cluster: bytes) -> None:
@@ -40,10 +40,10 @@ def write_kit_file(path: Path, data: bytes, *, cluster: bytes) -> None:
 
 
 def require_free(folder: str | Path) -> Path:
-    """Return the folder for clear text; raises SHARES_EXPOSED, and KIT_PLACE_TAKEN where something lies in it."""
+    """Return the folder for clear text; raises SHARES_EXPOSED, and PLACE_TAKEN where something lies in it."""
     place = require_outside(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise SystemFault(f"expected an empty folder or none at {place}", reason=Reason.KIT_PLACE_TAKEN)
+        raise SystemFault(f"expected an empty folder or none at {place}", reason=Reason.PLACE_TAKEN)
     return place
 
 

@@ -85,8 +85,8 @@ def require_counts(threshold: int, count: int) -> None:
 def read_phrase(name: str, words: Sequence[str]) -> Phrase:
     """Return the share that ``words`` are.
 
-    1. Every word is in the list (SHARE_WORD_UNKNOWN). 2. Their number is one that a share can have (SHARE_MALFORMED).
-    3. The checksum is theirs (SHARE_CHECKSUM). 4. It is a share of one group, of which several are needed, and asks
+    1. Every word is in the list (SHARE_WORDS_WRONG). 2. Their number is one that a share can have (SHARE_MALFORMED).
+    3. The checksum is theirs (SHARE_WORDS_WRONG). 4. It is a share of one group, of which several are needed, and asks
     for no more work than ours do (SHARE_MALFORMED).
     """
     library = slip39()
@@ -116,7 +116,7 @@ def combine_phrases(phrases: Sequence[Phrase], passphrase: SecretBytes) -> Secre
     """Return the secret of ``phrases``; another passphrase gives another secret, which only its owner can tell.
 
     Every phrase that is there takes part, also those beyond the threshold: one that does not lie on the others'
-    polynomial is found. Raises SHARES_TOO_FEW, SHARES_OTHER_SPLIT, SHARE_DUPLICATE.
+    polynomial is found. Raises SHARES_TOO_FEW, SHARES_UNLIKE.
     """
     _require_set(phrases)
     needed = phrases[0].threshold
@@ -143,7 +143,7 @@ def _require_set(phrases: Sequence[Phrase]) -> None:
         if phrase.place in seen:
             raise KeyServiceError(
                 f"expected different shares, {seen[phrase.place]} and {phrase.name} are both share {phrase.place}",
-                reason=Reason.SHARE_DUPLICATE,
+                reason=Reason.SHARES_UNLIKE,
             )
         seen[phrase.place] = phrase.name
     needed = phrases[0].threshold if phrases else MIN_THRESHOLD
@@ -158,7 +158,7 @@ def _require_words(name: str, words: Sequence[str]) -> None:
         places = ", ".join(unknown[:10])
         raise KeyServiceError(
             f"expected words of the list in {name}, word {places} is not one of them",
-            reason=Reason.SHARE_WORD_UNKNOWN,
+            reason=Reason.SHARE_WORDS_WRONG,
         )
 
 
@@ -170,7 +170,7 @@ def _require_checksum(name: str, words: Sequence[str]) -> None:
         return
     suspects = sorted({place for one in _CUSTOM for place in _mending(indices, one)})
     where = f"word {suspects[0]} is the likeliest mistake" if len(suspects) == 1 else "more than one word is wrong"
-    raise KeyServiceError(f"expected words that belong together in {name}: {where}", reason=Reason.SHARE_CHECKSUM)
+    raise KeyServiceError(f"expected words that belong together in {name}: {where}", reason=Reason.SHARE_WORDS_WRONG)
 
 
 def _mending(words: Sequence[int], custom: bytes) -> list[int]:
@@ -212,7 +212,7 @@ def _is_sum_of(value: int, parts: Sequence[int]) -> bool:
 
 def _other_split(phrases: Sequence[Phrase]) -> KeyServiceError:
     names = ", ".join(one.name for one in phrases)
-    return KeyServiceError(f"expected shares of one split, {names} are not", reason=Reason.SHARES_OTHER_SPLIT)
+    return KeyServiceError(f"expected shares of one split, {names} are not", reason=Reason.SHARES_UNLIKE)
 
 
 def _malformed(name: str, expected: str) -> KeyServiceError:

@@ -44,17 +44,17 @@ def write_secret(path: str | Path, data: bytes) -> Path:
 
 
 def require_empty(folder: str | Path) -> Path:
-    """Return the folder for new shares; raises SHARES_EXPOSED, and SHARES_EXIST where something lies in it."""
+    """Return the folder for new shares; raises SHARES_EXPOSED, and PLACE_TAKEN where something lies in it."""
     place = require_outside(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise SystemFault(f"expected an empty folder or none at {place}", reason=Reason.SHARES_EXIST)
+        raise SystemFault(f"expected an empty folder or none at {place}", reason=Reason.PLACE_TAKEN)
     return place
 
 
 def holds_split(folder: str | Path, master: MasterSecret, order: ShareOrder) -> bool:
     """Say whether ``folder`` holds all shares of such a split of ``master`` and nothing else.
 
-    Raises SHARES_EXPOSED, and SHARES_EXIST where it holds anything other than that.
+    Raises SHARES_EXPOSED, and PLACE_TAKEN where it holds anything other than that.
     """
     place = require_outside(folder)
     if not place.exists() or (place.is_dir() and not any(place.iterdir())):

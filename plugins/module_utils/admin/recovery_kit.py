@@ -103,7 +103,7 @@ def gather(site: Site, vault: Vault, *, now: datetime, policy_directory: str | P
 
 
 def plan_kit(site: Site, vault: Vault, order: KitOrder, *, now: datetime) -> KitPlan:
-    """Decide whether the kit has to be written; raises KIT_PLACE_TAKEN where something else lies at its place."""
+    """Decide whether the kit has to be written; raises PLACE_TAKEN where something else lies at its place."""
     kit = gather(site, vault, now=now, policy_directory=order.policy_directory)
     require_replaceable(order.path, cluster=kit.cluster_id)
     if not (order.path.exists() and site.kit_mark.exists()):

@@ -100,16 +100,18 @@ def split_master(master: MasterSecret, *, salt: bytes, order: ShareOrder, random
     texts = tuple(_render(phrase, facts, order, place=place) for place, phrase in enumerate(phrases, start=1))
     read = [parse_share(f"share {place}", text.encode()) for place, text in enumerate(texts, start=1)]
     if combine_shares(read, order.passphrase).master != master:
-        raise KeyServiceError("expected shares that rebuild their secret", reason=Reason.SHARES_OTHER_SPLIT)
+        raise KeyServiceError(
+            "expected shares of one split, they do not rebuild their secret", reason=Reason.SHARES_UNLIKE
+        )
     return texts
 
 
 def combine_shares(shares: Sequence[Share], passphrase: SecretBytes) -> Rebuilt:
     """Return the master secret that ``shares`` rebuild.
 
-    1. No two of them name different clusters (SHARES_OTHER_CLUSTER). 2. They are enough, different, and of one split
-    (SHARES_TOO_FEW, SHARE_DUPLICATE, SHARES_OTHER_SPLIT). 3. What they hold is whole, which it is not under another
-    passphrase (SHARE_PASSPHRASE). 4. It is the secret, and of the cluster, that they name (SHARES_OTHER_CLUSTER).
+    1. No two of them name different clusters (SHARES_UNLIKE). 2. They are enough, different, and of one split
+    (SHARES_TOO_FEW, SHARES_UNLIKE). 3. What they hold is whole, which it is not under another
+    passphrase (SHARE_PASSPHRASE). 4. It is the secret, and of the cluster, that they name (SHARES_UNLIKE).
     """
     facts = _common_facts(shares)  # 1
     payload = combine_phrases([share.phrase for share in shares], passphrase)  # 2
@@ -120,9 +122,9 @@ def combine_shares(shares: Sequence[Share], passphrase: SecretBytes) -> Rebuilt:
     )
     if wrong:  # 4
         raise KeyServiceError(
-            f"expected the master secret {facts.fingerprint or 'that they name'} from these shares, "
+            f"expected the cluster's master secret {facts.fingerprint or 'that they name'} from these shares, "
             f"they hold {known.fingerprint}",
-            reason=Reason.SHARES_OTHER_CLUSTER,
+            reason=Reason.SHARES_UNLIKE,
         )
     return Rebuilt(
         master=master,
@@ -145,8 +147,8 @@ def parse_share(name: str, data: bytes) -> Share:
     """Return the share in ``data``, its file or only its words; ``name`` stands in errors.
 
     1. It is a short text (SHARE_MALFORMED). 2. Lines with ``#`` say nothing; ``name: value`` are known facts, each at
-    most once (SHARE_MALFORMED, SHARE_VERSION). 3. All else is words, with numbers before them or not, as many as ours
-    (SHARE_MALFORMED). 4. They are whole (`read_phrase`).
+    most once (SHARE_MALFORMED, FILE_VERSION_UNKNOWN). 3. All else is words, with numbers before them or not, as many
+    as ours (SHARE_MALFORMED). 4. They are whole (`read_phrase`).
     """
     if len(data) > _MAX_SHARE_BYTES:  # 1
         raise _malformed(name, f"at most {_MAX_SHARE_BYTES} bytes")
@@ -180,7 +182,7 @@ def _take_fact(name: str, line: str, facts: dict[str, str]) -> None:
     key, _colon, value = (part.strip().lower() for part in line.partition(":"))
     if key == "format" and value != FORMAT:
         raise KeyServiceError(
-            f"expected a share of the format {FORMAT} in {name}, got another", reason=Reason.SHARE_VERSION
+            f"expected a share of the format {FORMAT} in {name}, got another", reason=Reason.FILE_VERSION_UNKNOWN
         )
     digits = _FACTS.get(key)
     good = key == "format" or (digits is not None and re.fullmatch(rf"[0-9a-f]{{{digits}}}", value))
@@ -227,7 +229,9 @@ def _master_of(payload: bytes) -> MasterSecret:
             reason=Reason.SHARE_PASSPHRASE,
         )
     if version != _VERSION:
-        raise KeyServiceError(f"expected shares of version {_VERSION}, got {version}", reason=Reason.SHARE_VERSION)
+        raise KeyServiceError(
+            f"expected shares of version {_VERSION}, got {version}", reason=Reason.FILE_VERSION_UNKNOWN
+        )
     return MasterSecret(key=SecretBytes(body[:_PART_BYTES]), salt=SecretBytes(body[_PART_BYTES:]))
 
 
@@ -247,7 +251,7 @@ def _common_facts(shares: Sequence[Share]) -> SplitFacts:
         if len(values) > 1:
             raise KeyServiceError(
                 f"expected shares of one cluster, {' and '.join(sorted(values.values()))} name different ones",
-                reason=Reason.SHARES_OTHER_CLUSTER,
+                reason=Reason.SHARES_UNLIKE,
             )
         found[name] = next(iter(values), "")
     return SplitFacts(**found)

@@ -38,19 +38,21 @@ class Pkcs11Token:
         )
 
     def unwrap(self, facts: TokenFacts) -> SecretBytes:
-        """Return the file key of a kit; raises KIT_NOT_A_RECIPIENT without its key, KIT_DAMAGED for another text."""
+        """Return the file key of a kit; raises KIT_KEY_WRONG without its key, KIT_DAMAGED for another text."""
         found = [handle for handle, key in self._keys() if token_key_digest(key) == facts.key_sha256]
         if not found:
             raise KeyServiceError(
-                f"expected the RSA key {facts.key_sha256.hex()} in the token, it has none such",
-                reason=Reason.KIT_NOT_A_RECIPIENT,
+                f"expected the RSA key {facts.key_sha256.hex()} that this kit is closed to, the token does not have it",
+                reason=Reason.KIT_KEY_WRONG,
             )
         try:
             file_key = found[0].decrypt(facts.wrapped, mechanism=pkcs11().Mechanism.RSA_PKCS_OAEP)
         except pkcs11_errors().PKCS11Error:
             file_key = b""
         if len(file_key) != FILE_KEY_BYTES:
-            raise KeyServiceError("expected a file key that the token opens", reason=Reason.KIT_DAMAGED)
+            raise KeyServiceError(
+                "expected a file key that the token opens, the kit was altered", reason=Reason.KIT_DAMAGED
+            )
         return SecretBytes(file_key)
 
     def _keys(self) -> Iterator[tuple[Any, rsa.RSAPublicKey]]:

@@ -143,8 +143,8 @@ def _lock_of(options: argparse.Namespace) -> Lock:
     ways = [passphrase is not None, bool(options.recipient), bool(options.token_key)]
     if ways.count(True) != 1:
         raise KeyServiceError(
-            "expected one of --passphrase, --passphrase-file, --recipient and --token-key",
-            reason=Reason.KIT_KEY_MISSING,
+            "expected one of --passphrase, --passphrase-file, --recipient and --token-key, got none or several",
+            reason=Reason.KIT_KEY_WRONG,
         )
     token_key = read_bytes(options.token_key, limit=_MAX_KEY_BYTES) if options.token_key else b""
     return Lock(passphrase=passphrase, recipients=tuple(options.recipient), token_key=token_key)

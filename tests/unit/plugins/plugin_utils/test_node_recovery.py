@@ -145,8 +145,8 @@ def test_the_kit_alone_is_enough(site: RecoverySite, nodes: Nodes, monkeypatch: 
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        pytest.param({"passphrase": "another passphrase"}, "KIT_KEY_WRONG", id="another passphrase"),
-        pytest.param({"passphrase_file": None}, "KIT_KEY_MISSING", id="no passphrase"),
+        pytest.param({"passphrase": "another passphrase"}, "KIT_KEY_WRONG: got another one", id="another passphrase"),
+        pytest.param({"passphrase_file": None}, "KIT_KEY_WRONG: got none", id="no passphrase"),
         pytest.param({"other": True}, "KIT_OTHER_CLUSTER", id="of another cluster"),
         pytest.param({"nodes": ["nas"]}, "SITE_INVENTORY", id="no such node"),
     ],
@@ -167,7 +167,9 @@ def test_what_is_refused_before_anybody_is_asked(
         name = "ansible_collections.attested.kubernetes.plugins.plugin_utils.kit_keys.open_kit"
         monkeypatch.setattr(name, lambda *_known: sample_kit())
     answer = site.act(*options.pop("nodes", ()), **options)
-    assert (answer["failed"], answer["reason"], nodes.asked) == (True, code, [])
+    reason, _colon, said = code.partition(": ")
+    assert (answer["failed"], answer["reason"], nodes.asked) == (True, reason, [])
+    assert said in answer["msg"]
 
 
 @pytest.mark.usefixtures("vault")

@@ -44,6 +44,7 @@ from ansible_collections.attested.kubernetes.tests.support.kits import (
     missing_for_age,
     sample_kit,
 )
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def closed() -> bytes:
 def refused(data: bytes, keys: KitKeys = RIGHT, **expected: bytes) -> str:
     with pytest.raises(AttestedError) as caught:
         open_kit(data, keys, **expected)
-    return caught.value.code
+    return Coded(caught.value)
 
 
 def document(**changes: Any) -> bytes:
@@ -109,13 +110,23 @@ def test_the_default_cost_is_what_the_decision_says() -> None:
     [
         pytest.param(lambda data: b"", "KIT_MALFORMED", id="nothing"),
         pytest.param(lambda data: data[1:], "KIT_MALFORMED", id="it does not begin as a kit"),
-        pytest.param(lambda data: data.replace(b"kit/v1", b"kit/v2", 1), "KIT_VERSION", id="a newer version"),
-        pytest.param(lambda data: data[:-1], "KIT_TRUNCATED", id="the last byte is missing"),
-        pytest.param(lambda data: data[: len(data) // 2], "KIT_TRUNCATED", id="half of it is missing"),
-        pytest.param(lambda data: data[:20], "KIT_TRUNCATED", id="all but the first line is missing"),
-        pytest.param(lambda data: data + b"\n", "KIT_TRUNCATED", id="something follows"),
-        pytest.param(lambda data: data.replace(b"lanes: 1", b"lanes: 2"), "KIT_DAMAGED", id="a line changed"),
-        pytest.param(lambda data: ended(data.replace(b"lanes: 1", b"lanes: 2")), "KIT_KEY_WRONG", id="cost changed"),
+        pytest.param(
+            lambda data: data.replace(b"kit/v1", b"kit/v2", 1),
+            "FILE_VERSION_UNKNOWN: expected a kit",
+            id="a newer version",
+        ),
+        pytest.param(lambda data: data[:-1], "KIT_DAMAGED: it is cut off", id="the last byte is missing"),
+        pytest.param(lambda data: data[: len(data) // 2], "KIT_DAMAGED: it is cut off", id="half of it is missing"),
+        pytest.param(lambda data: data[:20], "KIT_DAMAGED: it is cut off", id="all but the first line is missing"),
+        pytest.param(lambda data: data + b"\n", "KIT_DAMAGED: it is cut off", id="something follows"),
+        pytest.param(
+            lambda data: data.replace(b"lanes: 1", b"lanes: 2"), "KIT_DAMAGED: was altered", id="a line changed"
+        ),
+        pytest.param(
+            lambda data: ended(data.replace(b"lanes: 1", b"lanes: 2")),
+            "KIT_KEY_WRONG: got another one",
+            id="cost changed",
+        ),
         pytest.param(
             lambda data: ended(data.replace(b"lanes: 1\n", b"lanes: 17\n")), "KIT_MALFORMED", id="too many lanes"
         ),
@@ -150,10 +161,10 @@ def test_a_kit_that_was_altered_is_refused_by_name(alter: Callable[[bytes], byte
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        pytest.param(b"cluster-id", "KIT_KEY_WRONG", id="cluster id: it is part of the derivation"),
-        pytest.param(b"salt", "KIT_KEY_WRONG", id="salt"),
-        pytest.param(b"key-check", "KIT_KEY_WRONG", id="key check"),
-        pytest.param(b"nonce", "KIT_DAMAGED", id="nonce"),
+        pytest.param(b"cluster-id", "KIT_KEY_WRONG: got another one", id="cluster id: it is part of the derivation"),
+        pytest.param(b"salt", "KIT_KEY_WRONG: got another one", id="salt"),
+        pytest.param(b"key-check", "KIT_KEY_WRONG: got another one", id="key check"),
+        pytest.param(b"nonce", "KIT_DAMAGED: was altered", id="nonce"),
     ],
 )
 def test_no_line_of_the_head_can_be_changed_unseen(name: bytes, code: str, closed: bytes) -> None:
@@ -163,7 +174,7 @@ def test_no_line_of_the_head_can_be_changed_unseen(name: bytes, code: str, close
 def test_content_that_was_altered_with_care_is_damaged(closed: bytes) -> None:
     at = closed.index(b"\n\n") + 2
     other = b"A" if closed[at : at + 1] != b"A" else b"B"
-    assert refused(ended(closed[:at] + other + closed[at + 1 :])) == "KIT_DAMAGED"
+    assert refused(ended(closed[:at] + other + closed[at + 1 :])) == "KIT_DAMAGED: was altered"
 
 
 def test_a_file_that_mail_gave_other_line_ends_still_opens(closed: bytes) -> None:
@@ -171,8 +182,10 @@ def test_a_file_that_mail_gave_other_line_ends_still_opens(closed: bytes) -> Non
 
 
 def test_another_passphrase_none_and_another_cluster_are_told_apart(closed: bytes) -> None:
-    assert refused(closed, KitKeys(passphrase=SecretBytes(b"correct horse batterY"))) == "KIT_KEY_WRONG"
-    assert refused(closed, KitKeys()) == "KIT_KEY_MISSING"
+    assert (
+        refused(closed, KitKeys(passphrase=SecretBytes(b"correct horse batterY"))) == "KIT_KEY_WRONG: got another one"
+    )
+    assert refused(closed, KitKeys()) == "KIT_KEY_WRONG: got none"
     assert refused(closed, expected=b"\1" * 32) == "KIT_OTHER_CLUSTER"
 
 
@@ -185,7 +198,9 @@ def test_a_kit_that_is_too_large_is_refused_before_anything_else() -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        pytest.param({"format": "attested-kit/v3"}, "KIT_VERSION", id="a newer version inside"),
+        pytest.param(
+            {"format": "attested-kit/v3"}, "FILE_VERSION_UNKNOWN: expected a kit", id="a newer version inside"
+        ),
         pytest.param({"format": 1}, "KIT_MALFORMED", id="no format"),
         pytest.param({"extra": 1}, "KIT_MALFORMED", id="a field of nobody's"),
         pytest.param({"policy_generation": True}, "KIT_MALFORMED", id="a truth value as number"),
@@ -204,7 +219,7 @@ def test_a_kit_that_is_too_large_is_refused_before_anything_else() -> None:
 def test_content_that_is_not_whole_is_refused(changes: dict[str, Any], code: str) -> None:
     with pytest.raises(AttestedError) as caught:
         Kit.from_bytes(document(**changes))
-    assert caught.value.code == code
+    assert Coded(caught.value) == code
 
 
 @pytest.mark.parametrize(
@@ -220,7 +235,7 @@ def test_a_secret_that_is_none_is_refused_and_not_quoted(name: str, text: str, c
     secrets = {**json.loads(KIT.to_bytes())["secrets"], name: text}
     with pytest.raises(AttestedError) as caught:
         Kit.from_bytes(document(secrets=secrets))
-    assert caught.value.code == code
+    assert Coded(caught.value) == code
     assert caught.value.__suppress_context__ or caught.value.__context__ is None or code == "JOIN_CA_UNUSABLE"
 
 
@@ -279,9 +294,9 @@ def test_a_kit_for_a_token_opens_by_its_key_alone() -> None:
     token = KeyInMemory()
     data = close_kit(KIT, Lock(token_key=token.public_key()), random=SystemRandom())
     assert open_kit(data, KitKeys(token=token)) == KIT
-    assert refused(data, KitKeys(token=KeyInMemory())) == "KIT_NOT_A_RECIPIENT"
-    assert refused(data, RIGHT) == "KIT_KEY_MISSING"
-    assert refused(altered(data, b"token-key"), KitKeys(token=token)) == "KIT_NOT_A_RECIPIENT"
+    assert refused(data, KitKeys(token=KeyInMemory())) == "KIT_KEY_WRONG: closed to"
+    assert refused(data, RIGHT) == "KIT_KEY_WRONG: got none"
+    assert refused(altered(data, b"token-key"), KitKeys(token=token)) == "KIT_KEY_WRONG: closed to"
     assert describe_kit(data)["closed by"].startswith("the RSA key ")
 
 
@@ -315,8 +330,8 @@ def test_each_recipient_opens_and_a_stranger_does_not() -> None:
     for words in (first, second):
         assert open_kit(data, KitKeys(identities=parse_identities(words)), expected=KIT.cluster_id) == KIT
     keys = KitKeys(identities=parse_identities(stranger))
-    assert refused(data, keys) == "KIT_NOT_A_RECIPIENT"
-    assert refused(data, RIGHT) == "KIT_KEY_MISSING"
+    assert refused(data, keys) == "KIT_KEY_WRONG: closed to"
+    assert refused(data, RIGHT) == "KIT_KEY_WRONG: got none"
     assert refused(data, KitKeys(identities=parse_identities(first)), expected=b"\1" * 32) == "KIT_OTHER_CLUSTER"
     assert "age" in describe_kit(data)["closed by"]
     assert [needle for needle in secrets_of(KIT) if needle in data] == []
@@ -326,11 +341,17 @@ def test_each_recipient_opens_and_a_stranger_does_not() -> None:
 @pytest.mark.parametrize(
     ("alter", "code"),
     [
-        pytest.param(lambda data: data.replace(b"org/v1", b"org/v2", 1), "KIT_VERSION", id="a newer version of age"),
-        pytest.param(lambda data: data[:60], "KIT_TRUNCATED", id="cut off in its header"),
-        pytest.param(lambda data: data[:-1], "KIT_DAMAGED", id="cut off at its end"),
-        pytest.param(lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:], "KIT_DAMAGED", id="altered"),
-        pytest.param(lambda data: data + b"x", "KIT_DAMAGED", id="something follows"),
+        pytest.param(
+            lambda data: data.replace(b"org/v1", b"org/v2", 1),
+            "FILE_VERSION_UNKNOWN: expected a kit",
+            id="a newer version of age",
+        ),
+        pytest.param(lambda data: data[:60], "KIT_DAMAGED: it is cut off", id="cut off in its header"),
+        pytest.param(lambda data: data[:-1], "KIT_DAMAGED: was altered", id="cut off at its end"),
+        pytest.param(
+            lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:], "KIT_DAMAGED: was altered", id="altered"
+        ),
+        pytest.param(lambda data: data + b"x", "KIT_DAMAGED: was altered", id="something follows"),
         pytest.param(lambda data: data + bytes(12 << 20), "KIT_MALFORMED", id="too large"),
     ],
 )
@@ -402,4 +423,4 @@ def test_versions_that_no_rotation_leads_to_are_refused(changes: dict[str, Any],
     body = json.loads(replace(KIT, others=(SECOND,)).to_bytes())
     with pytest.raises(AttestedError) as caught:
         Kit.from_bytes(json.dumps({**body, **changes}).encode())
-    assert caught.value.code == code
+    assert Coded(caught.value) == code

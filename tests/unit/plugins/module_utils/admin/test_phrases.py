@@ -17,6 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.phrases 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 PASSPHRASE = SecretBytes(b"TREZOR")
 NONE = SecretBytes(b"")
@@ -63,15 +64,15 @@ def test_published_shares_give_their_published_secret(phrases: tuple[str, ...], 
 @pytest.mark.parametrize(
     ("phrases", "code"),
     [
-        pytest.param(WRONG_CHECKSUM, "SHARE_CHECKSUM", id="vector 2: a wrong checksum"),
+        pytest.param(WRONG_CHECKSUM, "SHARE_WORDS_WRONG: belong together", id="vector 2: a wrong checksum"),
         pytest.param(WRONG_PADDING, "SHARE_MALFORMED", id="vector 3: wrong padding"),
         pytest.param(SHORT[:1], "SHARES_TOO_FEW", id="vector 5: one of two"),
         pytest.param((), "SHARES_TOO_FEW", id="none at all"),
-        pytest.param(OTHER_IDS, "SHARES_OTHER_SPLIT", id="vector 6: other identifiers"),
-        pytest.param(OTHER_EXPONENTS, "SHARES_OTHER_SPLIT", id="vector 7: other iteration exponents"),
-        pytest.param(SAME_INDEX, "SHARE_DUPLICATE", id="vector 11: one index twice"),
+        pytest.param(OTHER_IDS, "SHARES_UNLIKE: one split", id="vector 6: other identifiers"),
+        pytest.param(OTHER_EXPONENTS, "SHARES_UNLIKE: one split", id="vector 7: other iteration exponents"),
+        pytest.param(SAME_INDEX, "SHARES_UNLIKE: different shares", id="vector 11: one index twice"),
         pytest.param(OTHER_THRESHOLDS, "SHARE_MALFORMED", id="vector 12: other thresholds, one of them 1"),
-        pytest.param(WRONG_DIGEST, "SHARES_OTHER_SPLIT", id="vector 13: a wrong digest"),
+        pytest.param(WRONG_DIGEST, "SHARES_UNLIKE: one split", id="vector 13: a wrong digest"),
         pytest.param(ONE_OF_ONE, "SHARE_MALFORMED", id="vector 1: one of one, which is no split"),
         pytest.param(SEVERAL_GROUPS, "SHARE_MALFORMED", id="vector 14: a share of several groups"),
         pytest.param(("academic",), "SHARE_MALFORMED", id="too short to be one"),
@@ -81,7 +82,7 @@ def test_published_shares_give_their_published_secret(phrases: tuple[str, ...], 
 def test_published_mistakes_have_their_codes(phrases: tuple[str, ...], code: str) -> None:
     with pytest.raises(AttestedError) as caught:
         combine_phrases(read(phrases), PASSPHRASE)
-    assert caught.value.code == code
+    assert Coded(caught.value) == code
 
 
 @pytest.mark.parametrize("place", [1, 2, 3, 17, 31, 32, 33])
@@ -90,7 +91,7 @@ def test_one_wrong_word_is_named_by_share_and_place(place: int) -> None:
     words[place - 1] = "zero"
     with pytest.raises(AttestedError) as caught:
         read_phrase("the blue envelope", words)
-    assert caught.value.code == "SHARE_CHECKSUM"
+    assert Coded(caught.value) == "SHARE_WORDS_WRONG: belong together"
     assert f"in the blue envelope: word {place} is the likeliest mistake" in caught.value.message
 
 
@@ -106,7 +107,7 @@ def test_words_that_are_not_in_the_list_are_named_by_place_and_not_shown() -> No
     words[4], words[20] = "kubernetes", "ansible"
     with pytest.raises(AttestedError) as caught:
         read_phrase("paper", words)
-    assert caught.value.code == "SHARE_WORD_UNKNOWN"
+    assert Coded(caught.value) == "SHARE_WORDS_WRONG: words of the list"
     assert "word 5, 21 is not" in caught.value.message
     assert "kubernetes" not in str(caught.value)
 
@@ -159,4 +160,4 @@ def test_a_surplus_share_of_another_secret_with_the_same_number_is_found() -> No
     for mixed in ([one[0], one[1], other[2]], [one[0], other[1]]):
         with pytest.raises(AttestedError) as caught:
             combine_phrases(mixed, NONE)
-        assert caught.value.code == "SHARES_OTHER_SPLIT"
+        assert Coded(caught.value) == "SHARES_UNLIKE: one split"

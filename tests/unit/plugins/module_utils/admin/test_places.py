@@ -15,6 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.places i
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.shares import ShareOrder
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.admin.test_shares import (
     MASTER,
     OTHER,
@@ -53,7 +54,7 @@ def test_a_folder_with_something_else_is_refused(folder: Path, change) -> None:
     change(folder)
     with pytest.raises(AttestedError) as caught:
         holds_split(folder, MASTER, ORDER)
-    assert caught.value.code == "SHARES_EXIST"
+    assert Coded(caught.value) == "PLACE_TAKEN: an empty folder"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_a_folder_with_something_else_is_refused(folder: Path, change) -> None:
 def test_a_folder_with_another_split_is_refused(folder: Path, master, order: ShareOrder) -> None:
     with pytest.raises(AttestedError) as caught:
         holds_split(folder, master, order)
-    assert caught.value.code == "SHARES_EXIST"
+    assert Coded(caught.value) == "PLACE_TAKEN: an empty folder"
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     for call in (lambda path: holds_split(path, MASTER, ORDER), lambda path: write_shares(path, ("x",))):
         with pytest.raises(AttestedError) as caught:
             call(tmp_path / "file")
-        assert caught.value.code == "SHARES_EXIST"
+        assert Coded(caught.value) == "PLACE_TAKEN: an empty folder"
 
 
 @pytest.mark.parametrize("sign", [".git", ".hg", ".svn", "hosts.yml"])

@@ -28,6 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.der
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
 from ansible_collections.attested.kubernetes.tests.support.canary import spellings
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,7 +95,7 @@ def test_fewer_shares_do_not_rebuild_when_they_lie_about_their_number() -> None:
     for share in read(texts())[:2]:
         raw = replace(Raw.from_mnemonic(share.phrase.words), member_threshold=2)
         lying.append(parse_share("lie", raw.mnemonic().encode()))
-    assert refused(lying).code == "SHARES_OTHER_SPLIT"
+    assert Coded(refused(lying)) == "SHARES_UNLIKE: one split"
 
 
 def test_a_share_says_of_which_cluster_it_is_and_shows_no_secret() -> None:
@@ -124,7 +125,7 @@ def test_the_words_alone_are_enough_however_they_are_typed() -> None:
     bare = [" ".join(words_of(text)) for text in texts()[:2]]
     numbered = "\n".join(f"{place}. {word.upper()}" for place, word in enumerate(words_of(texts()[0]), start=1))
     shares = [parse_share("typed", one.encode()) for one in bare]
-    assert refused(shares).code == "SHARES_OTHER_SPLIT" or shares[0].phrase.split == shares[1].phrase.split
+    assert Coded(refused(shares)) == "SHARES_UNLIKE: one split" or shares[0].phrase.split == shares[1].phrase.split
     assert parse_share("typed", numbered.encode()).phrase.place == 1
     one_split = [parse_share("typed", " ".join(words_of(text)).encode()) for text in texts(salt=b"")]
     assert combine_shares(one_split, NONE).facts.cluster_id == ""
@@ -143,7 +144,7 @@ def test_many_shares_can_come_in_one_stream() -> None:
 def test_shares_of_two_clusters_do_not_mix() -> None:
     mine, theirs = read(texts()), read(texts(OTHER))
     error = refused([mine[0], mine[1], theirs[2]])
-    assert error.code == "SHARES_OTHER_CLUSTER"
+    assert Coded(error) == "SHARES_UNLIKE: cluster"
     assert "share-3.txt" in error.message
 
 
@@ -151,14 +152,14 @@ def test_shares_of_two_splits_of_one_secret_do_not_mix() -> None:
     first, second = read(texts()), read(texts())
     while first[0].phrase.split == second[0].phrase.split:  # one in 32768
         second = read(texts())
-    assert refused([first[0], first[1], second[2]]).code == "SHARES_OTHER_SPLIT"
+    assert Coded(refused([first[0], first[1], second[2]])) == "SHARES_UNLIKE: one split"
 
 
 def test_one_share_twice_is_no_second_share() -> None:
     first, _second, third, *_rest = read(texts())
     error = refused([first, third, replace(first, phrase=replace(first.phrase, name="copy"))])
     assert (error.code, error.message) == (
-        "SHARE_DUPLICATE",
+        "SHARES_UNLIKE",
         "expected different shares, share-1.txt and copy are both share 1",
     )
 
@@ -168,7 +169,7 @@ def test_one_share_twice_is_no_second_share() -> None:
 )
 def test_facts_that_the_words_do_not_bear_out_are_refused(field: str) -> None:
     forged = tuple(re.sub(rf"({field}: )....", r"\g<1>0000", text) for text in texts())
-    assert refused(read(forged)).code == "SHARES_OTHER_CLUSTER"
+    assert Coded(refused(read(forged))) == "SHARES_UNLIKE: cluster"
 
 
 def test_a_passphrase_is_needed_and_must_be_the_right_one(guarded: tuple[str, ...]) -> None:
@@ -189,13 +190,15 @@ def test_a_later_version_of_what_the_words_hold_is_named(monkeypatch: pytest.Mon
     with monkeypatch.context() as later:
         later.setattr(f"{module}._VERSION", 2)
         shares = read(texts())
-    assert refused(shares).code == "SHARE_VERSION"
+    assert Coded(refused(shares)) == "FILE_VERSION_UNKNOWN: share"
 
 
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        pytest.param(lambda text: text.replace("share/v1", "share/v2"), "SHARE_VERSION", id="a later format"),
+        pytest.param(
+            lambda text: text.replace("share/v1", "share/v2"), "FILE_VERSION_UNKNOWN: share", id="a later format"
+        ),
         pytest.param(lambda text: text.replace("cluster-id: ", "cluster-id: 0"), "SHARE_MALFORMED", id="a digit more"),
         pytest.param(lambda text: text.replace("cluster-id", "clusterid"), "SHARE_MALFORMED", id="an unknown fact"),
         pytest.param(lambda text: text + text.splitlines()[5] + "\n", "SHARE_MALFORMED", id="a fact twice"),
@@ -205,14 +208,14 @@ def test_a_later_version_of_what_the_words_hold_is_named(monkeypatch: pytest.Mon
         pytest.param(lambda text: text + "#" * 16384, "SHARE_MALFORMED", id="too long"),
         pytest.param(lambda text: text.rstrip().rsplit(" ", 1)[0], "SHARE_MALFORMED", id="the last word missing"),
         pytest.param(lambda text: text.rstrip() + " academic", "SHARE_MALFORMED", id="a word too many"),
-        pytest.param(lambda text: text.rstrip() + "x", "SHARE_WORD_UNKNOWN", id="a letter too many"),
+        pytest.param(lambda text: text.rstrip() + "x", "SHARE_WORDS_WRONG: words of the list", id="a letter too many"),
         pytest.param(lambda _text: "", "SHARE_MALFORMED", id="nothing"),
     ],
 )
 def test_a_text_that_is_no_share_is_refused(change, code: str) -> None:
     with pytest.raises(AttestedError) as caught:
         parse_share("paper", change(texts()[0]).encode())
-    assert caught.value.code == code
+    assert Coded(caught.value) == code
 
 
 @pytest.mark.parametrize("text", ["", "3", "3/", "/5", "3/5/7", "5/3", "1/3", "2/17", "-2/3", "3 / 5", "0003/5"])

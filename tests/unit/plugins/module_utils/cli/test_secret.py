@@ -102,7 +102,9 @@ def test_a_second_split_into_the_same_folder_changes_nothing(secret: str, tmp_pa
     assert command.main(split(secret, out)) == 0
     before = {path: path.read_bytes() for path in out.iterdir()}
     assert command.main(split(secret, out)) == 1
-    assert "SHARES_EXIST" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert "PLACE_TAKEN" in refused
+    assert "an empty folder" in refused
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
@@ -161,10 +163,10 @@ def test_shares_do_not_name_a_cluster_that_is_not_theirs(secret: str, tmp_path: 
     ("chosen", "code"),
     [
         pytest.param(["share-1.txt"], "SHARES_TOO_FEW", id="too few"),
-        pytest.param(["share-1.txt", "share-1.txt"], "SHARE_DUPLICATE", id="one twice"),
+        pytest.param(["share-1.txt", "share-1.txt"], "SHARES_UNLIKE: different shares", id="one twice"),
         pytest.param(["share-1.txt", "none"], "FILE_UNUSABLE", id="one is not there"),
-        pytest.param(["share-1.txt", "typo"], "SHARE_CHECKSUM", id="a wrong word"),
-        pytest.param(["share-1.txt", "strange"], "SHARE_WORD_UNKNOWN", id="no word of the list"),
+        pytest.param(["share-1.txt", "typo"], "SHARE_WORDS_WRONG: belong together", id="a wrong word"),
+        pytest.param(["share-1.txt", "strange"], "SHARE_WORDS_WRONG: words of the list", id="no word of the list"),
     ],
 )
 def test_each_mistake_has_its_code_and_is_told_as_json(
@@ -176,7 +178,9 @@ def test_each_mistake_has_its_code_and_is_told_as_json(
     paths = [str((tmp_path if name in {"typo", "strange"} else shares) / name) for name in chosen]
     assert command.main(["secret", "combine", "--json", *paths]) == 1
     told = json.loads(capsys.readouterr().err)
-    assert told["reason"] == code
+    reason, _colon, said = code.partition(": ")
+    assert told["reason"] == reason
+    assert said in told["message"]
     assert "word 17" in told["message"] or chosen[1:] not in (["typo"], ["strange"])
 
 
