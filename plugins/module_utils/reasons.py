@@ -1975,12 +1975,6 @@ class Reason(Enum):
         "Do not rewrite the branch; where it was meant, remove /var/lib/attested/source on the machine.",
         "journalctl -u attested-node-boot",
     )
-    SOURCE_LINK_OUTSIDE = _row(
-        Coarse.LOCAL,
-        "A symbolic link in the site's repository leads out of it.",
-        "Replace the link that is named by a file.",
-        "journalctl -u attested-node-boot",
-    )
     SOURCE_LOCKED_BEFORE = _row(
         Coarse.LOCAL,
         "The machine was locked to a cluster in this boot before the site's commit could be measured.",
@@ -2041,28 +2035,16 @@ class Reason(Enum):
         "Find out what changed /var/lib/attested/source; with it removed, only the least version of node.yml counts.",
         "journalctl -u attested-node-boot",
     )
-    SOURCE_SUBMODULE = _row(
-        Coarse.LOCAL,
-        "The site's repository holds a submodule, which its signature does not cover in a way that could be checked.",
-        "Commit the files themselves.",
-        "journalctl -u attested-node-boot",
-    )
-    SOURCE_TOO_LARGE = _row(
-        Coarse.LOCAL,
-        "The site's repository is larger than a site may be.",
-        "Keep bundles and images out of it; a large history can be started anew.",
-        "journalctl -u attested-node-boot",
-    )
     SOURCE_TOO_OLD = _row(
         Coarse.REFUSED,
         "The machine measured an older version of its site in front of its lock than the profile demands, or none.",
         "Restart the machine so that it takes the newest version, or lower sourceMinimum of the profile on purpose.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
-    SOURCE_TREE_HOSTILE = _row(
+    SOURCE_TREE_REFUSED = _row(
         Coarse.LOCAL,
-        "The site's repository holds a name or a kind of file that no plain site has.",
-        "Find out how the entry that is named came into the repository: git itself makes none such.",
+        "The site's repository holds something that a site cannot have: a submodule, a link out of the site, an unusual name or kind of file, or too much data.",
+        "The message names the entry. Replace a link or a submodule by plain files, keep bundles and images out of the repository, and find out who committed a name that git itself does not create.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_UNREACHABLE = _row(

@@ -38,8 +38,7 @@ THREAT = Threat(
         ("source/signature.py", "SOURCE_SIGNATURE"),
         ("source/version.py", "SOURCE_ROLLED_BACK"),
         ("source/version.py", "SOURCE_HISTORY_REWRITTEN"),
-        ("source/tree.py", "SOURCE_SUBMODULE"),
-        ("source/tree.py", "SOURCE_LINK_OUTSIDE"),
+        ("source/tree.py", "SOURCE_TREE_REFUSED"),
     ),
     owner=5,
 )
@@ -109,7 +108,7 @@ def test_a_submodule(machine: Booting, site: SiteRepository) -> None:
     site.release(3)
     site.git("update-index", "--add", "--cacheinfo", f"160000,{site.head},roles/theirs")
     site.commit()
-    assert refusal(machine) == "SOURCE_SUBMODULE"
+    assert refusal(machine) == "SOURCE_TREE_REFUSED: submodule"
 
 
 def test_a_link_out_of_the_site(machine: Booting, site: SiteRepository) -> None:
@@ -117,7 +116,7 @@ def test_a_link_out_of_the_site(machine: Booting, site: SiteRepository) -> None:
     (site.path / "group_vars/link").symlink_to("/etc/shadow")
     site.git("add", "--all")
     site.commit()
-    assert refusal(machine) == "SOURCE_LINK_OUTSIDE"
+    assert refusal(machine) == "SOURCE_TREE_REFUSED: the link"
 
 
 def test_hooks_of_the_repository(machine: Booting, site: SiteRepository, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class Staging:
         """Bring ``branch`` of ``url`` with its history.
 
         Raises `TransportError` SOURCE_UNREACHABLE, SOURCE_NOT_A_REPOSITORY, SOURCE_BRANCH_ABSENT, or `Refusal`
-        SOURCE_TOO_LARGE, SOURCE_OBJECT_BROKEN.
+        SOURCE_TREE_REFUSED, SOURCE_OBJECT_BROKEN.
         """
         allowed = ":".join(transports)
         try:
@@ -130,7 +130,7 @@ class Staging:
         return self.git("merge-base", "--is-ancestor", ancestor, commit, check=False).returncode == 0
 
     def read(self, kind: str, ids: Iterable[str], *, limit: int) -> Mapping[str, bytes]:
-        """Return objects by id; raises SOURCE_OBJECT_BROKEN, SOURCE_TOO_LARGE."""
+        """Return objects by id; raises SOURCE_OBJECT_BROKEN, SOURCE_TREE_REFUSED."""
         wanted = sorted(set(ids))
         known = self._kinds(wanted)
         if broken := [name for name in wanted if known.get(name, ("", 0))[0] != kind]:

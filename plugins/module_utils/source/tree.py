@@ -66,7 +66,7 @@ class _Entry:
 def read_files(objects: Objects, tree: str) -> tuple[SiteFile, ...]:
     """Return every file below ``tree``, by path.
 
-    Raises SOURCE_SUBMODULE, SOURCE_LINK_OUTSIDE, SOURCE_TREE_HOSTILE, SOURCE_TOO_LARGE, and what ``objects`` raises.
+    Raises SOURCE_TREE_REFUSED, and what ``objects`` raises.
     """
     entries = _walk(objects, tree)
     contents = objects.read("blob", {entry.object_id for entry in entries}, limit=MAX_BYTES)
@@ -83,7 +83,7 @@ def too_large(got: str) -> Refusal:
     """Return what refuses a repository that holds more than a site does."""
     return Refusal(
         f"expected a site of at most {MAX_ENTRIES} files and {MAX_BYTES} bytes, got {got}",
-        reason=Reason.SOURCE_TOO_LARGE,
+        reason=Reason.SOURCE_TREE_REFUSED,
     )
 
 
@@ -137,7 +137,7 @@ def _entry(mode: bytes, name: bytes, object_id: str, *, folder: str) -> _Entry:
     path = f"{folder}/{text}" if folder else text
     kind = mode.decode("ascii", errors="replace")
     if kind == _SUBMODULE:
-        raise Refusal(f"expected files and folders, got the submodule {path}", reason=Reason.SOURCE_SUBMODULE)
+        raise Refusal(f"expected files and folders, got the submodule {path}", reason=Reason.SOURCE_TREE_REFUSED)
     if kind != _FOLDER and kind not in {one.value for one in FileKind}:
         raise hostile(folder, f"mode {kind!r:.20} of {path}")
     return _Entry(path=path, mode=kind, object_id=object_id)
@@ -153,7 +153,7 @@ def _checked(file: SiteFile) -> SiteFile:
     if outside or not file.content or b"\0" in file.content or len(file.content) > _MAX_TARGET:
         raise Refusal(
             f"expected the link {file.path} to stay in the site, it leads to {file.content[:80]!r}",
-            reason=Reason.SOURCE_LINK_OUTSIDE,
+            reason=Reason.SOURCE_TREE_REFUSED,
         )
     return file
 
@@ -161,5 +161,5 @@ def _checked(file: SiteFile) -> SiteFile:
 def hostile(folder: str, got: str) -> Refusal:
     """Return what refuses a tree that no honest git makes."""
     return Refusal(
-        f"expected names and kinds of a plain site in /{folder}, got {got}", reason=Reason.SOURCE_TREE_HOSTILE
+        f"expected names and kinds of a plain site in /{folder}, got {got}", reason=Reason.SOURCE_TREE_REFUSED
     )

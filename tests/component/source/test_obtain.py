@@ -21,6 +21,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.source.signature import parse_signer
 from ansible_collections.attested.kubernetes.plugins.module_utils.source.staging import Limits
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from ansible_collections.attested.kubernetes.tests.support.site_repository import HOSTS, Key
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def refused(machine: Booting) -> str:
     assert not machine.places.site.exists()
     assert machine.left == []
     assert (machine.places.kept.read_bytes() if machine.places.kept.exists() else b"") == kept
-    return caught.value.code
+    return Coded(caught.value)
 
 
 def test_a_signed_site_becomes_a_working_copy_of_root_alone(machine, site):
@@ -148,7 +149,7 @@ def test_another_branch_is_not_taken_for_the_one_that_is_named(machine, site):
 def test_a_submodule_is_refused(machine, site):
     site.git("update-index", "--add", "--cacheinfo", f"160000,{site.head},roles/theirs")
     site.commit()
-    assert refused(machine()) == "SOURCE_SUBMODULE"
+    assert refused(machine()) == "SOURCE_TREE_REFUSED: submodule"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_a_link_out_of_the_site_is_refused(machine, site, target):
     (site.path / "group_vars/link").symlink_to(target)
     site.git("add", "--all")
     site.commit()
-    assert refused(machine()) == "SOURCE_LINK_OUTSIDE"
+    assert refused(machine()) == "SOURCE_TREE_REFUSED: the link"
 
 
 @pytest.mark.parametrize("name", [".git", ".GIT", "..", "."])
@@ -207,7 +208,7 @@ def test_a_site_that_is_too_large_is_refused_while_it_comes(machine, site):
     (site.path / "image").write_bytes(os.urandom(3 << 20))
     site.git("add", "--all")
     site.commit()
-    assert refused(machine(limits=Limits(seconds=30, bytes=1 << 20))) == "SOURCE_TOO_LARGE"
+    assert refused(machine(limits=Limits(seconds=30, bytes=1 << 20))) == "SOURCE_TREE_REFUSED: a site of at most"
 
 
 def test_a_site_that_unfolds_is_refused_before_it_is_read(machine, site):
@@ -216,7 +217,7 @@ def test_a_site_that_unfolds_is_refused_before_it_is_read(machine, site):
         (site.path / f"zeroes{number}").write_bytes(bytes([number]) * (8 << 20))
     site.git("add", "--all")
     site.commit()
-    assert refused(machine()) == "SOURCE_TOO_LARGE"
+    assert refused(machine()) == "SOURCE_TREE_REFUSED: a site of at most"
 
 
 def test_a_site_for_another_bundle_is_refused(machine, site):

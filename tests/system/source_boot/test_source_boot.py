@@ -207,7 +207,7 @@ def tampers(bed: Bed, directory: Path) -> dict[str, Callable[[], object]]:
         "SOURCE_SIGNER_UNKNOWN": lambda: by(stranger),
         "SOURCE_UNSIGNED": lambda: by(None, signed=False),
         "SOURCE_SIGNATURE": touched,
-        "SOURCE_SUBMODULE": submodule,
+        "SOURCE_TREE_REFUSED": submodule,
         "SOURCE_COLLECTION_DIFFERS": lambda: repository.release(8, **{**bed.pin, "collection": "9.9.9"}),
     }
 

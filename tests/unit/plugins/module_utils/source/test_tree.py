@@ -17,6 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.source.tree im
     SiteFile,
     read_files,
 )
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 BLOB = b"hello\n"
 
@@ -47,7 +48,7 @@ def store():
 def code(store, tree):
     with pytest.raises(Refusal) as caught:
         read_files(store, tree)
-    return caught.value.code
+    return Coded(caught.value)
 
 
 def test_a_plain_tree_is_its_files(store):
@@ -80,26 +81,31 @@ def test_a_plain_tree_is_its_files(store):
     ],
 )
 def test_a_name_or_kind_of_no_plain_site_is_refused(store, mode, name):
-    assert code(store, store.tree((mode, name, store.put("blob", BLOB)))) == "SOURCE_TREE_HOSTILE"
+    assert (
+        code(store, store.tree((mode, name, store.put("blob", BLOB)))) == "SOURCE_TREE_REFUSED: kinds of a plain site"
+    )
 
 
 def test_one_name_twice_is_refused(store):
     """A link and a folder of one name are how a file is written elsewhere."""
     link, below = store.put("blob", b"."), store.tree((b"100644", b"x", store.put("blob", BLOB)))
-    assert code(store, store.tree((b"120000", b"a", link), (b"40000", b"a", below))) == "SOURCE_TREE_HOSTILE"
+    assert (
+        code(store, store.tree((b"120000", b"a", link), (b"40000", b"a", below)))
+        == "SOURCE_TREE_REFUSED: kinds of a plain site"
+    )
 
 
 def test_half_an_entry_is_refused(store):
-    assert code(store, store.put("tree", b"100644 a\0" + bytes(19))) == "SOURCE_TREE_HOSTILE"
+    assert code(store, store.put("tree", b"100644 a\0" + bytes(19))) == "SOURCE_TREE_REFUSED: kinds of a plain site"
 
 
 def test_a_submodule_is_refused(store):
-    assert code(store, store.tree((b"160000", b"theirs", "00" * 20))) == "SOURCE_SUBMODULE"
+    assert code(store, store.tree((b"160000", b"theirs", "00" * 20))) == "SOURCE_TREE_REFUSED: submodule"
 
 
 @pytest.mark.parametrize("target", [b"", b"/etc/shadow", b"..", b"x/../../y", b"x/..", b"a\0b", b"a" * 1025])
 def test_a_link_that_may_lead_out_is_refused(store, target):
-    assert code(store, store.tree((b"120000", b"link", store.put("blob", target)))) == "SOURCE_LINK_OUTSIDE"
+    assert code(store, store.tree((b"120000", b"link", store.put("blob", target)))) == "SOURCE_TREE_REFUSED: the link"
 
 
 def test_a_link_to_the_folder_above_needs_one(store):
@@ -113,28 +119,28 @@ def test_a_tree_that_unfolds_is_refused_by_what_it_would_be(store):
     tree = store.tree((b"100644", b"a", store.put("blob", BLOB)))
     for _level in range(12):
         tree = store.tree(*((b"40000", b"%d" % number, tree) for number in range(10)))
-    assert code(store, tree) == "SOURCE_TOO_LARGE"
+    assert code(store, tree) == "SOURCE_TREE_REFUSED: a site of at most"
 
 
 def test_a_deep_tree_is_refused(store):
     tree = store.tree((b"100644", b"a", store.put("blob", BLOB)))
     for _level in range(24):
         tree = store.tree((b"40000", b"a", tree))
-    assert code(store, tree) == "SOURCE_TOO_LARGE"
+    assert code(store, tree) == "SOURCE_TREE_REFUSED: a site of at most"
 
 
 def test_a_tree_of_a_million_files_is_refused_without_reading_it_all(store):
     """One entry of it is no entry at all, behind as many as a site may have."""
     entry = b"100644 %07d\0" + bytes(20)
     good = b"".join(entry % number for number in range(MAX_ENTRIES))
-    assert code(store, store.put("tree", good + b"broken" * 1_000_000)) == "SOURCE_TOO_LARGE"
+    assert code(store, store.put("tree", good + b"broken" * 1_000_000)) == "SOURCE_TREE_REFUSED: a site of at most"
 
 
 def test_a_link_of_many_megabytes_is_refused_without_taking_it_apart(store):
     tree = store.tree((b"120000", b"link", store.put("blob", b"/" * (MAX_BYTES // 4))))
     tracemalloc.start()
     try:
-        assert code(store, tree) == "SOURCE_LINK_OUTSIDE"
+        assert code(store, tree) == "SOURCE_TREE_REFUSED: the link"
         assert tracemalloc.get_traced_memory()[1] < MAX_BYTES
     finally:
         tracemalloc.stop()
@@ -142,4 +148,7 @@ def test_a_link_of_many_megabytes_is_refused_without_taking_it_apart(store):
 
 def test_one_large_file_in_many_places_is_refused(store):
     blob = store.put("blob", bytes(1 << 20))
-    assert code(store, store.tree(*((b"100644", b"%d" % number, blob) for number in range(33)))) == "SOURCE_TOO_LARGE"
+    assert (
+        code(store, store.tree(*((b"100644", b"%d" % number, blob) for number in range(33))))
+        == "SOURCE_TREE_REFUSED: a site of at most"
+    )
