@@ -325,22 +325,10 @@ class Reason(Enum):
         "Move it, or name another place in attested_cilium_values_file; what it says may go into attested_cilium_values.",
         "ansible-playbook attested.kubernetes.cilium_values --check --diff",
     )
-    CILIUM_VALUES_CONTRADICT = _row(
+    CILIUM_VALUES_INVALID = _row(
         Coarse.LOCAL,
-        "Values for Cilium cannot be true beside the cluster's variables, or make its machines something else.",
-        "Change the value in attested_cilium_values or the variable; the message names each pair.",
-        "ansible-playbook attested.kubernetes.cilium_values --check --diff",
-    )
-    CILIUM_VALUE_INVALID = _row(
-        Coarse.LOCAL,
-        "A value for Cilium is not what its key may hold.",
-        "Correct every value that is listed; numbers and true or false are written without quotes.",
-        "ansible-playbook attested.kubernetes.cilium_values --check --diff",
-    )
-    CILIUM_VALUE_UNKNOWN = _row(
-        Coarse.LOCAL,
-        "A value for Cilium has a key that is not checked here.",
-        "Correct the name, or put the key into a values file of your own and give that to helm after ours.",
+        "Values for Cilium have an unknown key, a wrong type or range, or contradict the variables of the cluster.",
+        "The message lists every value: correct it in attested_cilium_values, or change the variable that it contradicts. Put other keys of the chart into a values file of your own and give it to helm after this one.",
         "ansible-playbook attested.kubernetes.cilium_values --check --diff",
     )
     CLAIM_MALFORMED = _row(
@@ -535,8 +523,8 @@ class Reason(Enum):
     )
     CONTROL_PLANE_MANIFEST_MALFORMED = _row(
         Coarse.LOCAL,
-        "The manifest of a static pod of this control plane is not one of kubeadm's.",
-        "Compare /etc/kubernetes/manifests with that of another control plane, or let kubeadm write it anew.",
+        "A static pod manifest or the ConfigMap kubeadm-config of this control plane is not in the form that kubeadm writes.",
+        "Compare /etc/kubernetes/manifests and the ConfigMap kubeadm-config with those of another control plane, or let kubeadm write them again.",
         "kubeadm init phase control-plane --help",
     )
     CONTROL_PLANE_NONE_ANSWERS = _row(
@@ -716,11 +704,6 @@ class Reason(Enum):
         "Look into the log of its kube-apiserver, then run the rotation again: nothing was lost, and no key was removed.",
         "ansible-playbook attested.kubernetes.rotate_encryption_key",
     )
-    ENCRYPTION_NOT_TOLD = _row(
-        Coarse.LOCAL,
-        "The API server cannot be told to encrypt: its manifest or kubeadm's configuration is not as kubeadm makes them.",
-        "Compare /etc/kubernetes/manifests/kube-apiserver.yaml and the ConfigMap kubeadm-config with those of a new cluster.",
-    )
     ENCRYPTION_PLANES_UNREACHED = _row(
         Coarse.LOCAL,
         "A rotation needs every control plane of the cluster, and only them.",
@@ -782,8 +765,8 @@ class Reason(Enum):
     )
     ETCD_UNREACHABLE = _row(
         Coarse.LOCAL,
-        "etcd of this control plane does not answer, or not with what etcd says.",
-        "Look at its static pod, and run it again on a control plane that is up.",
+        "etcd on this control plane does not answer, or its answer cannot be used.",
+        "Check that the static pod etcd runs here and that /etc/kubernetes/pki is complete, then run again on a control plane that is up.",
         "journalctl -u kubelet",
     )
     EVENT_LOG_CHANGED = _row(
@@ -1064,11 +1047,6 @@ class Reason(Enum):
         "Take the pin from cluster.yml of the site; prepare writes it.",
         "ansible-playbook attested.kubernetes.prepare",
     )
-    JOIN_CA_UNUSABLE = _row(
-        Coarse.LOCAL,
-        "The join CA's certificate and key do not belong together or cannot be read.",
-        "Restore .secrets/ of the site from its backup; do not make a new join CA for a running cluster.",
-    )
     JOIN_CERTIFICATE_EXPIRED = _row(
         Coarse.LOCAL,
         "The service's certificate is not valid at this machine's time.",
@@ -1175,12 +1153,6 @@ class Reason(Enum):
         "The PKCS#11 token cannot be used.",
         "Say the path of its module, its label where there are several, and its PIN; three wrong PINs may lock it.",
         "pkcs11-tool --module MODULE --list-slots",
-    )
-    KUBEADM_JOURNAL_MALFORMED = _row(
-        Coarse.LOCAL,
-        "The record of what kubeadm has done on this machine cannot be read.",
-        "Reset the node and let it join again.",
-        "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
     )
     KUBEADM_OTHER_ROLE = _row(
         Coarse.LOCAL,
@@ -1312,12 +1284,6 @@ class Reason(Enum):
         "The site is older than the cluster: bring back the newer site or its newest recovery kit, then run again.",
         "ansible-playbook attested.kubernetes.secrets -e kit_from=FILE",
     )
-    MASTER_SECRET_MALFORMED = _row(
-        Coarse.LOCAL,
-        "The master secret does not have 32 bytes of key and 32 bytes of salt.",
-        "Restore the file that secrets made, or import Constellation's constellation-mastersecret.json unchanged.",
-        "ansible-playbook attested.kubernetes.secrets",
-    )
     MASTER_SECRET_ROTATED = _row(
         Coarse.LOCAL,
         "A rotated master secret does not carry what followed from the first one, which shares and imports need.",
@@ -1335,12 +1301,6 @@ class Reason(Enum):
         "A rotation of the master secret needs every node of the cluster, and only them.",
         "Start the machines that are down, and remove those that are gone for good.",
         "ansible-playbook attested.kubernetes.status",
-    )
-    MEASUREMENT_SALT_MALFORMED = _row(
-        Coarse.LOCAL,
-        "The measurement salt is not 64 hexadecimal digits.",
-        "Copy it from cluster.yml, from a share, or from measurementSalt of constellation-state.yaml.",
-        "ansible-playbook attested.kubernetes.secrets",
     )
     MESSAGE_MALFORMED = _row(
         Coarse.INVALID,
@@ -1431,8 +1391,8 @@ class Reason(Enum):
     )
     NODE_JOURNAL_MALFORMED = _row(
         Coarse.LOCAL,
-        "The node's own journal cannot be read.",
-        "Move /var/lib/attested/node.json away if this machine is fresh; else reset the node.",
+        "A record of this machine's own progress, as a node or of kubeadm, cannot be read.",
+        "Reset the node and let it join again. On a machine that never joined, move the file that the message names away and run again.",
         "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
     )
     NODE_NAME_MISMATCH = _row(
@@ -1627,8 +1587,9 @@ class Reason(Enum):
     )
     PROTOCOL_VERSION = _row(
         Coarse.INVALID,
-        "The other side speaks a protocol version that is not accepted.",
-        "Update the older of the two sides; the minimum is set per cluster.",
+        "The other side sent a protocol message, a ticket or a sealed answer of a version that is not accepted.",
+        "Install the same version of the collection on node and control plane. The lowest accepted version is set per cluster.",
+        "ansible-playbook attested.kubernetes.prepare",
     )
     QUOTE_DIGEST = _row(
         Coarse.REFUSED,
@@ -1759,12 +1720,11 @@ class Reason(Enum):
         "Its own words are in the message; the rest stands in the journal or on the serial console of that node.",
         "attested rescue --help",
     )
-    RESCUE_MEASUREMENTS_MALFORMED = _row(
+    RESCUE_FILE_MALFORMED = _row(
         Coarse.LOCAL,
-        "The expected measurements of a Constellation cluster cannot be read, or enforce nothing.",
-        "Use constellation-conf.yaml unchanged, or the attestationConfig of the ConfigMap join-config; values are 64 hex digits, "
-        "in quotes where they are digits alone.",
-        "attested rescue verify --help",
+        "A file of a Constellation cluster cannot be read, or its measurements enforce nothing.",
+        "Give constellation-conf.yaml, constellation-state.yaml (version v1) or the attestationConfig of the ConfigMap join-config unchanged. Measurements are 64 hex digits, in quotes where they are digits alone. A measurement salt can be given alone; disk keys do not need it.",
+        "attested rescue --help",
     )
     RESCUE_MEASUREMENT_MISMATCH = _row(
         Coarse.LOCAL,
@@ -1791,12 +1751,6 @@ class Reason(Enum):
         "A file changed while it was copied, so the copy is none of any moment.",
         "Copy from a disk that is mounted read only, with the machine that it belongs to switched off.",
         "attested rescue mount --help",
-    )
-    RESCUE_STATE_MALFORMED = _row(
-        Coarse.LOCAL,
-        "The state file or the measurement salt of a cluster cannot be read.",
-        "Use constellation-state.yaml (version v1) unchanged, or give the salt alone; without either, disk keys are derived all the same.",
-        "attested rescue keys --help",
     )
     RESET_INCOMPLETE = _row(
         Coarse.LOCAL,
@@ -1831,11 +1785,6 @@ class Reason(Enum):
         Coarse.LOCAL,
         "A sealed answer does not open on this machine, in this boot, for this exchange.",
         "Ask for a new one; an answer that was recorded or meant for another machine never opens.",
-    )
-    SEAL_VERSION = _row(
-        Coarse.INVALID,
-        "A sealed answer has a version that this release does not know.",
-        "Run the same release on both sides.",
     )
     SECURE_BOOT_OFF = _row(
         Coarse.REFUSED,
@@ -1949,6 +1898,12 @@ class Reason(Enum):
         Coarse.LOCAL,
         "Some or all of the site's secrets are missing.",
         "Restore the missing files from their backup; remove all of them only if no cluster was made of them.",
+        "ansible-playbook attested.kubernetes.secrets",
+    )
+    SITE_SECRET_MALFORMED = _row(
+        Coarse.LOCAL,
+        "A secret of the site cannot be used: the join CA, the master secret or the measurement salt.",
+        "Restore the file of .secrets/ or the line of cluster.yml from its backup, or import Constellation's constellation-mastersecret.json unchanged. Never make a new join CA for a running cluster.",
         "ansible-playbook attested.kubernetes.secrets",
     )
     SITE_VAULT = _row(
@@ -2277,12 +2232,6 @@ class Reason(Enum):
         Coarse.LOCAL,
         "A ticket is not signed by the pinned join CA for this very exchange.",
         "Something between this node and the key service answered or changed bytes: compare the join CA pin in node.yml with cluster.yml.",
-    )
-    TICKET_VERSION = _row(
-        Coarse.INVALID,
-        "A ticket has a version that this release does not know.",
-        "Install the same version of the collection on node and control plane.",
-        "ansible-playbook attested.kubernetes.prepare",
     )
     TLS_BROKEN = _row(
         Coarse.UNAVAILABLE,

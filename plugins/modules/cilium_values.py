@@ -72,8 +72,8 @@ options:
   values:
     description:
       - What the site wants otherwise, in the form of the chart's values.
-      - An unknown key fails with V(CILIUM_VALUE_UNKNOWN), a value that its key may not hold with
-        V(CILIUM_VALUE_INVALID), and one that contradicts the other options with V(CILIUM_VALUES_CONTRADICT). Nothing is
+      - An unknown key, a value that its key may not hold, and a value that contradicts the other options fail with
+        V(CILIUM_VALUES_INVALID), which names each of them. Nothing is
         written then.
       - C(k8sServiceHost) may be V(127.0.0.1) where O(api_proxy) is on, O(api_proxy_port) is 6443, where control planes
         themselves listen, and O(api_extra_sans) holds it. The chart knows one address for all nodes and no other name

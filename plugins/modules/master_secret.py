@@ -33,7 +33,7 @@ options:
         C(attested secret combine) wrote it, to take instead of a new one.
       - Where the site has all its secrets, or all but the master secret, it must be that of the site's cluster
         (C(CLUSTER_ID_MISMATCH)); a missing one is put back.
-      - Fails with C(MASTER_SECRET_MALFORMED) where the file is something else.
+      - Fails with C(SITE_SECRET_MALFORMED) where the file is something else.
     type: path
   shares_from:
     description:
@@ -45,7 +45,7 @@ options:
     description:
       - The measurement salt of the cluster that the master secret comes from, 64 hexadecimal digits; it is no secret.
       - The cluster id follows from both. Without it, and without one on the shares, a new one is made.
-      - Fails with C(MEASUREMENT_SALT_MALFORMED) where it is something else.
+      - Fails with C(SITE_SECRET_MALFORMED) where it is something else.
     type: str
   shares_to:
     description: Folder to write shares to, as C(share-1.txt) and so on with mode 0600.

@@ -50,7 +50,7 @@ options:
     description: File C(constellation-state.yaml); it gives the salt, and proves that the secret is this cluster's.
     type: path
   measurement_salt:
-    description: The salt alone, 64 hexadecimal digits; it is no secret. Else C(RESCUE_STATE_MALFORMED).
+    description: The salt alone, 64 hexadecimal digits; it is no secret. Else C(RESCUE_FILE_MALFORMED).
     type: str
   insecure_any_header:
     description: Derive the key of a disk whose header is not as it must be, with a warning, without trying it.

@@ -21,7 +21,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.config im
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import parse_documents, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import JoinServiceConfig
 from ansible_collections.attested.kubernetes.tests.support.exchange import learned
-from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded, code_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat
 
@@ -76,7 +76,7 @@ READERS: list[tuple[Callable[[bytes, Path], object], str]] = [
     (lambda data, _directory: parse_documents([("site", data.decode("utf-8", "surrogateescape"))]), "MANIFEST_INVALID"),
     (lambda data, _directory: parse_manifest(data), "BUNDLE_MALFORMED"),
     (lambda data, _directory: parse_list(data), "FILE_UNUSABLE"),
-    (lambda data, _directory: import_master_secret(data), "MASTER_SECRET_MALFORMED"),
+    (lambda data, _directory: import_master_secret(data), "SITE_SECRET_MALFORMED: master secret"),
 ]
 HOSTILE = [
     pytest.param(BOMB, id="aliases that unfold to five million"),
@@ -102,7 +102,7 @@ def test_refused_within_a_ceiling(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert caught.value.code == code
+    assert Coded(caught.value) == code
     assert len(caught.value.message) < 2000
     assert peak < CEILING
 

@@ -61,9 +61,9 @@ def read_cluster_file(path: str | Path) -> ClusterFile:
 
 
 def parse_salt(text: str) -> bytes:
-    """Return the measurement salt that a person gave as 64 hex digits; raises MEASUREMENT_SALT_MALFORMED."""
+    """Return the measurement salt that a person gave as 64 hex digits; raises SITE_SECRET_MALFORMED."""
     if not _is_id(text):
-        raise SiteError("expected the measurement salt as 64 hex digits", reason=Reason.MEASUREMENT_SALT_MALFORMED)
+        raise SiteError("expected the measurement salt as 64 hex digits", reason=Reason.SITE_SECRET_MALFORMED)
     return bytes.fromhex(text)
 
 

@@ -89,10 +89,10 @@ class Kit:
     def require_whole(self) -> None:
         """Raise unless the parts are of one cluster, which whoever writes a kit finds before anybody needs it.
 
-        0. The versions of the master secret are some that a rotation leads to (MASTER_SECRET_MALFORMED).
+        0. The versions of the master secret are some that a rotation leads to (SITE_SECRET_MALFORMED).
         1. The measurement secret derives the cluster id (CLUSTER_ID_MISMATCH). 2. The join CA's key is that of its
-        certificate (JOIN_CA_UNUSABLE). 3. The policy key is one (POLICY_KEY_UNUSABLE). 4. Each file is one that a kit
-        holds, the public facts among them (KIT_MALFORMED).
+        certificate (SITE_SECRET_MALFORMED). 3. The policy key is one (POLICY_KEY_UNUSABLE). 4. Each file is one that a
+        kit holds, the public facts among them (KIT_MALFORMED).
         """
         _ring = self.ring  # 0
         derived = cluster_id(self.measurement_secret, self.measurement_salt)

@@ -214,18 +214,18 @@ _GROUPS = frozenset(name[: match.start()] for name in KEYS for match in re.findi
 def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the leaves of ``values`` under their dotted names.
 
-    Raises CILIUM_VALUE_UNKNOWN or CILIUM_VALUE_INVALID, naming every key that is the former or has the latter.
+    Raises CILIUM_VALUES_INVALID naming every unknown key, else every key with an unusable value.
     """
     leaves = list(_leaves(values, ""))
     unknown = [name for name, _value in leaves if name not in KEYS and name not in _GROUPS]
     if unknown:
         raise SiteError(
             "expected keys of Cilium's chart that are checked here, got " + ", ".join(map(_with_near, unknown)),
-            reason=Reason.CILIUM_VALUE_UNKNOWN,
+            reason=Reason.CILIUM_VALUES_INVALID,
         )
     wrong = [f"{name}: expected {_expected(name)}, got {value!r}" for name, value in leaves if not _fits(name, value)]
     if wrong:
-        raise SiteError("; ".join(wrong), reason=Reason.CILIUM_VALUE_INVALID)
+        raise SiteError("expected usable values: " + "; ".join(wrong), reason=Reason.CILIUM_VALUES_INVALID)
     return dict(leaves)
 
 
@@ -342,10 +342,12 @@ _LOOPBACK = "127.0.0.1"
 
 
 def require_agreement(cluster: Cluster, values: Mapping[str, Any]) -> None:
-    """Raise CILIUM_VALUES_CONTRADICT naming every value that cannot be true beside the cluster's variables."""
+    """Raise CILIUM_VALUES_INVALID naming every value that cannot be true beside the cluster's variables."""
     problems = [problem for check in _CHECKS for problem in check(cluster, values)]
     if problems:
-        raise SiteError("; ".join(problems), reason=Reason.CILIUM_VALUES_CONTRADICT)
+        raise SiteError(
+            "expected values that fit the cluster: " + "; ".join(problems), reason=Reason.CILIUM_VALUES_INVALID
+        )
 
 
 def _services(cluster: Cluster, values: Mapping[str, Any]) -> Iterator[str]:

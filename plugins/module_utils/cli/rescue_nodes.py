@@ -203,13 +203,13 @@ def _cluster_id(options: argparse.Namespace) -> bytes:
         return _matched(options.cluster_id, _CLUSTER_ID, "a cluster id")
     found = state_of(options.state).cluster_id
     if not found:
-        raise SystemFault(f"expected a clusterID in {options.state}, got none", reason=Reason.RESCUE_STATE_MALFORMED)
+        raise SystemFault(f"expected a clusterID in {options.state}, got none", reason=Reason.RESCUE_FILE_MALFORMED)
     return found
 
 
 def _matched(text: str, pattern: re.Pattern[str], what: str) -> bytes:
     if not pattern.fullmatch(text.lower()):
-        raise SystemFault(f"expected {what} in hex digits, got {text[:80]!r}", reason=Reason.RESCUE_STATE_MALFORMED)
+        raise SystemFault(f"expected {what} in hex digits, got {text[:80]!r}", reason=Reason.RESCUE_FILE_MALFORMED)
     return bytes.fromhex(text)
 
 

@@ -61,7 +61,7 @@ def values_of(*, state: str | None, measurement_salt: str | None) -> ClusterValu
         salt = b""
     if len(salt) * 2 != _SALT_HEX:
         raise SystemFault(
-            f"expected {_SALT_HEX} hex digits as the measurement salt", reason=Reason.RESCUE_STATE_MALFORMED
+            f"expected {_SALT_HEX} hex digits as the measurement salt", reason=Reason.RESCUE_FILE_MALFORMED
         )
     return ClusterValues(measurement_salt=salt)
 

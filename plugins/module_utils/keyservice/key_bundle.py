@@ -83,7 +83,7 @@ class KeyBundle:
     def from_bytes(cls, data: bytes) -> KeyBundle:
         """Return the bundle of ``data``.
 
-        Raises KEY_BUNDLE_VERSION_UNKNOWN, MASTER_SECRET_MALFORMED or CLUSTER_ID_MISMATCH.
+        Raises KEY_BUNDLE_VERSION_UNKNOWN, SITE_SECRET_MALFORMED or CLUSTER_ID_MISMATCH.
         """
         message = parse(_BUNDLE, data)
         if message.version not in (_BUNDLE_VERSION, _ROTATED_VERSION):

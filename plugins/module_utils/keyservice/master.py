@@ -93,9 +93,9 @@ class MasterSecret:
         """Refuse other lengths: Constellation takes shorter keys, a cluster of ours never does."""
         if (len(self.key), len(self.salt)) != (MASTER_KEY_BYTES, MASTER_SALT_BYTES):
             raise KeyServiceError(
-                f"expected {MASTER_KEY_BYTES} bytes of key and {MASTER_SALT_BYTES} of salt, "
+                f"expected a master secret of {MASTER_KEY_BYTES} bytes of key and {MASTER_SALT_BYTES} of salt, "
                 f"got {len(self.key)} and {len(self.salt)}",
-                reason=Reason.MASTER_SECRET_MALFORMED,
+                reason=Reason.SITE_SECRET_MALFORMED,
             )
 
     def fingerprint(self) -> str:
@@ -132,7 +132,7 @@ def rotated() -> KeyServiceError:
 def import_master_secret(data: bytes) -> MasterSecret:
     """Return the master secret of Constellation's JSON file.
 
-    Raises MASTER_SECRET_MALFORMED, and MASTER_SECRET_ROTATED for the file of a ring that was rotated (`import_ring`).
+    Raises SITE_SECRET_MALFORMED, and MASTER_SECRET_ROTATED for the file of a ring that was rotated (`import_ring`).
     """
     try:
         document = load_json(data)
@@ -141,7 +141,7 @@ def import_master_secret(data: bytes) -> MasterSecret:
         key, salt = (base64.b64decode(document[name], validate=True) for name in ("key", "salt"))
     except (binascii.Error, ValueError, KeyError, TypeError):
         raise KeyServiceError(
-            'expected JSON {"key": <base64>, "salt": <base64>}, got something else',
-            reason=Reason.MASTER_SECRET_MALFORMED,
+            'expected the master secret as JSON {"key": <base64>, "salt": <base64>}, got something else',
+            reason=Reason.SITE_SECRET_MALFORMED,
         ) from None  # the cause would carry the text, and the text is the secret
     return MasterSecret(key=SecretBytes(key), salt=SecretBytes(salt))

@@ -76,7 +76,7 @@ class NamedDiskKey:
 class MasterRing:
     """All versions, the leading one first: new disks get its key, and it MACs what a control plane has seen.
 
-    Raises MASTER_SECRET_MALFORMED for none, for more than two, and for two of one number.
+    Raises SITE_SECRET_MALFORMED for none, for more than two, and for two of one number.
     """
 
     versions: tuple[MasterVersion, ...]
@@ -156,7 +156,7 @@ class MasterRing:
 
 
 def import_ring(data: bytes) -> MasterRing:
-    """Return the ring of its file, or of Constellation's; raises MASTER_SECRET_MALFORMED."""
+    """Return the ring of its file, or of Constellation's; raises SITE_SECRET_MALFORMED."""
     try:
         document = load_json(data)
     except ValueError:
@@ -220,4 +220,6 @@ def _text(value: SecretBytes) -> str:
 
 
 def _malformed(expected: str) -> KeyServiceError:
-    return KeyServiceError(f"expected {expected}, got something else", reason=Reason.MASTER_SECRET_MALFORMED)
+    return KeyServiceError(
+        f"master secret: expected {expected}, got something else", reason=Reason.SITE_SECRET_MALFORMED
+    )

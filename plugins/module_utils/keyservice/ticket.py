@@ -92,11 +92,11 @@ class TicketPublic:
 
 
 def parse_ticket(data: bytes) -> tuple[TicketPublic, bytes]:
-    """Return (public part, sealed box) of a ticket; raises TICKET_VERSION, TICKET_MALFORMED, MESSAGE_MALFORMED."""
+    """Return (public part, sealed box) of a ticket; raises PROTOCOL_VERSION, TICKET_MALFORMED, MESSAGE_MALFORMED."""
     message = parse(_TICKET, data)
     if message.version != TICKET_VERSION:
         raise Refusal(
-            f"expected a ticket of version {TICKET_VERSION}, got {message.version}", reason=Reason.TICKET_VERSION
+            f"expected a ticket of version {TICKET_VERSION}, got {message.version}", reason=Reason.PROTOCOL_VERSION
         )
     try:
         role = Role(message.role)
@@ -246,7 +246,8 @@ class SealedSecrets:
     def opened(self) -> TicketSecrets:
         """Return the secrets; raises `Refusal`.
 
-        1. The box opens with this exchange's secret and one-time key. SEAL_UNOPENABLE, SEAL_VERSION, MESSAGE_MALFORMED
+        1. The box opens with this exchange's secret and one-time key. SEAL_UNOPENABLE, PROTOCOL_VERSION,
+           MESSAGE_MALFORMED
         2. What is in it derives the cluster id. TICKET_NOT_OURS
         3. It is what the role gets, and a control plane's bundle is of this cluster. TICKET_MALFORMED,
            CLUSTER_ID_MISMATCH, KEY_BUNDLE_VERSION_UNKNOWN, MESSAGE_MALFORMED, TICKET_NOT_OURS

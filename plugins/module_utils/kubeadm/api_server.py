@@ -61,7 +61,8 @@ class ApiServer:
     def tell(self) -> bool:
         """Name the encryption file in its manifest, which restarts it; return whether it was not named there yet.
 
-        Raises ENCRYPTION_NOT_TOLD for a manifest that is not kubeadm's, or does not show the file to the API server.
+        Raises CONTROL_PLANE_MANIFEST_MALFORMED for a manifest that is not kubeadm's, or that hides the file from the
+        API server.
         """
         if self.is_told:
             return False
@@ -97,7 +98,8 @@ class ApiServer:
         address, port = _ADDRESS.search(manifest), _PORT.search(manifest)
         if address is None:
             raise KubeadmError(
-                f"expected --advertise-address in {self._manifest_path}, found none", reason=Reason.ENCRYPTION_NOT_TOLD
+                f"encryption at rest: expected --advertise-address in {self._manifest_path}, found none",
+                reason=Reason.CONTROL_PLANE_MANIFEST_MALFORMED,
             )
         host = f"[{address[1]}]" if ":" in address[1] else address[1]
         return f"https://{host}:{port[1] if port else API_PORT}"
@@ -109,13 +111,16 @@ def used_files(metrics: str) -> frozenset[str]:
 
 
 def told(manifest: str, paths: KubernetesPaths) -> str:
-    """Return ``manifest`` with the arguments that name the encryption file; raises ENCRYPTION_NOT_TOLD. Pure."""
+    """Return ``manifest`` with the arguments that name the encryption file. Pure.
+
+    Raises CONTROL_PLANE_MANIFEST_MALFORMED.
+    """
     place = encryption_path(paths)
     found = _COMMAND.findall(manifest)
     if len(found) != 1 or f"mountPath: {place.parent}\n" not in manifest:
         raise KubeadmError(
-            f"expected a manifest of kubeadm that mounts {place.parent}, found something else",
-            reason=Reason.ENCRYPTION_NOT_TOLD,
+            f"encryption at rest: expected a manifest of kubeadm that mounts {place.parent}, found something else",
+            reason=Reason.CONTROL_PLANE_MANIFEST_MALFORMED,
         )
     named = (f"--{ENCRYPTION_ARGUMENT}={place}", f"--{ENCRYPTION_ARGUMENT}-automatic-reload=true")
     lines = "".join(f"\n{found[0]}- {argument}" for argument in named)

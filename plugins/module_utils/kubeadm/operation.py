@@ -55,13 +55,13 @@ class Journal:
         self._path = directory / "progress.json"
 
     def load(self) -> Progress | None:
-        """Return the progress, None on a machine where nothing began; raises KUBEADM_JOURNAL_MALFORMED."""
+        """Return the progress, None on a machine where nothing began; raises NODE_JOURNAL_MALFORMED."""
         if not self._path.exists():
             return None
         try:
             body = json.loads(read_bytes(self._path, limit=_LIMIT))
             if body["version"] != _VERSION:
-                raise _malformed(f"expected version {_VERSION}, found {body['version']!r}")
+                raise _malformed(f"expected the progress of kubeadm in version {_VERSION}, found {body['version']!r}")
             return Progress(
                 operation=str(body["operation"]),
                 config_sha256=str(body["config_sha256"]),
@@ -87,7 +87,7 @@ class Journal:
 
 
 def _malformed(message: str) -> KubeadmError:
-    return KubeadmError(message, reason=Reason.KUBEADM_JOURNAL_MALFORMED)
+    return KubeadmError(message, reason=Reason.NODE_JOURNAL_MALFORMED)
 
 
 # Which phases are still to do. Pure.
@@ -220,7 +220,7 @@ class Operation:
         return hashlib.sha256(self._config).hexdigest()
 
     def plan(self) -> Plan:
-        """Look at the machine and return what is to do; raises KUBEADM_JOURNAL_MALFORMED, KUBEADM_OTHER_ROLE."""
+        """Look at the machine and return what is to do; raises NODE_JOURNAL_MALFORMED, KUBEADM_OTHER_ROLE."""
         progress = self._machine.journal.load()
         if progress is not None and progress.operation != self._name:
             raise KubeadmError(

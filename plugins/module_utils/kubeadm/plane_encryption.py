@@ -38,8 +38,8 @@ _CONFIG = ("configmap", "kubeadm-config", "kube-system")
 def tell_joiners(kubectl: Kubectl, arguments: Arguments, *, check_mode: bool = False) -> bool:
     """Have later API servers told what ``arguments`` makes of those that are there; return whether that is a change.
 
-    Raises KUBECTL_FAILED, also where somebody else changed it meanwhile, ENCRYPTION_NOT_TOLD, and what ``arguments``
-    raises.
+    Raises KUBECTL_FAILED, also where somebody else changed it meanwhile, CONTROL_PLANE_MANIFEST_MALFORMED, and
+    what ``arguments`` raises.
     """
     (document,) = kubectl.read_one(*_CONFIG)
     data = document.get("data", {})
@@ -47,8 +47,9 @@ def tell_joiners(kubectl: Kubectl, arguments: Arguments, *, check_mode: bool = F
         wanted = told_configuration(str(data["ClusterConfiguration"]), arguments)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise KubeadmError(
-            "expected kubeadm's ClusterConfiguration in the ConfigMap kubeadm-config, found something else",
-            reason=Reason.ENCRYPTION_NOT_TOLD,
+            "encryption at rest: expected kubeadm's ClusterConfiguration in the ConfigMap kubeadm-config, "
+            "found something else",
+            reason=Reason.CONTROL_PLANE_MANIFEST_MALFORMED,
         ) from None
     if wanted and not check_mode:
         kubectl.replace({**document, "data": {**data, "ClusterConfiguration": wanted}})
@@ -118,8 +119,8 @@ class PlaneEncryption:
     def place(self, wanted: EncryptionFile, kubectl: Kubectl) -> bool:
         """Write the file and wait until the API server uses it; return whether anything changed.
 
-        Raises ENCRYPTION_NOT_TAKEN, ENCRYPTION_NOT_TOLD, KUBECTL_FAILED. What joins later is told before the machine
-        itself is, so that a run that is stopped between the two does both.
+        Raises ENCRYPTION_NOT_TAKEN, CONTROL_PLANE_MANIFEST_MALFORMED, KUBECTL_FAILED. What joins later is told
+        before the machine itself is, so that a run that is stopped between the two does both.
         """
         changed = self._write(wanted)
         if not self._server.is_told:

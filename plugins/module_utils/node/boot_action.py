@@ -86,7 +86,7 @@ def choose_course(
 
 
 def is_control_plane(machine: Machine) -> bool:
-    """Say whether an init or a join as a control plane was begun here; raises KUBEADM_JOURNAL_MALFORMED."""
+    """Say whether an init or a join as a control plane was begun here; raises NODE_JOURNAL_MALFORMED."""
     progress = machine.journal.load()
     return progress is not None and progress.operation in ("init", MEMBER_OPERATION)
 

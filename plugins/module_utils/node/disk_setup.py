@@ -104,7 +104,7 @@ def settle_founder(machine: Machine, journal: NodeJournal, *, note: FounderDisk 
     """Let the journal say that the machine that made its cluster is a node with the disk that it drew an id for.
 
     A machine of another way, without a disk, or whose init has not ended is left as it is. Raises DISK_ID_MALFORMED,
-    NODE_JOURNAL_MALFORMED, KUBEADM_JOURNAL_MALFORMED.
+    NODE_JOURNAL_MALFORMED.
     """
     disk = (note or FounderDisk()).load()
     if disk is None or not is_founded(machine):

@@ -44,7 +44,7 @@ class Measurements:
 
 
 def parse_measurements(data: bytes) -> Measurements:
-    """Return the measurements in ``data``, YAML or JSON; raises RESCUE_MEASUREMENTS_MALFORMED.
+    """Return the measurements in ``data``, YAML or JSON; raises RESCUE_FILE_MALFORMED.
 
     Stricter than theirs, which accept any node where nothing is enforced: at least one value must be.
     """
@@ -104,4 +104,4 @@ def _entry(index: object, entry: object) -> tuple[bytes, bool]:
 
 
 def _malformed(problem: str) -> SiteError:
-    return SiteError(f"the measurements: {problem}", reason=Reason.RESCUE_MEASUREMENTS_MALFORMED)
+    return SiteError(f"the measurements: {problem}", reason=Reason.RESCUE_FILE_MALFORMED)

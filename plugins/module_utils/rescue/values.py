@@ -121,7 +121,7 @@ class ClusterValues:
 
 
 def parse_state(data: bytes) -> ClusterValues:
-    """Return the values of ``constellation-state.yaml``; raises RESCUE_STATE_MALFORMED."""
+    """Return the values of ``constellation-state.yaml``; raises RESCUE_FILE_MALFORMED."""
     try:
         documents = load_documents(data.decode("utf-8"))
     except ValueError as error:
@@ -151,4 +151,4 @@ def _hex(values: dict[Any, Any], name: str) -> bytes:
 
 
 def _malformed(problem: str) -> SiteError:
-    return SiteError(f"the state file: {problem}", reason=Reason.RESCUE_STATE_MALFORMED)
+    return SiteError(f"the state file: {problem}", reason=Reason.RESCUE_FILE_MALFORMED)

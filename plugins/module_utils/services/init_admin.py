@@ -49,7 +49,7 @@ def admin_name(cluster_id: bytes) -> str:
 
 
 def make_admin_key(*, ca: JoinCa, cluster_id: bytes, now: datetime) -> AdminKey:
-    """Return a new key and its certificate for a day, for clients only; raises `SiteError` JOIN_CA_UNUSABLE."""
+    """Return a new key and its certificate for a day, for clients only; raises `SiteError` SITE_SECRET_MALFORMED."""
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = x509.load_pem_x509_certificate(ca.certificate).subject
     certificate = (

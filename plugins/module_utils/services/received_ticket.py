@@ -86,7 +86,7 @@ def open_ticket(
     """Return the material of an `IssueJoinTicketResponse`; raises `Refusal`.
 
     1. A pinned join CA signed it for this exchange. TICKET_SIGNATURE
-    2. It is a ticket. TICKET_VERSION, TICKET_MALFORMED
+    2. It is a ticket. PROTOCOL_VERSION, TICKET_MALFORMED
     3. It is for this cluster, node, role and disk, and still good. TICKET_NOT_OURS, TICKET_EXPIRED
     4. Its certificate is over our key. TICKET_NOT_OURS
     5. Its secrets open with this exchange's secret and one-time key. SEAL_UNOPENABLE

@@ -86,14 +86,14 @@ def seal(plaintext: bytes, *, secret: bytes, binding: bytes, recipient: bytes, r
 def open_sealed(box: bytes, *, secret: bytes, binding: bytes, one_time_key: OneTimeKey) -> bytes:
     """Return the plaintext of ``box``.
 
-    Raises `Refusal` SEAL_UNOPENABLE (another secret, exchange or key, or changed bytes), SEAL_VERSION,
+    Raises `Refusal` SEAL_UNOPENABLE (another secret, exchange or key, or changed bytes), PROTOCOL_VERSION,
     MESSAGE_MALFORMED or MESSAGE_TOO_LARGE.
     """
     message = parse("attested.v1.SealedBox", box, limit=MAX_BOX_BYTES)
     if message.version != BOX_VERSION:
         raise Refusal(
             f"expected a sealed box of version {BOX_VERSION}, got version {message.version}",
-            reason=Reason.SEAL_VERSION,
+            reason=Reason.PROTOCOL_VERSION,
         )
     try:
         inner = _outer(secret, binding).decrypt(message.nonce, message.ciphertext, _associated_data())

@@ -209,7 +209,9 @@ def test_a_kit_that_is_too_large_is_refused_before_anything_else() -> None:
         pytest.param({"cluster_id": "AB" * 32}, "KIT_MALFORMED", id="capital digits"),
         pytest.param({"cluster_id": "ab" * 32}, "CLUSTER_ID_MISMATCH", id="another cluster id"),
         pytest.param({"measurement_salt": "ab" * 32}, "CLUSTER_ID_MISMATCH", id="another salt"),
-        pytest.param({"join_ca": sample_kit().join_ca.decode()}, "JOIN_CA_UNUSABLE", id="another join CA"),
+        pytest.param(
+            {"join_ca": sample_kit().join_ca.decode()}, "SITE_SECRET_MALFORMED: join CA", id="another join CA"
+        ),
         pytest.param({"files": {}}, "KIT_MALFORMED", id="no public facts"),
         pytest.param({"files": {"cluster.yml": 1}}, "KIT_MALFORMED", id="a file that is no text"),
         pytest.param({"files": {"cluster.yml": "\ud800"}}, "KIT_MALFORMED", id="a file that is no UTF-8"),
@@ -228,7 +230,7 @@ def test_content_that_is_not_whole_is_refused(changes: dict[str, Any], code: str
         pytest.param("master_key", "!", "KIT_MALFORMED", id="no base64"),
         pytest.param("master_key", "AAAA", "KIT_MALFORMED", id="too short"),
         pytest.param("policy_key", "AAAA", "POLICY_KEY_UNUSABLE", id="no policy key"),
-        pytest.param("join_ca_key", "AAAA", "JOIN_CA_UNUSABLE", id="no join CA key"),
+        pytest.param("join_ca_key", "AAAA", "SITE_SECRET_MALFORMED: join CA", id="no join CA key"),
     ],
 )
 def test_a_secret_that_is_none_is_refused_and_not_quoted(name: str, text: str, code: str) -> None:
@@ -236,7 +238,11 @@ def test_a_secret_that_is_none_is_refused_and_not_quoted(name: str, text: str, c
     with pytest.raises(AttestedError) as caught:
         Kit.from_bytes(document(secrets=secrets))
     assert Coded(caught.value) == code
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None or code == "JOIN_CA_UNUSABLE"
+    assert (
+        caught.value.__suppress_context__
+        or caught.value.__context__ is None
+        or code == "SITE_SECRET_MALFORMED: join CA"
+    )
 
 
 @pytest.mark.parametrize(
@@ -415,7 +421,7 @@ def test_a_kit_holds_the_versions_of_a_rotated_master_secret_and_what_stays(kit:
         pytest.param({"other_versions": []}, "KIT_MALFORMED", id="a list"),
         pytest.param({"other_versions": {"one": ""}}, "KIT_MALFORMED", id="a number in words"),
         pytest.param({"other_versions": {"2": "AAAA"}}, "KIT_MALFORMED", id="a short secret"),
-        pytest.param({"master_version": 2}, "MASTER_SECRET_MALFORMED", id="a number twice"),
+        pytest.param({"master_version": 2}, "SITE_SECRET_MALFORMED: master secret", id="a number twice"),
         pytest.param({"format": "attested-kit/v1"}, "KIT_MALFORMED", id="the form of before"),
     ],
 )

@@ -16,6 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.secrets 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import generate_master_secret
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -166,7 +167,7 @@ def test_a_master_secret_from_elsewhere_does_not_hide_another_missing_key(site: 
 def test_a_salt_is_64_digits(text: str) -> None:
     with pytest.raises(AttestedError) as refused:
         parse_salt(text)
-    assert refused.value.code == "MEASUREMENT_SALT_MALFORMED"
+    assert Coded(refused.value) == "SITE_SECRET_MALFORMED: measurement salt"
 
 
 def test_directory_without_inventory_is_no_site(tmp_path: Path) -> None:

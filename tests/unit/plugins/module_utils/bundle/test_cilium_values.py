@@ -12,7 +12,7 @@ import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.cilium_values import flatten, nest, run_values
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.modules.cilium_values import SPEC
-from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -144,7 +144,7 @@ def test_a_file_of_somebody_else_stays(write: Write, tmp_path: Path) -> None:
 def test_an_unknown_key_is_refused(write: Write, tmp_path: Path, values: dict[Any, Any], named: str) -> None:
     with pytest.raises(AttestedError, match=named) as caught:
         write(values)
-    assert caught.value.code == "CILIUM_VALUE_UNKNOWN"
+    assert Coded(caught.value) == "CILIUM_VALUES_INVALID: expected keys of Cilium's chart"
     assert not (tmp_path / "values.yaml").exists()
 
 
@@ -174,7 +174,7 @@ def test_an_unknown_key_is_refused(write: Write, tmp_path: Path, values: dict[An
 def test_a_value_that_its_key_may_not_hold_is_refused(
     write: Write, values: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    assert code_of(lambda: write(values, **options)) == "CILIUM_VALUE_INVALID"
+    assert code_of(lambda: write(values, **options)) == "CILIUM_VALUES_INVALID: expected usable values"
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_what_contradicts_the_cluster_is_refused(
 ) -> None:
     with pytest.raises(AttestedError, match=named) as caught:
         write(values, **options)
-    assert caught.value.code == "CILIUM_VALUES_CONTRADICT"
+    assert Coded(caught.value) == "CILIUM_VALUES_INVALID: fit the cluster"
     assert not (tmp_path / "values.yaml").exists()
 
 

@@ -120,8 +120,8 @@ def test_a_hostile_header_is_refused_unless_that_is_said(secret: str, capsys: An
     ("words", "code"),
     [
         pytest.param(["--disk", "measurementSecret"], "DISK_ID_MALFORMED", id="neither a file nor a UUID"),
-        pytest.param(["--measurement-salt", "abc"], "RESCUE_STATE_MALFORMED", id="half a digit"),
-        pytest.param(["--measurement-salt", "ab"], "RESCUE_STATE_MALFORMED", id="a short salt"),
+        pytest.param(["--measurement-salt", "abc"], "RESCUE_FILE_MALFORMED", id="half a digit"),
+        pytest.param(["--measurement-salt", "ab"], "RESCUE_FILE_MALFORMED", id="a short salt"),
         pytest.param(["--state", "/nonexistent"], "FILE_UNUSABLE", id="no state file"),
         pytest.param(["--out", "/nonexistent/out"], "FILE_UNUSABLE", id="nowhere to write"),
     ],
@@ -136,7 +136,8 @@ def test_a_file_that_is_no_master_secret_is_not_shown(tmp_path: Path, capsys: An
     path.write_text('{"key": "canary"}', encoding="utf-8")
     assert command.main(keys(secret=str(path))) == 1
     shown = capsys.readouterr()
-    assert "MASTER_SECRET_MALFORMED" in shown.err
+    assert "SITE_SECRET_MALFORMED" in shown.err
+    assert "expected the master secret as JSON" in shown.err
     assert "canary" not in shown.err + shown.out
 
 

@@ -16,6 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca 
     sign_server_certificate,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import join_service_name
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -104,7 +105,7 @@ def test_key_must_belong_to_the_certificate(ca: JoinCa, key: bytes) -> None:
     """A key that is not the certificate's own is refused by name."""
     with pytest.raises(AttestedError) as refused:
         load_signing_key(JoinCa(certificate=ca.certificate, private_key=key))
-    assert refused.value.code == "JOIN_CA_UNUSABLE"
+    assert Coded(refused.value) == "SITE_SECRET_MALFORMED: join CA"
 
 
 def test_private_key_stays_out_of_the_representation(ca: JoinCa) -> None:

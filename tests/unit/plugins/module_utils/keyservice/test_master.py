@@ -24,6 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.mas
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 CANARY = b"canary-canary-canary-canary-0001"
 MASTER = MasterSecret(key=SecretBytes(CANARY), salt=SecretBytes(b"s" * 32))
@@ -68,7 +69,7 @@ def test_constellations_file_is_imported_and_written_back() -> None:
 def test_a_malformed_master_secret_is_refused_without_its_text(document: bytes) -> None:
     with pytest.raises(KeyServiceError) as caught:
         import_master_secret(document)
-    assert caught.value.code == "MASTER_SECRET_MALFORMED"
+    assert Coded(caught.value) == "SITE_SECRET_MALFORMED: master secret"
     assert caught.value.__cause__ is None
 
 

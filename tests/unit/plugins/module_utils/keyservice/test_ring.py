@@ -155,7 +155,7 @@ OTHER = json.loads(BOTH.to_json())["others"][0]
     ],
 )
 def test_anything_else_is_no_ring(data: bytes) -> None:
-    assert code_of(lambda: import_ring(data)) == "MASTER_SECRET_MALFORMED"
+    assert code_of(lambda: import_ring(data)) == "SITE_SECRET_MALFORMED: master secret"
 
 
 @pytest.mark.parametrize("names", [(), (OLD, "3-" + "ab" * 8)], ids=["none", "an unknown one"])
@@ -164,7 +164,7 @@ def test_only_versions_that_there_are_can_be_ordered(names: tuple[str, ...]) -> 
 
 
 def test_a_third_version_is_refused() -> None:
-    assert code_of(lambda: BOTH.with_successor(FIRST)) == "MASTER_SECRET_MALFORMED"
+    assert code_of(lambda: BOTH.with_successor(FIRST)) == "SITE_SECRET_MALFORMED: master secret"
 
 
 def test_nothing_of_a_secret_shows() -> None:

@@ -14,6 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluste
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.credential import KubeletCredential
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.node import JoinMaterial, Worker
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import ClusterSpec, NodeSpec
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 CLUSTER = ClusterSpec(kubernetes_version="1.35.4", cluster_name="prod", api_endpoint="api.prod.example:6443")
 NODE = NodeSpec(name="cp-1", node_ip="10.0.0.11")
@@ -172,7 +173,7 @@ def test_a_broken_journal_is_refused(worker, machine):
     (machine.paths.state / "progress.json").write_text('{"version": 9}')
     with pytest.raises(KubeadmError) as caught:
         worker.plan()
-    assert caught.value.code == "KUBEADM_JOURNAL_MALFORMED"
+    assert Coded(caught.value) == "NODE_JOURNAL_MALFORMED: progress of kubeadm"
 
 
 def material(make_pair, **changes):

@@ -32,7 +32,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render
     encryption_path,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
 
 KEY = bytes(range(32))
@@ -220,7 +220,7 @@ def test_a_file_that_is_lost_is_no_key_at_all(plane, paths):
 def test_an_api_server_that_cannot_be_told_is_left_alone(paths, manifest):
     with pytest.raises(KubeadmError) as caught:
         told(manifest, paths)
-    assert caught.value.reason is Reason.ENCRYPTION_NOT_TOLD
+    assert Coded(caught.value) == "CONTROL_PLANE_MANIFEST_MALFORMED: encryption at rest"
 
 
 @pytest.mark.parametrize("config", [None, {"data": {}}, {"data": {"ClusterConfiguration": "a: ["}}])
@@ -233,7 +233,7 @@ def test_joiners_that_cannot_be_told_are_named(plane, programs, kubectl, paths, 
     programs.config = config
     with pytest.raises(KubeadmError) as caught:
         plane.place(plane.arrange(("identity", "key-1"), given={}), kubectl)
-    assert caught.value.code == "ENCRYPTION_NOT_TOLD"
+    assert Coded(caught.value) == "CONTROL_PLANE_MANIFEST_MALFORMED: encryption at rest"
     assert "encryption-provider-config" not in (paths.kubernetes / "manifests/kube-apiserver.yaml").read_text()
 
 

@@ -14,6 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import read_status
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 REFUSED = Refusal("expected PCR 9 to be allowed", reason=Reason.TICKET_REFUSED)
 
@@ -65,7 +66,7 @@ def test_a_malformed_journal_is_refused(journal, tmp_path, change):
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(SystemFault) as caught:
         journal.load()
-    assert caught.value.code == "NODE_JOURNAL_MALFORMED"
+    assert Coded(caught.value) == "NODE_JOURNAL_MALFORMED: the journal of this node"
 
 
 @pytest.mark.parametrize(

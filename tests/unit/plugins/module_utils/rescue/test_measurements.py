@@ -66,7 +66,7 @@ def test_yaml_counts_by_numbers() -> None:
     ],
 )
 def test_what_enforces_nothing_or_is_none_is_refused(text: str) -> None:
-    assert code_of(lambda: parse_measurements(text.encode("latin-1"))) == "RESCUE_MEASUREMENTS_MALFORMED"
+    assert code_of(lambda: parse_measurements(text.encode("latin-1"))) == "RESCUE_FILE_MALFORMED: the measurements:"
 
 
 def test_a_member_has_the_cluster_id_in_register_15() -> None:

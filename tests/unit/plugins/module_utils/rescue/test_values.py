@@ -94,7 +94,7 @@ def test_the_master_secret_of_another_cluster_is_noticed() -> None:
     ],
 )
 def test_a_state_file_that_says_less_is_refused(text: str) -> None:
-    assert code_of(lambda: parse_state(text.encode("latin-1"))) == "RESCUE_STATE_MALFORMED"
+    assert code_of(lambda: parse_state(text.encode("latin-1"))) == "RESCUE_FILE_MALFORMED: the state file:"
 
 
 def test_a_disk_id_is_a_lower_case_uuid() -> None:

@@ -119,7 +119,7 @@ def test_what_needs_a_person_is_asked_for_more_slowly() -> None:
             id="one service that forges ends nothing while another may come back",
         ),
         pytest.param(
-            [Reason.JOIN_REQUEST_NOT_UNDERSTOOD, Reason.TICKET_VERSION],
+            [Reason.JOIN_REQUEST_NOT_UNDERSTOOD, Reason.PROTOCOL_VERSION],
             Reason.JOIN_REQUEST_NOT_UNDERSTOOD,
             id="where nothing passes, the first",
         ),

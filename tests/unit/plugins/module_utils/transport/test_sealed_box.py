@@ -13,6 +13,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seal
     open_sealed,
     seal,
 )
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 SECRET = b"s" * 32
 BINDING = b"b" * 32
@@ -41,7 +42,7 @@ def sealed_to(key: OneTimeKey, plaintext: bytes = b"disk key") -> bytes:
 def refusal_of(box: bytes, key: OneTimeKey, *, secret: bytes = SECRET, binding: bytes = BINDING) -> str:
     with pytest.raises(Refusal) as caught:
         open_sealed(box, secret=secret, binding=binding, one_time_key=key)
-    return caught.value.code
+    return Coded(caught.value)
 
 
 def test_a_box_opens_for_whom_it_is(key: OneTimeKey) -> None:
@@ -82,7 +83,7 @@ def test_a_box_with_one_flipped_bit_is_refused(position: int) -> None:
     assert refusal_of(bytes(changed), OneTimeKey.restore(RECORDED_KEY)) in {
         "MESSAGE_MALFORMED",
         "SEAL_UNOPENABLE",
-        "SEAL_VERSION",
+        "PROTOCOL_VERSION",
     }
 
 
@@ -92,7 +93,7 @@ def test_a_box_of_an_unknown_version_is_refused_by_name(version: int, key: OneTi
     box.version = version
     with pytest.raises(Refusal, match=f"expected a sealed box of version 1, got version {version}") as caught:
         open_sealed(box.SerializeToString(), secret=SECRET, binding=BINDING, one_time_key=key)
-    assert caught.value.code == "SEAL_VERSION"
+    assert Coded(caught.value) == "PROTOCOL_VERSION: a sealed box of version"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static
     runs_since,
     stamped,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 STAMP = "2026-11-21T12:00:00.000000Z"
 
@@ -44,7 +44,7 @@ def manifest(**changes):
 def test_a_manifest_that_is_none_of_kubeadms_is_refused(document):
     with pytest.raises(KubeadmError, match="manifest of a static pod") as caught:
         stamped(document, STAMP), probe_of(document)
-    assert caught.value.reason is Reason.CONTROL_PLANE_MANIFEST_MALFORMED
+    assert Coded(caught.value) == "CONTROL_PLANE_MANIFEST_MALFORMED: manifest of a static pod"
 
 
 def told(*command):
@@ -66,7 +66,7 @@ def test_a_container_without_a_command_of_words_is_told_nothing(command):
     text = json.dumps(manifest(command=command)).encode()
     with pytest.raises(KubeadmError, match="a command of words") as caught:
         stamped(text, STAMP, {"a": "b"})
-    assert caught.value.reason is Reason.CONTROL_PLANE_MANIFEST_MALFORMED
+    assert Coded(caught.value) == "CONTROL_PLANE_MANIFEST_MALFORMED: manifest of a static pod"
 
 
 def test_without_a_readiness_probe_the_liveness_probe_is_asked():
