@@ -84,17 +84,35 @@ class Reason(Enum):
         "Compare the join CA of the site with the one in /etc/attested/node.yml of the machine.",
         "ansible-playbook attested.kubernetes.prepare",
     )
+    ADMIN_RATE = _row(
+        Coarse.BUSY,
+        "One address calls the init or the recovery service more often than is allowed.",
+        "Wait as long as the answer says, then run the same playbook again. No address is blocked for longer.",
+        "journalctl -u attested-init-service -u attested-bootstrapper",
+    )
     ADMIN_REQUEST_INVALID = _row(
         Coarse.LOCAL,
         "The certificate request of the admin cannot be signed.",
         "Remove .secrets/admin-key of the site and run init again: it makes a new key and request.",
         "ansible-playbook attested.kubernetes.init",
     )
+    ADMIN_REQUEST_REFUSED = _row(
+        Coarse.LOCAL,
+        "The machine refused the request for init or recovery, and tells no reason to the caller.",
+        "Search the journal of the machine for the correlation id; with state disks the audit log of the node holds the reason too.",
+        "journalctl -u attested-bootstrapper -u attested-init-service",
+    )
     ADMIN_SIGNATURE = _row(
         Coarse.REFUSED,
         "The admin's signature is not over this request on this connection.",
         "Somebody changed the request or carried it to another connection: look for what stands between both machines.",
         "ansible-playbook attested.kubernetes.init",
+    )
+    ADMIN_UNAUTHENTICATED = _row(
+        Coarse.REFUSED,
+        "An init or recovery request came without an admin certificate of the pinned join CA, and without an init secret where one is accepted.",
+        "Run init from the site that the machine was prepared from. Run recover from the site or the recovery kit, which hold the key of the join CA.",
+        "ansible-playbook attested.kubernetes.status",
     )
     ADMISSION_FOREIGN = _row(
         Coarse.LOCAL,
@@ -978,28 +996,10 @@ class Reason(Enum):
         "Nothing was written; use the same version of the collection on both sides, then run init again.",
         "ansible-playbook attested.kubernetes.prepare",
     )
-    INIT_RATE = _row(
-        Coarse.BUSY,
-        "An address asks the init server more often than it may.",
-        "Wait for as long as the answer says.",
-        "ansible-playbook attested.kubernetes.init",
-    )
-    INIT_REFUSED = _row(
-        Coarse.LOCAL,
-        "The machine did not take the init request, and tells a stranger no reason.",
-        "Look up the correlation id in the machine's journal.",
-        "journalctl -u attested-bootstrapper -u attested-init-service",
-    )
     INIT_REQUEST_DIFFERS = _row(
         Coarse.REFUSED,
         "The machine has taken its lock for another init request.",
         "Send the request that was begun, or reset the machine and begin anew.",
-        "ansible-playbook attested.kubernetes.init",
-    )
-    INIT_SECRETS_IN_CLEAR = _row(
-        Coarse.REFUSED,
-        "An init request holds the master secret in clear, or names where it lies.",
-        "Run init from this collection: it seals the secrets to the machine that it has judged.",
         "ansible-playbook attested.kubernetes.init",
     )
     INIT_SECRET_DELAYED = _row(
@@ -1018,12 +1018,6 @@ class Reason(Enum):
         Coarse.REFUSED,
         "The init secret is not the one of this machine.",
         "Use the site that the machine was prepared from.",
-        "ansible-playbook attested.kubernetes.init",
-    )
-    INIT_UNAUTHENTICATED = _row(
-        Coarse.REFUSED,
-        "An init request says of nobody whom the machine knows that he sent it.",
-        "Run init from the site that the machine was prepared from.",
         "ansible-playbook attested.kubernetes.init",
     )
     INTERNAL = _row(
@@ -1672,30 +1666,6 @@ class Reason(Enum):
         "Wait until the node has come up; nothing else is needed.",
         "ansible-playbook attested.kubernetes.status",
     )
-    RECOVERY_RATE = _row(
-        Coarse.BUSY,
-        "One address asks a locked node too often.",
-        "Wait for as long as the answer says; nobody is locked out.",
-        "ansible-playbook attested.kubernetes.recover",
-    )
-    RECOVERY_REFUSED = _row(
-        Coarse.LOCAL,
-        "A locked node did not take the request, and tells a stranger no reason.",
-        "Look up the correlation id in the node's journal; its audit log holds what an admin of the cluster was refused.",
-        "journalctl | grep CORRELATION_ID",
-    )
-    RECOVERY_SECRETS_IN_CLEAR = _row(
-        Coarse.REFUSED,
-        "A recovery request holds the master secret in clear, as Constellation's program sends it.",
-        "Recover with this collection: it sends a node the key of its own disk, sealed to it.",
-        "ansible-playbook attested.kubernetes.recover",
-    )
-    RECOVERY_UNAUTHENTICATED = _row(
-        Coarse.REFUSED,
-        "A recovery request came without an admin's certificate of the pinned join CA.",
-        "Recover with this collection from the site or the recovery kit, which hold the join CA's key.",
-        "ansible-playbook attested.kubernetes.recover",
-    )
     REQUEST_INCOMPLETE = _row(
         Coarse.UNAVAILABLE,
         "A call was begun and its request did not come in time.",
@@ -1785,6 +1755,12 @@ class Reason(Enum):
         Coarse.LOCAL,
         "A sealed answer does not open on this machine, in this boot, for this exchange.",
         "Ask for a new one; an answer that was recorded or meant for another machine never opens.",
+    )
+    SECRETS_IN_CLEAR = _row(
+        Coarse.REFUSED,
+        "An init or recovery request holds the master secret in clear, or a URI of it, as Constellation's program sends it.",
+        "Run init or recover from this collection: it sends each machine its secrets sealed to the machine's TPM after verification.",
+        "ansible-playbook attested.kubernetes.status",
     )
     SECURE_BOOT_OFF = _row(
         Coarse.REFUSED,

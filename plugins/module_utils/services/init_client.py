@@ -92,7 +92,7 @@ class Calls:
     testify: str = TESTIFY
     purpose: Purpose = Purpose.INIT
     later: Reason = Reason.INIT_BROKEN_OFF
-    refused: Reason = Reason.INIT_REFUSED
+    refused: Reason = Reason.ADMIN_REQUEST_REFUSED
 
 
 _INIT = Calls()

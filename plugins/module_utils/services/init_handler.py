@@ -102,7 +102,7 @@ class Desk:
     def begin(self, asked: Begin) -> bytes:
         """Return the handle of the job of a request; raises `Refusal` while nobody knows who asks.
 
-        1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, INIT_SECRETS_IN_CLEAR
+        1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, SECRETS_IN_CLEAR
         2. It belongs to an open exchange of this very channel. CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND
         3. An admin of this cluster has signed it for this exchange, or it holds the init secret. ADMIN_..., INIT_...
         4. The exchange is used up; what was sealed to it opens. SEAL_UNOPENABLE
@@ -152,7 +152,7 @@ class Desk:
         if not order.init_secret or self._doors.secret_hash is None:
             raise Refusal(
                 "expected an admin's proof, or the init secret where this machine has one, got neither",
-                reason=Reason.INIT_UNAUTHENTICATED,
+                reason=Reason.ADMIN_UNAUTHENTICATED,
             )
         self._delays.require(asked.source)
         try:

@@ -99,12 +99,12 @@ class InitOrder:
 
     @classmethod
     def parse(cls, data: bytes) -> InitOrder:
-        """Return the order in ``data``; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, INIT_SECRETS_IN_CLEAR."""
+        """Return the order in ``data``; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, SECRETS_IN_CLEAR."""
         message = parse(_REQUEST, data, limit=MAX_REQUEST_BYTES)
         if message.kms_uri or message.storage_uri:
             raise Refusal(
                 "expected the master secret sealed to this machine, got a URI that holds it in clear",
-                reason=Reason.INIT_SECRETS_IN_CLEAR,
+                reason=Reason.SECRETS_IN_CLEAR,
             )
         _require_bounded(message, len(data))
         return cls(

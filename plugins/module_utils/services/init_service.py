@@ -233,7 +233,7 @@ class Front(AdminFront):
             rate=config.calls_per_second,
             burst=config.call_burst,
             clock=clock,
-            reason=Reason.INIT_RATE,
+            reason=Reason.ADMIN_RATE,
             what="calls a second from one address",
         )
 

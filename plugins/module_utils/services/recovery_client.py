@@ -112,7 +112,7 @@ _CALLS = Calls(
     testify=TESTIFY,
     purpose=Purpose.RECOVER,
     later=Reason.RECOVERY_BROKEN_OFF,
-    refused=Reason.RECOVERY_REFUSED,
+    refused=Reason.ADMIN_REQUEST_REFUSED,
 )
 
 

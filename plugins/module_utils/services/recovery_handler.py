@@ -86,9 +86,9 @@ class RecoveryDesk:
     def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
         """Return the serialised `RecoverResponse` to a request; raises `Refusal` while nobody knows who asks.
 
-        1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, RECOVERY_SECRETS_IN_CLEAR
+        1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, SECRETS_IN_CLEAR
         2. It belongs to an open exchange of this very channel. CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND
-        3. An admin of this cluster has signed it for this exchange. RECOVERY_UNAUTHENTICATED, ADMIN_...
+        3. An admin of this cluster has signed it for this exchange. ADMIN_UNAUTHENTICATED, ADMIN_...
         4. The exchange is used up. From here on the admin is known, and hears what goes wrong, with its code.
         5. Nobody else has opened the disk, and the key is this disk's: the steps of `Unlocking.offer`.
 
@@ -128,7 +128,7 @@ class RecoveryDesk:
 
     def _admin(self, asked: Begin, given: Answer) -> str:
         if not asked.admin_proof:
-            raise Refusal("expected an admin's proof, got none", reason=Reason.RECOVERY_UNAUTHENTICATED)
+            raise Refusal("expected an admin's proof, got none", reason=Reason.ADMIN_UNAUTHENTICATED)
         return verify_admin(
             asked.admin_proof,
             pins=self._pins,

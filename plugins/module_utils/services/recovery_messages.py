@@ -53,12 +53,12 @@ class RecoverOrder:
 
     @classmethod
     def parse(cls, data: bytes) -> RecoverOrder:
-        """Return the order in ``data``; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, RECOVERY_SECRETS_IN_CLEAR."""
+        """Return the order in ``data``; raises MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, SECRETS_IN_CLEAR."""
         message = parse(_REQUEST, data, limit=MAX_REQUEST_BYTES)
         if message.kms_uri or message.storage_uri:
             raise Refusal(
                 "expected the keys of this node alone, sealed to it, got a URI that holds the master secret in clear",
-                reason=Reason.RECOVERY_SECRETS_IN_CLEAR,
+                reason=Reason.SECRETS_IN_CLEAR,
             )
         if (len(message.challenge_id), len(message.measurement_salt)) != (_ID_BYTES, _KEY_BYTES):
             raise Refusal(

@@ -81,7 +81,7 @@ class RecoveryFront(AdminFront):
             rate=config.calls_per_second,
             burst=config.call_burst,
             clock=clock,
-            reason=Reason.RECOVERY_RATE,
+            reason=Reason.ADMIN_RATE,
             what="calls a second from one address",
         )
 

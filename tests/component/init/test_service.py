@@ -200,7 +200,7 @@ async def test_a_stranger_hears_one_text_and_the_log_the_story(soft: InitBed) ->
     async with running(soft) as machine:
         error = await error_of(machine.endpoint, soft)
         reasons = machine.reasons()
-    assert (error.code, soft.founding.founded) == ("INIT_REFUSED", [])
+    assert (error.code, soft.founding.founded) == ("ADMIN_REQUEST_REFUSED", [])
     assert "attestation refused" in error.message
     assert "ADMIN" not in error.message
     assert set(reasons) == {"ADMIN_CERTIFICATE_UNTRUSTED"}
@@ -220,7 +220,7 @@ async def test_who_asks_too_often_is_told_when_to_come_again(soft: InitBed) -> N
     async with running(soft, calls_per_second=0.01, call_burst=2) as machine:
         error = await error_of(machine.endpoint, soft)
         reasons = machine.reasons()
-    assert (error.code, set(reasons)) == ("INIT_BROKEN_OFF", {"INIT_RATE"})
+    assert (error.code, set(reasons)) == ("INIT_BROKEN_OFF", {"ADMIN_RATE"})
     assert error.retry_after_seconds > 10
     assert soft.founding.founded == []
 

@@ -178,9 +178,9 @@ async def test_a_caller_without_a_certificate_hears_one_text(
     async with running(soft) as node:
         error = await error_of(node.endpoint, soft)
         reasons = node.reasons()
-    assert (error.code, set(reasons)) == ("RECOVERY_REFUSED", {"RECOVERY_UNAUTHENTICATED"})
+    assert (error.code, set(reasons)) == ("ADMIN_REQUEST_REFUSED", {"ADMIN_UNAUTHENTICATED"})
     assert "attestation refused" in error.message
-    assert (nothing_happened(soft), soft.records.outcomes) == (True, ["RECOVERY_UNAUTHENTICATED"])
+    assert (nothing_happened(soft), soft.records.outcomes) == (True, ["ADMIN_UNAUTHENTICATED"])
 
 
 async def test_a_foreign_certificate_hears_the_same_text(soft: RecoveryBed, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ async def test_a_foreign_certificate_hears_the_same_text(soft: RecoveryBed, tmp_
     async with running(soft) as node:
         error = await error_of(node.endpoint, soft, admin=foreign)
         reasons = node.reasons()
-    assert (error.code, set(reasons)) == ("RECOVERY_REFUSED", {"ADMIN_CERTIFICATE_UNTRUSTED"})
+    assert (error.code, set(reasons)) == ("ADMIN_REQUEST_REFUSED", {"ADMIN_CERTIFICATE_UNTRUSTED"})
     assert "attestation refused" in error.message
     assert nothing_happened(soft)
 
@@ -204,7 +204,7 @@ async def test_the_master_secret_in_clear_is_not_taken(soft: RecoveryBed) -> Non
     ):
         with pytest.raises(AttestedError):
             await ask(connection, RECOVER, message.SerializeToString())
-        assert set(node.reasons()) == {"RECOVERY_SECRETS_IN_CLEAR"}
+        assert set(node.reasons()) == {"SECRETS_IN_CLEAR"}
     assert nothing_happened(soft)
 
 
@@ -222,7 +222,7 @@ async def test_who_asks_too_often_is_told_when_to_come_again(soft: RecoveryBed) 
     async with running(soft, calls_per_second=0.001, call_burst=2) as node:
         error = await error_of(node.endpoint, soft)
         reasons = node.reasons()
-    assert (error.code, set(reasons)) == ("RECOVERY_BROKEN_OFF", {"RECOVERY_RATE"})
+    assert (error.code, set(reasons)) == ("RECOVERY_BROKEN_OFF", {"ADMIN_RATE"})
     assert error.retry_after_seconds > 0
     assert nothing_happened(soft)
 

@@ -156,7 +156,7 @@ async def test_a_machine_that_begins_for_ever_is_given_up_in_the_end() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(broken(Reason.INIT_REFUSED, retryable=False), id="refused"),
+        pytest.param(broken(Reason.ADMIN_REQUEST_REFUSED, retryable=False), id="refused"),
         pytest.param(AttestedError("no", reason=Reason.PCR_MISMATCH), id="judged and found wanting"),
     ],
 )

@@ -33,6 +33,7 @@ from ansible_collections.attested.kubernetes.tests.support.init_bed import (
     failing,
     make_keys,
 )
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -56,13 +57,13 @@ def refused(bed, asked):
     with pytest.raises(AttestedError) as caught:
         bed.desk.begin(asked)
     assert bed.founding.founded == []
-    return caught.value.code
+    return Coded(caught.value)
 
 
 def failed(bed, handle):
     """Return the code that an admin who is known is told."""
     (failure,) = [one for one in said(bed, handle) if isinstance(one, Failure)]
-    return failure.code
+    return Coded(failure)
 
 
 def test_a_good_request_makes_the_cluster(bed):
@@ -96,7 +97,10 @@ def test_a_machine_that_is_locked_between_its_logs_and_the_quote_answers_once_mo
 
 def test_without_proof_or_secret_nothing_begins(bed):
     verified = bed.judged()
-    assert refused(bed, bed.asked(bed.order(verified), verified, admin_proof=b"")) == "INIT_UNAUTHENTICATED"
+    assert (
+        refused(bed, bed.asked(bed.order(verified), verified, admin_proof=b""))
+        == "ADMIN_UNAUTHENTICATED: or the init secret"
+    )
 
 
 def test_a_request_that_was_changed_on_its_way_is_refused(bed):
@@ -223,11 +227,11 @@ def refused_later(bed):
     """A source that was right begins at one second again."""
     with pytest.raises(AttestedError) as caught:
         bed.desk.begin(by_secret(bed, b"wrong"))
-    return caught.value.code
+    return Coded(caught.value)
 
 
 def test_a_machine_without_a_secret_takes_none(bed):
-    assert refused(bed, by_secret(bed, SECRET)) == "INIT_UNAUTHENTICATED"
+    assert refused(bed, by_secret(bed, SECRET)) == "ADMIN_UNAUTHENTICATED: or the init secret"
 
 
 # ---- the exchange
@@ -238,7 +242,7 @@ def test_the_master_secret_in_clear_is_refused(bed):
     message = message_class("init.InitRequest").FromString(bed.order(verified).to_bytes())
     message.kms_uri = "kms://cluster-kms?key=a2V5&salt=c2FsdA=="
     asked = bed.asked(bed.order(verified), verified, request=message.SerializeToString())
-    assert refused(bed, asked) == "INIT_SECRETS_IN_CLEAR"
+    assert refused(bed, asked) == "SECRETS_IN_CLEAR: the master secret sealed"
 
 
 def test_a_request_over_another_connection_is_refused(bed):

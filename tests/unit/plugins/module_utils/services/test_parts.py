@@ -30,6 +30,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_
     hash_init_secret,
     verify_init_secret,
 )
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,7 +53,7 @@ ORDER = InitOrder(
 def code_of(call, *arguments):
     with pytest.raises(AttestedError) as caught:
         call(*arguments)
-    return caught.value.code
+    return Coded(caught.value)
 
 
 # ---- messages
@@ -114,12 +115,12 @@ def test_the_ancestors_numbers_are_kept(number, value):
         pytest.param(replace(ORDER, cluster_name="a" * 2049).to_bytes(), "MESSAGE_TOO_LARGE", id="a long name"),
         pytest.param(
             message_class("init.InitRequest")(kms_uri="kms://x").SerializeToString(),
-            "INIT_SECRETS_IN_CLEAR",
+            "SECRETS_IN_CLEAR: the master secret sealed",
             id="master secret",
         ),
         pytest.param(
             message_class("init.InitRequest")(storage_uri="s://x").SerializeToString(),
-            "INIT_SECRETS_IN_CLEAR",
+            "SECRETS_IN_CLEAR: the master secret sealed",
             id="storage",
         ),
     ],

@@ -20,6 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.recov
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.tests.support.init_bed import InitBed
 from ansible_collections.attested.kubernetes.tests.support.recovery_bed import OTHER_DISK, RecoveryBed
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def refused(bed, asked):
         bed.desk.recover(asked, correlation_id="c1")
     assert bed.opening.opened == []
     assert bed.records.outcomes[-1] == caught.value.code
-    return caught.value.code
+    return Coded(caught.value)
 
 
 def test_the_right_key_opens_the_disk_and_is_gone(bed):
@@ -92,7 +93,7 @@ def test_what_cannot_be_recorded_is_not_done(bed):
 
 
 def test_without_proof_nothing_is_tried(bed):
-    assert refused(bed, bed.asked(admin_proof=b"")) == "RECOVERY_UNAUTHENTICATED"
+    assert refused(bed, bed.asked(admin_proof=b"")) == "ADMIN_UNAUTHENTICATED: expected an admin's proof, got none"
 
 
 def test_an_admin_of_another_join_ca_is_a_stranger(bed):
@@ -155,4 +156,7 @@ def test_constellations_request_is_refused_before_anybody_is_asked(bed):
         kms_uri="kms://cluster-kms?key=AA&salt=AA", storage_uri="storage://no-store"
     )
     asked = bed.asked()
-    assert refused(bed, replace(asked, request=message.SerializeToString())) == "RECOVERY_SECRETS_IN_CLEAR"
+    assert (
+        refused(bed, replace(asked, request=message.SerializeToString()))
+        == "SECRETS_IN_CLEAR: the keys of this node alone"
+    )

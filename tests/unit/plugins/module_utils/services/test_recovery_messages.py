@@ -35,7 +35,10 @@ def test_an_order_is_read_as_it_was_written():
 def test_constellations_form_is_refused_by_name(field):
     message = message_class("recoverproto.RecoverMessage").FromString(ORDER.to_bytes())
     setattr(message, field, "kms://cluster-kms?key=AA&salt=AA")
-    assert code_of(lambda: RecoverOrder.parse(message.SerializeToString())) == "RECOVERY_SECRETS_IN_CLEAR"
+    assert (
+        code_of(lambda: RecoverOrder.parse(message.SerializeToString()))
+        == "SECRETS_IN_CLEAR: the keys of this node alone"
+    )
 
 
 @pytest.mark.parametrize(
