@@ -68,19 +68,19 @@ class Reason(Enum):
     )
     ADMIN_CERTIFICATE_EXPIRED = _row(
         Coarse.REFUSED,
-        "The admin's certificate is not good at the time of the machine's clock.",
-        "Compare the clocks of both machines, then run init again: it makes a new certificate.",
+        "The admin's certificate is not valid at the time of the machine's clock.",
+        "Compare the clocks of both machines, then run init again: init makes a new certificate.",
         "ansible-playbook attested.kubernetes.init",
     )
     ADMIN_CERTIFICATE_MALFORMED = _row(
         Coarse.REFUSED,
-        "The admin's certificate is none.",
+        "The admin did not send a valid X.509 certificate.",
         "Run init from this collection.",
         "ansible-playbook attested.kubernetes.init",
     )
     ADMIN_CERTIFICATE_UNTRUSTED = _row(
         Coarse.REFUSED,
-        "The admin's certificate is not one for an admin of this cluster under the pinned join CA.",
+        "The pinned join CA did not issue the admin's certificate for an admin of this cluster.",
         "Compare the join CA of the site with the one in /etc/attested/node.yml of the machine.",
         "ansible-playbook attested.kubernetes.prepare",
     )
@@ -92,8 +92,8 @@ class Reason(Enum):
     )
     ADMIN_REQUEST_INVALID = _row(
         Coarse.LOCAL,
-        "The certificate request of the admin cannot be signed.",
-        "Remove .secrets/admin-key of the site and run init again: it makes a new key and request.",
+        "The join CA cannot sign the admin's certificate request.",
+        "Remove .secrets/admin-key of the site and run init again: init makes a new key and request.",
         "ansible-playbook attested.kubernetes.init",
     )
     ADMIN_REQUEST_REFUSED = _row(
@@ -104,8 +104,8 @@ class Reason(Enum):
     )
     ADMIN_SIGNATURE = _row(
         Coarse.REFUSED,
-        "The admin's signature is not over this request on this connection.",
-        "Somebody changed the request or carried it to another connection: look for what stands between both machines.",
+        "The admin's signature does not cover this request on this connection.",
+        "The request was changed or sent over another connection: find out what relays the traffic between both machines.",
         "ansible-playbook attested.kubernetes.init",
     )
     ADMIN_UNAUTHENTICATED = _row(
@@ -116,58 +116,57 @@ class Reason(Enum):
     )
     ADMISSION_FOREIGN = _row(
         Coarse.LOCAL,
-        "The API server has an admission configuration of somebody else's.",
-        "Say it by attested_pod_security and attested_exempt_namespaces, and take admission-control-config-file out of the "
-        "API server's manifest and of the ConfigMap kubeadm-config.",
+        "The API server has an admission configuration that this collection did not write.",
+        "Use attested_pod_security and attested_exempt_namespaces instead. Remove admission-control-config-file from the API server's manifest and from the ConfigMap kubeadm-config.",
     )
     AK_ATTRIBUTES = _row(
         Coarse.REFUSED,
         "The attestation key is not a restricted signing key that only its TPM can use.",
-        "Let attestation_key make the key; a key made by other means proves nothing.",
+        "Make the key with attestation_key; a key made by other means proves nothing.",
     )
     AK_HIERARCHY = _row(
         Coarse.REFUSED,
         "The attestation key is not a primary key of the endorsement hierarchy.",
-        "Let attestation_key make the key; in other hierarchies the TPM disguises how often it was reset.",
+        "Make the key with attestation_key. In other hierarchies the TPM obscures its reset count.",
     )
     AK_KEY_UNSUPPORTED = _row(
         Coarse.REFUSED,
-        "The attestation key is of a kind that is too weak, or that no verifier knows.",
-        "Let attestation_key make the key: P-256, P-384 or RSA of 2048 to 4096 bits.",
+        "The attestation key is too weak or of an unsupported type.",
+        "Make the key with attestation_key: P-256, P-384 or RSA of 2048 to 4096 bits.",
     )
     AK_MISMATCH = _row(
         Coarse.REFUSED,
-        "The quote was made with another attestation key than the challenge was for.",
+        "The quote is signed by another attestation key than the one that the challenge names.",
         "Ask for a new challenge with the key that makes the quote.",
     )
     AK_NOT_PINNED = _row(
         Coarse.REFUSED,
         "A machine attests with another attestation key than at its first ticket.",
-        "The key follows from the TPM's endorsement seed and our template: find out what changed; a replaced TPM needs replace.",
+        "The key is derived from the TPM's endorsement seed and a fixed template, so it changes with the TPM only. After a replaced TPM run replace; otherwise find out what changed.",
         "ansible-playbook attested.kubernetes.replace",
     )
     ANSWER_UNKNOWN = _row(
         Coarse.LOCAL,
-        "The node keeps no answer for what was sealed to it.",
-        "Run init again: it challenges the node anew. An answer is opened once and forgotten at a reboot.",
+        "The node does not hold the one-time key for this sealed answer.",
+        "Run init again, which sends a new challenge. An answer is opened once, and its key is lost at a reboot.",
         "ansible-playbook attested.kubernetes.init",
     )
     API_CONFLICT = _row(
         Coarse.UNAVAILABLE,
-        "An object of the Kubernetes API was changed by somebody else at the same time.",
-        "Nothing to do: the request is tried again.",
+        "Another client changed the same object of the Kubernetes API at the same time.",
+        "No action is needed: the request is repeated.",
         "kubectl get attested",
     )
     API_FORBIDDEN = _row(
         Coarse.UNAVAILABLE,
-        "The Kubernetes API does not let this user do what it must.",
+        "The Kubernetes API denies a request that the service needs.",
         "Apply the service's RBAC objects again; its user is attested:key-service.",
         "ansible-playbook attested.kubernetes.init",
     )
     API_UNAVAILABLE = _row(
         Coarse.UNAVAILABLE,
-        "The Kubernetes API cannot be read; a decision that cannot be read is no.",
-        "Look at etcd and the kube-apiserver of this control plane.",
+        "The Kubernetes API cannot be read, so every decision that depends on it is a refusal.",
+        "Check etcd and the kube-apiserver of this control plane.",
         "journalctl -u attested-key-service -u kubelet",
     )
     API_UNREACHABLE = _row(
@@ -178,113 +177,113 @@ class Reason(Enum):
     )
     AUDIT_EDITED = _row(
         Coarse.LOCAL,
-        "A record of the audit log is not the one that was written.",
-        "Keep a copy of the directory, compare with the copies that other control planes and the API hold, and find out who could write there.",
+        "A record of the audit log was changed after it was written.",
+        "Keep a copy of the directory. Compare it with the copies of other control planes and of the API, and find out which user could write there.",
         "attested audit verify",
     )
     AUDIT_GAP = _row(
         Coarse.LOCAL,
         "Records are missing in the middle of the audit log.",
-        "Keep a copy of the directory and look for a file that was removed.",
+        "Keep a copy of the directory and check whether a file was removed.",
         "attested audit verify",
     )
     AUDIT_HEAD_WRONG = _row(
         Coarse.LOCAL,
-        "A signed head of the audit log does not fit its record, or another TPM signed it.",
-        "Keep a copy of the directory; the records up to the last head that fits can be believed.",
+        "A signed head of the audit log does not match its record, or another TPM signed it.",
+        "Keep a copy of the directory. The records up to the last matching head are trustworthy.",
         "attested audit verify",
     )
     AUDIT_MALFORMED = _row(
         Coarse.LOCAL,
-        "The audit log holds something that is no record.",
-        "Move the directory away and keep it; the key service begins a new log, and says so in its first record.",
+        "The audit log contains an entry that is not a record.",
+        "Move the directory away and keep it. The key service begins a new log, and its first record says so.",
         "attested audit verify",
     )
     AUDIT_REORDERED = _row(
         Coarse.LOCAL,
-        "Records of the audit log stand in another order than they were written.",
-        "Keep a copy of the directory; records are numbered, so the right order can be told.",
+        "Records of the audit log are in another order than they were written.",
+        "Keep a copy of the directory. Records are numbered, so the right order can be restored.",
         "attested audit verify",
     )
     AUDIT_TRUNCATED = _row(
         Coarse.LOCAL,
         "The beginning or the end of an audit log is missing.",
-        "The end: was the power cut, or an old disk image restored? If not, and for a beginning, find out who could write there.",
+        "For a missing end, check for a power cut or a restored disk image. Otherwise, and for a missing beginning, find out which user could write there.",
         "attested audit verify",
     )
     AUDIT_UNWRITABLE = _row(
         Coarse.LOCAL,
-        "The audit log cannot be written, so nothing is given out.",
-        "Make room on the disk or set right who may write there; the key service goes on by itself.",
+        "The audit log cannot be written, so no ticket is issued.",
+        "Free disk space or correct the permissions of the directory; the key service then continues by itself.",
         "journalctl -u attested-key-service",
     )
     AUTHORITIES_DIFFER = _row(
         Coarse.LOCAL,
-        "The control planes do not hold the same CAs and keys of service accounts, so none of them can be rotated.",
-        "Compare /etc/kubernetes/pki on the control planes, and take out of its files what is not the cluster's.",
+        "The control planes hold different CAs or service account keys, so none can be rotated.",
+        "Compare /etc/kubernetes/pki on the control planes, and remove from its files what does not belong to the cluster.",
         "ansible-playbook attested.kubernetes.status",
     )
     AUTHORITIES_UNREACHED = _row(
         Coarse.LOCAL,
-        "A rotation of the CAs needs every control plane and every kubelet of the cluster, and only them.",
-        "Start the machines that are down, and remove those that are gone for good.",
+        "A rotation of the CAs needs exactly the control planes and kubelets of the cluster.",
+        "Start the machines that are down, and remove from the cluster the nodes that no longer exist.",
         "ansible-playbook attested.kubernetes.status",
     )
     AUTHORITY_UNUSABLE = _row(
         Coarse.LOCAL,
-        "A file of a CA or of the service accounts' key is not what it should be.",
-        "Look at the file that the message names, and put the cluster's own in its place from another control plane.",
+        "A file of a CA or of the service account key is unusable.",
+        "Check the file that the message names, and restore it from another control plane.",
         "ls -l /etc/kubernetes/pki",
     )
     BACKEND_UNREACHABLE = _row(
         Coarse.UNAVAILABLE,
         "The relay cannot reach the service behind it.",
-        "The service is starting or has ended; read its log. Peers try again by themselves.",
+        "The service is starting or has ended; read its log. Peers retry by themselves.",
         "journalctl -u attested-join-service",
     )
     BINDING_MALFORMED = _row(
         Coarse.INVALID,
-        "A part of the binding has a wrong length.",
-        "Check that both sides run the same version.",
+        "A part of the channel binding has a wrong length.",
+        "Check that both sides run the same version of the collection.",
     )
     BINDING_MISMATCH = _row(
         Coarse.REFUSED,
-        "The quote was made for another exchange: another challenge, channel, request, cluster or purpose.",
-        "Look for something between the two machines that ends TLS or changes or repeats messages; then ask again.",
+        "The quote is bound to another challenge, channel, request, cluster or purpose.",
+        "Check for a TLS proxy between the two machines that changes or repeats messages, then ask again.",
     )
     BINDING_MISSING = _row(
         Coarse.INVALID,
-        "A request for a ticket came without its bound quote.",
-        "Unmodified clients of other systems cannot ask here: use the join client of this collection.",
+        "A ticket request has no bound quote.",
+        "Use the join client of this collection. Unmodified clients of other systems cannot request tickets.",
     )
     BOOTSTRAPPER_UNREACHABLE = _row(
         Coarse.LOCAL,
-        "The init service does not reach the bootstrapper beside it.",
-        "See why the bootstrapper does not run; a machine that has become a node has none.",
+        "The init service cannot reach the bootstrapper on the same machine.",
+        "Check why the bootstrapper does not run. On a machine that is already a node it does not run.",
         "journalctl -u attested-bootstrapper",
     )
     BOOT_OPTION_UNKNOWN = _row(
         Coarse.REFUSED,
-        "The kernel was started with an option that the profile does not list, or its command line is not proven.",
-        "Look for who changed the boot loader's configuration; an option of yours goes into bootOptions, and the profile needs PCR 4 and loader.",
+        "The kernel command line has an option that the profile does not list, or the command line is not proven.",
+        "Find out who changed the boot loader's configuration. Add an intended option to bootOptions of the profile, which needs PCR 4 and loader.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     BUNDLE_ARCH_MISMATCH = _row(
         Coarse.LOCAL,
-        "The bundle has nothing for this machine's architecture.",
+        "The bundle has no files for this machine's architecture.",
         "Build the bundle for this architecture (attested_bundle_architecture) and deliver it again.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     BUNDLE_HASH_MISMATCH = _row(
         Coarse.LOCAL,
-        "A file of the bundle is not the one that the manifest names.",
-        "The file is damaged or was changed: remove it, make the bundle again and deliver it again.",
+        "A file of the bundle does not have the hash of the manifest.",
+        "The file is damaged or was changed: remove it, build the bundle again and deliver it again.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     BUNDLE_INCOMPLETE = _row(
         Coarse.LOCAL,
-        "The bundle lacks something that is needed here.",
-        "Make the bundle again; it adds what is missing.",
+        "The bundle does not contain a file that is needed here.",
+        "Build the bundle again, which adds the missing files.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     BUNDLE_MALFORMED = _row(
@@ -295,36 +294,36 @@ class Reason(Enum):
     )
     CALL_GONE = _row(
         Coarse.UNAVAILABLE,
-        "The machine hung up before its ticket or evidence was decided, so nothing was written or given out.",
-        "It asks again by itself; if that repeats, the control plane answers more slowly than the machine waits.",
+        "The machine closed the connection before its ticket or evidence was decided, so nothing was written or issued.",
+        "The machine retries by itself. If this repeats, the control plane answers more slowly than the machine waits.",
         "journalctl -u attested-key-service",
     )
     CALL_LIMIT = _row(
         Coarse.BUSY,
-        "A service decides as many calls as it may, or a connection of which no call was granted made too many.",
-        "Machines try again by themselves; find out who asks so often, the log names each address.",
+        "A service handles its maximum of calls, or one connection made too many calls without a granted one.",
+        "Machines retry by themselves. The log names each address; find the one that asks most often.",
         "journalctl -u attested-join-service",
     )
     CHALLENGES_EXHAUSTED = _row(
         Coarse.BUSY,
         "Too many challenges are open.",
-        "Try again in a minute; look for a machine that asks and never answers.",
+        "Try again in a minute. Find the machine that requests challenges and never answers them.",
     )
     CHALLENGE_EXPIRED = _row(
         Coarse.REFUSED,
-        "The challenge was answered after its time.",
-        "Run again; if it happens again, look at the machine's load and clock.",
+        "The challenge was answered too late.",
+        "Run again. If this repeats, check the machine's load and clock.",
     )
     CHALLENGE_RATE = _row(
         Coarse.BUSY,
-        "One address asks for challenges more often than is allowed.",
-        "Machines try again by themselves; find out who floods, or raise challenges_per_second of the join service for many machines behind one address.",
+        "One address requests challenges more often than is allowed.",
+        "Machines retry by themselves. Find the address in the log, or raise challenges_per_second of the join service for many machines behind one address.",
         "journalctl -u attested-join-service",
     )
     CHALLENGE_UNKNOWN = _row(
         Coarse.REFUSED,
-        "The challenge was never given, or was answered already.",
-        "Run again: every challenge serves one answer.",
+        "The challenge was never issued, or was answered already.",
+        "Run again: every challenge is valid for one answer.",
     )
     CHANNEL_NOT_ATTESTED = _row(
         Coarse.REFUSED,
@@ -333,14 +332,14 @@ class Reason(Enum):
     )
     CHANNEL_NOT_BOUND = _row(
         Coarse.REFUSED,
-        "The evidence is genuine, but for another connection than the one that it came over.",
-        "Somebody ends TLS between here and the machine: go around balancers and proxies, and find out who answers at that address.",
+        "The evidence is genuine but bound to another connection.",
+        "A proxy or load balancer ends TLS between here and the machine. Connect to the machine directly, and find out what answers at that address.",
         "ansible-playbook attested.kubernetes.verify -e attested_verify_over=ssh",
     )
     CILIUM_FILE_FOREIGN = _row(
         Coarse.LOCAL,
-        "Where Cilium's values are to be written stands a file that somebody else wrote.",
-        "Move it, or name another place in attested_cilium_values_file; what it says may go into attested_cilium_values.",
+        "The path of Cilium's values holds a file that this collection did not write.",
+        "Move the file, or set another path in attested_cilium_values_file. Its content may go into attested_cilium_values.",
         "ansible-playbook attested.kubernetes.cilium_values --check --diff",
     )
     CILIUM_VALUES_INVALID = _row(
@@ -351,31 +350,31 @@ class Reason(Enum):
     )
     CLAIM_MALFORMED = _row(
         Coarse.LOCAL,
-        "The file that says who has taken this machine's lock is unreadable.",
-        "Reboot the machine: the file lies in memory, and the lock goes with it.",
+        "The file that records which process took this machine's node lock is unreadable.",
+        "Reboot the machine: the file is in memory, and the lock ends with it.",
         "systemctl reboot",
     )
     CLIENT_HELLO_MALFORMED = _row(
         Coarse.INVALID,
-        "The first bytes of a connection are no TLS ClientHello.",
-        "Something other than an attested client dialled this port.",
+        "The first bytes of a connection are not a TLS ClientHello.",
+        "A program that is not an attested client connected to this port.",
     )
     CLOCK_SKEW = _row(
         Coarse.LOCAL,
-        "A service's certificate is not good yet by this machine's clock, so one of the two clocks is wrong.",
-        "Set this machine's clock (the message has its time and the certificate's); it asks again by itself.",
+        "A service's certificate is not valid yet at the time of this machine's clock, so one of the two clocks is wrong.",
+        "Set this machine's clock; the message has its time and the certificate's. The machine retries by itself.",
         "timedatectl status",
     )
     CLUSTER_CA_UNUSABLE = _row(
         Coarse.UNAVAILABLE,
         "The cluster CA's certificate and key cannot be read or do not belong together.",
-        "Look at /etc/kubernetes/pki/ca.crt and ca.key on this control plane; both must be kubeadm's.",
+        "Check /etc/kubernetes/pki/ca.crt and ca.key on this control plane; kubeadm must have made both.",
         "kubeadm certs check-expiration",
     )
     CLUSTER_FOUNDER_GONE = _row(
         Coarse.LOCAL,
-        "The machine that made the cluster is gone: one in its place joins, it makes no second cluster.",
-        "Run node: it joins by the ticket of a control plane that runs.",
+        "The machine that ran init no longer exists; its replacement has to join the existing cluster.",
+        "Run node: the machine joins with a ticket of a running control plane.",
         "ansible-playbook attested.kubernetes.node",
     )
     CLUSTER_ID_MISMATCH = _row(
@@ -385,19 +384,19 @@ class Reason(Enum):
     )
     COMMAND_FAILED = _row(
         Coarse.LOCAL,
-        "A command of this machine ended with an error.",
-        "Read the command's own message; repair its cause and run again.",
+        "A command on this machine ended with an error.",
+        "Read the message of the command, repair the cause and run again.",
     )
     COMMAND_MISSING = _row(
         Coarse.LOCAL,
-        "A program that is needed is not installed.",
-        "Install the package that holds it, then run again.",
+        "A required program is not installed.",
+        "Install the package that contains the program, then run again.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     COMMAND_TIMEOUT = _row(
         Coarse.LOCAL,
         "A command did not end within its time.",
-        "Look at what it waits for; running again is safe.",
+        "Check what the command waits for. Running again is safe.",
     )
     COMPONENT_BUILD_FAILED = _row(
         Coarse.LOCAL,
@@ -407,50 +406,50 @@ class Reason(Enum):
     )
     COMPONENT_HASH_MISMATCH = _row(
         Coarse.LOCAL,
-        "What was brought for a program has not the hash that the site says.",
-        "Compare the hash with the publisher's own list; where it is right, somebody changed the file or the mirror has another version.",
+        "A downloaded program does not have the hash that the site names.",
+        "Compare the hash with the publisher's list. If it is right, the file was changed or the mirror has another version.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     COMPONENT_INCOMPLETE = _row(
         Coarse.LOCAL,
-        "Only a part of a program came before the connection ended.",
-        "Run bundle again: it goes on where it broke off.",
+        "The download of a program ended too early.",
+        "Run bundle again: it continues the download.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     COMPONENT_IS_A_PAGE = _row(
         Coarse.LOCAL,
-        "A page came instead of a program.",
-        "A proxy or a login answers in the place of the server: open the URL in a browser from this machine.",
+        "The server sent a web page instead of a program.",
+        "A proxy or a login page answers for the server: open the URL in a browser on this machine.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     COMPONENT_NOT_FOUND = _row(
         Coarse.LOCAL,
-        "A server or disk does not have a program, or does not give it.",
-        "Compare the URL with the publisher's list; the message has the status that came.",
+        "A server or a disk does not have a program, or denies access to it.",
+        "Compare the URL with the publisher's list; the message has the status of the answer.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     COMPONENT_NOT_INSIDE = _row(
         Coarse.LOCAL,
-        "A program does not come out of the archive that was named for it.",
+        "The archive does not contain the program.",
         "Correct extract and member of this program in attested_component_sources.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     COMPONENT_TOO_LARGE = _row(
         Coarse.LOCAL,
-        "What was brought for a program is larger than any program.",
-        "Look at what the URL leads to, then correct it.",
+        "A download is larger than any of the programs.",
+        "Check what the URL leads to, then correct it.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     COMPONENT_UNREACHABLE = _row(
         Coarse.LOCAL,
-        "A server that should have a program does not answer, or not now.",
+        "A server for the download of a program does not answer.",
         "Check name, proxy and network from this machine, or name another mirror; running again is safe.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     CONFIG_INVALID = _row(
         Coarse.LOCAL,
         "A configuration file of a service has unknown, missing or wrong entries.",
-        "Correct every entry that is listed; prepare writes the file anew.",
+        "Correct every entry that is listed, or run prepare, which writes the file again.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     CONFIRMATION_MISSING = _row(
@@ -466,8 +465,8 @@ class Reason(Enum):
     )
     CONNECTION_LIMIT = _row(
         Coarse.UNAVAILABLE,
-        "A connection was given up because too many were open.",
-        "Look for a source that opens many connections without finishing any.",
+        "A connection was closed because too many were open.",
+        "Find the address that opens many connections without completing one.",
     )
     CONNECTION_TIMEOUT = _row(
         Coarse.UNAVAILABLE,
@@ -476,67 +475,65 @@ class Reason(Enum):
     )
     CONNECTION_UNPROVEN = _row(
         Coarse.UNAVAILABLE,
-        "An attested connection made no call that was granted in its time, and was closed.",
-        "Nothing needs to be done for one; many from one address are somebody who holds places on purpose.",
+        "An attested connection was closed because no call on it was granted in time.",
+        "A single case needs no action. Many from one address are an attempt to occupy connections.",
         "journalctl -u attested-join-service",
     )
     CONSTELLATION_BANKS = _row(
         Coarse.REFUSED,
-        "A document in Constellation's form has a register bank twice, or none of SHA-256.",
-        "Without SHA-256: activate that bank in the machine's firmware, then reboot it. With a bank twice it is not the document of "
-        "Constellation's own software, which makes one quote for each active bank: look at what answers on that machine.",
+        "A document in Constellation's form has no SHA-256 register bank, or a bank twice.",
+        "Without SHA-256, activate that bank in the firmware and reboot. A bank that appears twice does not come from Constellation's software: find out what answers on that machine.",
     )
     CONSTELLATION_KEY_UNKNOWN = _row(
         Coarse.REFUSED,
-        "A document in Constellation's form was signed by an attestation key that nobody enrolled.",
-        "Compare the key's name with the one that the machine shows on its own console, and enroll that.",
+        "A document in Constellation's form is signed by an attestation key that is not enrolled.",
+        "Compare the key's name with the one on the machine's own console, and enroll that key.",
     )
     CONSTELLATION_NOT_PERMITTED = _row(
         Coarse.REFUSED,
-        "Evidence in Constellation's form is believed only where the policy says so.",
-        "Set insecure_constellation_peer for this one machine if it must be; its evidence is bound to no TPM and no connection.",
+        "The policy does not permit evidence in Constellation's form.",
+        "If it must be, set insecure_constellation_peer for this machine alone. Such evidence is bound to no TPM and no connection.",
     )
     CONSTELLATION_VERIFY_OFF = _row(
         Coarse.REFUSED,
-        "This node does not answer in Constellation's form: what it would say is bound to no connection.",
-        "Ask its verification service (verify), or set attested_insecure_constellation_verify for the node.",
+        "This node does not answer in Constellation's form, because such an answer is bound to no connection.",
+        "Use the node's verification service (verify), or set attested_insecure_constellation_verify for the node.",
         "ansible-playbook attested.kubernetes.verify",
     )
     CONTROL_PLANE_CA_ENDS = _row(
         Coarse.LOCAL,
-        "A CA of the cluster ends soon, and no certificate that it signs is of use for longer.",
-        "Nothing renews a CA by itself: replace it as Kubernetes' page 'Manual Rotation of CA Certificates' says, with both CAs trusted "
-        "in between; then run this again.",
+        "A CA of the cluster expires soon, and so does every certificate that it signs.",
+        "Replace the CA: run rotate_authorities, or follow Kubernetes' page 'Manual Rotation of CA Certificates'. Then run this again.",
         "openssl x509 -noout -enddate -in /etc/kubernetes/pki/ca.crt",
     )
     CONTROL_PLANE_CERTIFICATE_EARLY = _row(
         Coarse.LOCAL,
-        "A certificate of this control plane is not good yet at this machine's time; nothing was renewed.",
-        "Set the clock of the machine (timedatectl), then run this again: certificates made with a wrong clock are wrong too.",
+        "A certificate of this control plane is not valid yet at the time of this machine's clock; nothing was renewed.",
+        "Set the clock of the machine, then run this again. Certificates made with a wrong clock have wrong dates too.",
         "timedatectl status",
     )
     CONTROL_PLANE_CERTIFICATE_MALFORMED = _row(
         Coarse.LOCAL,
         "Certificates of a control plane are missing on this machine, or cannot be read.",
-        "A worker has none. On a control plane look at the named files; kubeadm init phase certs makes one that is missing.",
+        "A worker has no such certificates. On a control plane check the named files; kubeadm init phase certs makes a missing one.",
         "ls -lR /etc/kubernetes/pki",
     )
     CONTROL_PLANE_COMPONENT_UNHEALTHY = _row(
         Coarse.LOCAL,
-        "A component of this control plane was not well before its certificates were to be renewed; nothing of it was touched.",
-        "Read why the component does not run; it is tried again at the next run.",
+        "A component of this control plane was unhealthy before the renewal of its certificates; nothing was changed.",
+        "Find out why the component does not run. The next run tries again.",
         "crictl logs $(crictl ps --all --name kube-apiserver --quiet --latest)",
     )
     CONTROL_PLANE_FILES_UNUSABLE = _row(
         Coarse.UNAVAILABLE,
-        "A file that all control planes share is missing, too large or not what it must be.",
-        "Compare /etc/kubernetes of this control plane with that of another one; a worker needs none of these files.",
+        "A file that all control planes share is missing, too large or malformed.",
+        "Compare /etc/kubernetes of this control plane with that of another one. A worker does not need these files.",
         "ls -lR /etc/kubernetes/pki /etc/kubernetes/attested",
     )
     CONTROL_PLANE_JOIN_BUSY = _row(
         Coarse.BUSY,
-        "Another control plane is joining, or renews its certificates; they do so one after the other.",
-        "It asks again by itself. A turn ends when the other one has joined or is done, at the latest 600 s after it asked last.",
+        "Another control plane is joining or renewing its certificates; one does so at a time.",
+        "The machine retries by itself. The Lease of the other one ends when it is done, at the latest 600 s after its last request.",
         "kubectl --namespace=kube-system get lease attested-control-plane-join -o yaml",
     )
     CONTROL_PLANE_MANIFEST_MALFORMED = _row(
@@ -547,25 +544,25 @@ class Reason(Enum):
     )
     CONTROL_PLANE_NONE_ANSWERS = _row(
         Coarse.LOCAL,
-        "No control plane besides the machine in question answers for the cluster.",
-        "Start one of the others, or make the site reach it; the last control plane is neither removed nor replaced.",
+        "No other control plane answers for the cluster.",
+        "Start another control plane, or make it reachable from the site. The last control plane can be neither removed nor replaced.",
         "ansible-playbook attested.kubernetes.status",
     )
     CONTROL_PLANE_RENEWAL_FAILED = _row(
         Coarse.LOCAL,
-        "kubeadm did not renew a certificate, or left one that is not good; the files before are back, nothing was restarted for it.",
+        "kubeadm did not renew a certificate, or wrote an invalid one; the earlier files were restored and no component was restarted.",
         "Read kubeadm's last lines and repair the cause; the next run tries again.",
         "kubeadm certs check-expiration",
     )
     CONTROL_PLANE_RENEWAL_UNDONE = _row(
         Coarse.LOCAL,
-        "A component was not well with its renewed certificates; the files before are back, and it was started with them.",
-        "Read the component's log of the time of the renewal, repair the cause, and run this again before the certificates end.",
+        "A component was unhealthy with its renewed certificates; the earlier files were restored and it was restarted with them.",
+        "Read the component's log at the time of the renewal and repair the cause. Run this again before the certificates expire.",
         "attested renew-control-plane",
     )
     CSR_KEY_UNSUPPORTED = _row(
         Coarse.REFUSED,
-        "A certificate request holds a key of a type or size that is not accepted.",
+        "A certificate request has a key of an unsupported type or size.",
         "Use P-256, Ed25519 or RSA from 2048 bits; the join client makes P-256.",
     )
     CSR_MALFORMED = _row(
@@ -581,54 +578,54 @@ class Reason(Enum):
     )
     DEPENDENCY_MISSING = _row(
         Coarse.LOCAL,
-        "A Python library is missing from the interpreter that runs this.",
-        "Use the virtual environment that prepare makes as ansible_python_interpreter.",
+        "The Python interpreter that runs this has no required library.",
+        "Set ansible_python_interpreter to the virtual environment that prepare makes.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     DISK_ID_MALFORMED = _row(
         Coarse.INVALID,
         "A disk id is not a lower-case UUID.",
-        "Write the id as cryptsetup luksUUID prints it; another spelling would derive another key.",
+        "Write the id as cryptsetup luksUUID prints it; another spelling derives another key.",
     )
     DISK_ID_NOT_ASSIGNED = _row(
         Coarse.REFUSED,
-        "A machine names a disk that was not assigned to it.",
-        "The first request names no disk, later ones the assigned one: restore /var/lib/attested/node.json, or reset the node.",
+        "A machine requests the key of a disk that is not assigned to it.",
+        "The first request names no disk, later requests name the assigned one: restore /var/lib/attested/node.json, or reset the node.",
         "ansible-playbook attested.kubernetes.reset",
     )
     DISK_ID_TAKEN = _row(
         Coarse.REFUSED,
-        "The disk of a machine is that of another identity as well: a live one, or one of another node or role.",
-        "Find out who wrote these identities: only what was the same node in the same role before leaves its disk to a machine.",
+        "The disk of a machine is also assigned to another identity: a live one, or one of another node or role.",
+        "Find out who wrote these identities. A disk passes only from an earlier identity of the same node and role.",
         "kubectl get nodeidentities -o custom-columns=NAME:.metadata.name,NODE:.spec.nodeName,ROLE:.spec.role,DISK:.status.diskId",
     )
     DISK_KEY_WRONG = _row(
         Coarse.LOCAL,
-        "A key does not open a disk.",
-        "Check that the master secret and the disk are of one cluster; a disk whose machine never joined has a random key that nobody kept.",
+        "The key does not open the disk.",
+        "Check that the master secret and the disk belong to one cluster. A disk whose machine never joined has a random key that is not stored.",
         "attested rescue keys --master-secret FILE --disk DISK",
     )
     EK_ALIAS_TAKEN = _row(
         Coarse.REFUSED,
-        "The second endorsement key of one machine is a key of another identity as well.",
-        "One chip is one identity: find out which machine has that key, and take the alias or the other identity away.",
+        "The second endorsement key of a machine belongs to another identity as well.",
+        "One TPM is one identity: find out which machine has that key, and remove the alias or the other identity.",
         "kubectl get nodeidentities",
     )
     EK_AUTHORITIES_UNUSABLE = _row(
         Coarse.LOCAL,
-        "A file of attested_endorsement_authorities holds no certificates.",
-        "Give PEM files with the roots and issuers of your TPM makers.",
+        "A file of attested_endorsement_authorities contains no certificates.",
+        "Set PEM files with the root and issuing CAs of the TPM manufacturers.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_CERTIFICATE_EXPIRED = _row(
         Coarse.REFUSED,
         "The endorsement certificate is not valid at this time.",
-        "Compare the clock of the verifier with the certificate's dates; if it has ended, enroll the machine by its key.",
+        "Compare the clock of the verifier with the certificate's dates. If the certificate has expired, enroll the machine by its key.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_CERTIFICATE_MALFORMED = _row(
         Coarse.REFUSED,
-        "A certificate of the endorsement key cannot be read.",
+        "The endorsement certificate cannot be parsed.",
         "Read the certificate from the TPM's NV memory again; update the TPM's firmware if it is damaged.",
     )
     EK_CERTIFICATE_MISMATCH = _row(
@@ -639,100 +636,93 @@ class Reason(Enum):
     )
     EK_CERTIFICATE_MISSING = _row(
         Coarse.REFUSED,
-        "Roots for endorsement certificates are configured, and the machine sent no certificate.",
-        "Supply the certificate of the TPM, or take the roots out of the policy if these TPMs have none.",
+        "The policy requires endorsement certificates, and the machine sent none.",
+        "Supply the certificate of the TPM. If these TPMs have no certificates, remove the roots from the policy.",
     )
     EK_CERTIFICATE_PROFILE = _row(
         Coarse.REFUSED,
-        "The certificate of the endorsement key was not made for an endorsement key.",
-        "Read the endorsement certificate itself from the TPM; where its maker made it without what the TCG demands, enroll by the key.",
+        "The certificate is not an endorsement certificate as the TCG defines it.",
+        "Read the endorsement certificate from the TPM. If the manufacturer omitted required fields, enroll the machine by its key.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_CERTIFICATE_UNTRUSTED = _row(
         Coarse.REFUSED,
         "The endorsement certificate does not chain to a configured root.",
-        "Add the TPM maker's root to the policy if this maker is to be trusted.",
+        "Add the root of the TPM manufacturer to the policy if this manufacturer is to be trusted.",
     )
     EK_CHANGED = _row(
         Coarse.REFUSED,
         "The machine has another TPM than the one enrolled under its name.",
-        "If the mainboard or TPM was replaced on purpose, remove attested_ek and attested_ek_aliases of the host and enroll it again; if it is "
-        "the same chip with its other key, enroll both with -e attested_enroll_second_key=true; else find out who answers there.",
+        "After a replaced mainboard or TPM, remove attested_ek and attested_ek_aliases of the host and enroll again. For the other key of the same TPM add -e attested_enroll_second_key=true. Otherwise find out which machine answers there.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_NOT_AS_DELIVERED = _row(
         Coarse.REFUSED,
-        "The machine has another TPM than its delivery papers say.",
-        "Compare the serial number with the machine; if it is the right one, ask who delivered it.",
+        "The machine has another TPM than its delivery papers name.",
+        "Compare the serial number with the machine. If it is right, ask the supplier.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_NOT_VOUCHED_FOR = _row(
         Coarse.REFUSED,
-        "Nobody vouches for the machine's TPM.",
-        "Set attested_endorsement_authorities, or read the fingerprint at the machine's console and set attested_ek in its "
-        "host_vars, or accept first use with -e attested_insecure_first_use=true.",
+        "No trusted source confirms the machine's endorsement key.",
+        "Set attested_endorsement_authorities, or read the fingerprint at the machine's console and set attested_ek in its host_vars. To accept the first use, add -e attested_insecure_first_use=true.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_SECOND_REPEATED = _row(
         Coarse.REFUSED,
-        "Asked for its second endorsement key, the machine showed the first one again.",
-        "A TPM has one of RSA-2048 and one of ECC P-256: find out what answers there, or enroll without the second key.",
+        "The machine returned its first endorsement key instead of the second.",
+        "A TPM has one RSA-2048 and one ECC P-256 key: find out what answers there, or enroll without the second key.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_SOURCE_UNUSABLE = _row(
         Coarse.LOCAL,
-        "A file that should say which TPM a machine has says nothing of it.",
-        "Give an EK certificate or public key (PEM or DER), or a list of serial numbers as YAML or CSV, and set "
-        "attested_serial in the machine's host_vars for a list.",
+        "A file that should name the endorsement key of a machine has no entry for it.",
+        "Give an EK certificate or public key (PEM or DER), or a list of serial numbers (YAML or CSV). For a list set attested_serial in the machine's host_vars.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     ENCRYPTION_FOREIGN = _row(
         Coarse.LOCAL,
-        "The encryption at rest is not the one that init makes, so its key is not rotated.",
-        "Make /etc/kubernetes/attested/encryption.yaml hold secretbox and identity for secrets alone, or rotate by hand.",
+        "The encryption at rest is not the one that init configures, so its key is not rotated.",
+        "Configure secretbox and identity for secrets alone in /etc/kubernetes/attested/encryption.yaml, or rotate by hand.",
     )
     ENCRYPTION_KEYS_DIFFER = _row(
         Coarse.LOCAL,
-        "Two control planes have different keys under one name, and each cannot read what the other writes.",
-        "Compare /etc/kubernetes/attested/encryption.yaml on the control planes, and put the one that etcd's Secrets are "
-        "closed with on all of them.",
+        "Two control planes have different keys under one name, so each cannot read the Secrets that the other writes.",
+        "Compare /etc/kubernetes/attested/encryption.yaml on the control planes. Copy the one that encrypts the Secrets in etcd to all of them.",
         "ansible-playbook attested.kubernetes.status",
     )
     ENCRYPTION_KEY_LOST = _row(
         Coarse.LOCAL,
-        "The file with the key of the Secrets in etcd is gone, and etcd has Secrets.",
-        "Put back /etc/kubernetes/attested/encryption.yaml from a backup or another control plane. Without it "
-        "the Secrets are lost: reset the machine and make the cluster anew.",
+        "The file with the encryption key of Secrets is missing, and etcd holds Secrets.",
+        "Restore /etc/kubernetes/attested/encryption.yaml from a backup or another control plane. Without it the Secrets are lost: reset the machine and create a new cluster.",
     )
     ENCRYPTION_KEY_MISSING = _row(
         Coarse.LOCAL,
-        "A key for Secrets at rest was asked for that this control plane does not have.",
-        "Run the rotation again: it begins by looking which control plane has which key.",
+        "This control plane does not have the requested encryption key of Secrets.",
+        "Run the rotation again: it first compares the keys of all control planes.",
         "ansible-playbook attested.kubernetes.rotate_encryption_key",
     )
     ENCRYPTION_MALFORMED = _row(
         Coarse.LOCAL,
-        "The configuration of encryption at rest is not one that encrypts Secrets.",
-        "Put back /etc/kubernetes/attested/encryption.yaml from a backup or another control plane; nothing was "
-        "overwritten.",
+        "The encryption configuration does not encrypt Secrets.",
+        "Restore /etc/kubernetes/attested/encryption.yaml from a backup or another control plane; the file was not overwritten.",
     )
     ENCRYPTION_NOT_TAKEN = _row(
         Coarse.LOCAL,
-        "The API server of this control plane does not use the file with the keys that it was given.",
-        "Look into the log of its kube-apiserver, then run the rotation again: nothing was lost, and no key was removed.",
+        "The API server of this control plane does not use the new encryption configuration.",
+        "Read the log of its kube-apiserver, then run the rotation again. No key was removed.",
         "ansible-playbook attested.kubernetes.rotate_encryption_key",
     )
     ENCRYPTION_PLANES_UNREACHED = _row(
         Coarse.LOCAL,
-        "A rotation needs every control plane of the cluster, and only them.",
-        "Start the machines that are down, run without --limit, and remove control planes that are gone for good.",
+        "A rotation of the encryption key needs exactly the control planes of the cluster.",
+        "Start the machines that are down, run without --limit, and remove from the cluster the control planes that no longer exist.",
         "ansible-playbook attested.kubernetes.status",
     )
     ENCRYPTION_REWRITE_FAILED = _row(
         Coarse.LOCAL,
-        "Some Secrets could not be written again under the new key.",
-        "Read what the API server said of them; a webhook or an admission policy may deny it. Then run the rotation again: "
-        "the old key stays until all are written.",
+        "Some Secrets could not be rewritten with the new key.",
+        "Read the API server's answers; a webhook or an admission policy may deny the write. Then run the rotation again: the old key stays until all Secrets are rewritten.",
         "ansible-playbook attested.kubernetes.rotate_encryption_key",
     )
     ENDPOINT_INVALID = _row(
@@ -742,43 +732,43 @@ class Reason(Enum):
     )
     ETCD_DATABASE_MALFORMED = _row(
         Coarse.LOCAL,
-        "A file is not a database of etcd, or a damaged one.",
+        "A file is not an etcd database, or is damaged.",
         "Take member/snap/db of another control plane's disk; etcd itself checks a copy with 'etcdutl snapshot status'.",
         "etcdutl snapshot status db",
     )
     ETCD_LAST_MEMBER = _row(
         Coarse.LOCAL,
-        "The only voting member of etcd cannot be taken out: the cluster would be gone.",
-        "Make another control plane first, or take the cluster down.",
+        "The only voting member of etcd cannot be removed, because the cluster would lose its data.",
+        "Add another control plane first, or take the whole cluster down.",
     )
     ETCD_MEMBER_AMBIGUOUS = _row(
         Coarse.LOCAL,
-        "More than one member of etcd is the machine in question.",
-        "Look at the list, and remove by etcdctl and the member's id the one that never started.",
+        "More than one member of etcd matches the machine.",
+        "List the members, and remove by etcdctl and its id the member that never started.",
         "kubectl exec --namespace=kube-system etcd-NODE -- etcdctl member list",
     )
     ETCD_MEMBER_UNHEALTHY = _row(
         Coarse.LOCAL,
-        "A member of etcd is not well, so no other one is stopped.",
-        "Start the machine of that member, or take it out of etcd if it is gone for good; then run this again.",
+        "A member of etcd is unhealthy, so no other member is stopped.",
+        "Start the machine of that member, or remove the member if its machine no longer exists. Then run this again.",
         "kubectl --namespace=kube-system get pods -l component=etcd -o wide",
     )
     ETCD_QUORUM_AT_RISK = _row(
         Coarse.LOCAL,
-        "Without this member those that answer would be no majority of those that stay: etcd would stop.",
-        "Start the members that do not answer, or take out one of those first.",
+        "Without this member etcd would lose its quorum.",
+        "Start the members that do not answer, or remove one of them first.",
         "ansible-playbook attested.kubernetes.status",
     )
     ETCD_QUORUM_LOST = _row(
         Coarse.LOCAL,
-        "Too few members of etcd answer to change anything.",
-        "Start members until more than half of them answer; where they are gone for good, etcd is restored from a snapshot.",
+        "etcd has no quorum, so its members cannot be changed.",
+        "Start members until more than half of them answer. If they no longer exist, restore etcd from a snapshot.",
         "ansible-playbook attested.kubernetes.status",
     )
     ETCD_REFUSED = _row(
         Coarse.LOCAL,
-        "etcd did not do what it was asked.",
-        "Its own words are in the message; run it again once all members that live are connected.",
+        "etcd refused a request.",
+        "The message has etcd's answer. Run again once all live members are connected.",
         "journalctl -u kubelet",
     )
     ETCD_UNREACHABLE = _row(
@@ -789,23 +779,23 @@ class Reason(Enum):
     )
     EVENT_LOG_CHANGED = _row(
         Coarse.REFUSED,
-        "The event logs are not those that the binding names.",
-        "Look for something between the two machines that changes messages; then ask again.",
+        "The event logs do not match the digest in the binding.",
+        "Check for something between the two machines that changes messages, then ask again.",
     )
     EVENT_LOG_MALFORMED = _row(
         Coarse.REFUSED,
         "An event log cannot be parsed.",
-        "Read the log again on the machine; a log that stays broken is a defect of its firmware or kernel.",
+        "Read the log again on the machine. A log that stays malformed is a defect of its firmware or kernel.",
     )
     EVENT_LOG_MISMATCH = _row(
         Coarse.REFUSED,
-        "The event logs do not lead to the quoted register.",
-        "Something was extended that no log tells of, or a log was edited; reboot the machine and compare.",
+        "The replay of the event logs does not give the quoted register value.",
+        "The register was extended without a log entry, or a log was edited. Reboot the machine and compare.",
     )
     EVENT_LOG_TOO_LARGE = _row(
         Coarse.INVALID,
         "An event log is larger than the limit.",
-        "Check what fills the log of that machine.",
+        "Check which events fill the log of that machine.",
     )
     EVIDENCE_MALFORMED = _row(
         Coarse.INVALID,
@@ -814,14 +804,13 @@ class Reason(Enum):
     )
     EVIDENCE_MISSING = _row(
         Coarse.REFUSED,
-        "A certificate carries no evidence of the expected kind.",
+        "A certificate contains no evidence of the expected kind.",
         "Check that both sides run the same version of the collection.",
     )
     EVIDENCE_REFUSED = _row(
         Coarse.LOCAL,
         "The cluster refused fresh evidence of this node.",
-        "It was revoked, or boots what no profile allows any more; the cluster says which, this machine is not told. "
-        "After a change: systemctl start attested-reattest.",
+        "The node was revoked, or it booted software that no profile allows. The playbook status shows which; the node itself gets no reason. After a change run: systemctl start attested-reattest.",
         "ansible-playbook attested.kubernetes.status",
     )
     EVIDENCE_TOO_LARGE = _row(
@@ -832,7 +821,7 @@ class Reason(Enum):
     FILE_UNUSABLE = _row(
         Coarse.LOCAL,
         "A file cannot be read or written.",
-        "Check that the path exists, who may use it, and that its disk has room.",
+        "Check that the path exists, its permissions, and that its disk has free space.",
     )
     FILE_VERSION_UNKNOWN = _row(
         Coarse.LOCAL,
@@ -843,7 +832,7 @@ class Reason(Enum):
     FIRMWARE_TOO_OLD = _row(
         Coarse.REFUSED,
         "The firmware is older than the profile demands, or its version is not proven.",
-        "Update the firmware, or lower firmwareMinimum of the profile on purpose.",
+        "Update the firmware, or lower firmwareMinimum of the profile deliberately.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     GO_TOOLCHAIN_UNUSABLE = _row(
@@ -854,8 +843,8 @@ class Reason(Enum):
     )
     HELD_KEYS_NOT_ROTATED = _row(
         Coarse.LOCAL,
-        "A control plane was called compromised, and nobody said that what it held is rotated, so it would not be harmless.",
-        "Nothing was changed. Use the playbooks replace or revoke, which rotate the CAs and the service accounts' key then.",
+        "A control plane was declared compromised, but the keys that it held are not rotated.",
+        "Nothing was changed. Use the playbook replace or revoke, which then rotate the CAs and the service account key.",
         "ansible-playbook attested.kubernetes.replace -e confirm=NODE -e compromised=true",
     )
     IDENTITY_AMBIGUOUS = _row(
@@ -866,86 +855,85 @@ class Reason(Enum):
     )
     IDENTITY_LAST_CONTROL_PLANE = _row(
         Coarse.LOCAL,
-        "The only control plane cannot be revoked: nobody would be left to decide about machines.",
-        "Make another control plane first, or take the cluster down.",
+        "The only control plane cannot be revoked, because no other one could issue tickets.",
+        "Add another control plane first, or take the whole cluster down.",
     )
     IDENTITY_NAME_WANTED = _row(
         Coarse.LOCAL,
-        "A waiting machine is approved without the name of the node that it becomes.",
-        "Say which node it is; the name that it claims is only a hint.",
+        "The approval of a pending machine does not name the node that it becomes.",
+        "Name the node; the name that the machine claims is only a hint.",
         "ansible-playbook attested.kubernetes.approve -e confirm=IDENTITY -e node=NAME",
     )
     IDENTITY_NEEDS_SIGNATURE = _row(
         Coarse.LOCAL,
-        "A control plane is approved by the site's signed policy alone.",
+        "A control plane can only be approved by the site's signed policy.",
         "Enroll the machine in the site, in the group control_planes, then apply the policy.",
         "ansible-playbook attested.kubernetes.policy",
     )
     IDENTITY_NODE_TAKEN = _row(
         Coarse.REFUSED,
-        "An unknown machine asks to be a node that is registered with another TPM.",
-        "If its board or TPM was changed, replace the node's machine; if it is the same chip with its other key, enroll both with "
-        "-e attested_enroll_second_key=true; otherwise somebody pretends to be that node.",
+        "An unknown machine requests the name of a node that is registered with another TPM.",
+        "After a replaced mainboard or TPM run replace. For the other key of the same TPM enroll with -e attested_enroll_second_key=true. Otherwise another machine impersonates the node.",
         "ansible-playbook attested.kubernetes.replace -e confirm=NODE",
     )
     IDENTITY_NOT_FOUND = _row(
         Coarse.LOCAL,
-        "There is not exactly one identity of this name, or of a node of this name.",
-        "Name one of the identities in the list.",
+        "The name does not match exactly one identity or the node of one identity.",
+        "Use one of the names in the list.",
         "kubectl get nodeidentities",
     )
     IDENTITY_PENDING = _row(
         Coarse.REFUSED,
-        "The machine proved its key and waits for an admin's word.",
-        "Approve or refuse it.",
+        "The machine proved its endorsement key and waits for an admin's approval.",
+        "Approve or refuse the machine.",
         "ansible-playbook attested.kubernetes.approve -e confirm=IDENTITY -e node=NAME",
     )
     IDENTITY_RATE = _row(
         Coarse.BUSY,
-        "One proven machine asks for tickets, or pushes evidence, more often than is allowed.",
-        "It may go on after the time that it was told; look at why it asks again and again.",
+        "One verified machine requests tickets or pushes evidence more often than is allowed.",
+        "The machine may ask again after the time in the answer. Find out why it repeats its requests.",
         "journalctl -u attested-key-service",
     )
     IDENTITY_REFUSED = _row(
         Coarse.REFUSED,
         "An admin refused this machine.",
-        "Set its admission to Approved if it is welcome after all.",
+        "Set the admission of the identity to Approved if the machine may join.",
         "ansible-playbook attested.kubernetes.policy",
     )
     IDENTITY_REVOKED = _row(
         Coarse.REFUSED,
         "This machine's identity was revoked.",
-        "Find out why it was revoked. Only the site's policy key takes a revocation back that was a mistake.",
+        "Find out why it was revoked. Only the site's policy key can undo a mistaken revocation.",
         "ansible-playbook attested.kubernetes.policy -e reinstate=NODE",
     )
     IDENTITY_UNKNOWN = _row(
         Coarse.REFUSED,
         "No identity has this endorsement key.",
-        "Enroll the machine if it is one of yours.",
+        "Enroll the machine if it belongs to this site.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     IDENTITY_UNKNOWN_RATE = _row(
         Coarse.BUSY,
-        "More machines that nobody enrolled ask than the API may be asked about.",
-        "A machine that was just enrolled tries again by itself; find out who floods, the log names each address.",
+        "Machines that are not enrolled request tickets more often than the API may be queried for them.",
+        "A newly enrolled machine retries by itself. The log names each address; find the one that asks most often.",
         "journalctl -u attested-join-service -u attested-key-service",
     )
     IDENTITY_UNSIGNED = _row(
         Coarse.REFUSED,
-        "The identity of a control plane is not one that the signed policy names.",
-        "An object in the API alone makes no control plane: put the machine into the site and apply it.",
+        "The signed policy does not name the identity of a control plane.",
+        "An object in the API is not enough for a control plane: add the machine to the site and apply the policy.",
         "ansible-playbook attested.kubernetes.policy",
     )
     IMAGE_IMPORT_FAILED = _row(
         Coarse.LOCAL,
-        "containerd did not take the images of the bundle.",
+        "containerd did not import the images of the bundle.",
         "Read containerd's log, repair its cause and run again.",
         "journalctl -u containerd",
     )
     IMAGE_MALFORMED = _row(
         Coarse.LOCAL,
         "The file is not an EFI program, or not a unified kernel image.",
-        "Give the image as it lies on the EFI system partition, for example EFI/Linux/*.efi.",
+        "Give the image from the EFI system partition, for example EFI/Linux/*.efi.",
         "ansible-doc attested.kubernetes.measurement_profile",
     )
     IMAGE_PINS_MALFORMED = _row(
@@ -956,61 +944,61 @@ class Reason(Enum):
     )
     INIT_BROKEN_OFF = _row(
         Coarse.LOCAL,
-        "The connection to the machine ended before its answer; what it does goes on.",
-        "Run init again: it finds the work and goes on following it.",
+        "The connection to the machine ended before its answer; the work on the machine continues.",
+        "Run init again: it finds the running work and follows it.",
         "ansible-playbook attested.kubernetes.init",
     )
     INIT_CALLER_UNKNOWN = _row(
         Coarse.REFUSED,
-        "A user other than root or the init service's called the bootstrapper.",
-        "Only the init service of the same machine speaks to the bootstrapper; look at which program runs as that user.",
+        "A process of a user other than root or the init service called the bootstrapper.",
+        "Only the init service of the same machine may call the bootstrapper; find out which program runs as that user.",
         "journalctl -u attested-bootstrapper",
     )
     INIT_CERTIFICATE_FOREIGN = _row(
         Coarse.LOCAL,
-        "The certificate that a machine gave after its init is not for the admin's own key.",
-        "Trust nothing that this machine gave; find out who has asked it for a cluster before you run init again.",
+        "The certificate that the machine returned after init is not for the admin's own key.",
+        "Do not use the returned files. Find out which other client requested init before you run init again.",
         "ansible-playbook attested.kubernetes.init",
     )
     INIT_CERTIFICATE_UNUSABLE = _row(
         Coarse.LOCAL,
-        "The certificate that a machine gave after its init has ended, is another user's, or not of the CA beside it.",
-        "Compare the clocks of both machines, then run init again: it asks for a new certificate.",
+        "The certificate that the machine returned after init has expired, names another user, or has another CA than the kubeconfig.",
+        "Compare the clocks of both machines, then run init again, which requests a new certificate.",
         "ansible-playbook attested.kubernetes.init",
     )
     INIT_HANDLE_UNKNOWN = _row(
         Coarse.REFUSED,
-        "No init of this process has this handle.",
-        "The bootstrapper was started anew: run init again, it goes on where it stood.",
+        "The bootstrapper has no init with this handle.",
+        "The bootstrapper was restarted: run init again, which continues the work.",
         "ansible-playbook attested.kubernetes.init",
     )
     INIT_KUBECONFIG_HOLDS_KEY = _row(
         Coarse.LOCAL,
-        "The kubeconfig that a machine gave after its init holds a private key or another credential.",
-        "Nothing was written; update the collection on the machine, whose playbook must give a certificate alone.",
+        "The kubeconfig that the machine returned after init contains a private key or another credential.",
+        "Nothing was written. Update the collection on the machine, whose playbook must return a certificate alone.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     INIT_KUBECONFIG_MALFORMED = _row(
         Coarse.LOCAL,
-        "What a machine gave after its init is not a kubeconfig with one cluster, its CA and one user's certificate.",
-        "Nothing was written; use the same version of the collection on both sides, then run init again.",
+        "The machine did not return a kubeconfig with one cluster, its CA and one user's certificate after init.",
+        "Nothing was written. Install the same version of the collection on both sides, then run init again.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     INIT_REQUEST_DIFFERS = _row(
         Coarse.REFUSED,
-        "The machine has taken its lock for another init request.",
-        "Send the request that was begun, or reset the machine and begin anew.",
+        "The machine took its node lock for another init request.",
+        "Repeat the request that was begun, or reset the machine and start again.",
         "ansible-playbook attested.kubernetes.init",
     )
     INIT_SECRET_DELAYED = _row(
         Coarse.BUSY,
-        "This source has sent a wrong init secret and has to wait.",
-        "Wait for as long as the answer says, then send the right one.",
+        "This address sent a wrong init secret and has to wait.",
+        "Wait as long as the answer says, then send the right secret.",
         "ansible-playbook attested.kubernetes.init",
     )
     INIT_SECRET_HASH_MALFORMED = _row(
         Coarse.LOCAL,
-        "What the machine has as the hash of the init secret is none.",
+        "The machine's hash of the init secret is malformed.",
         "Run prepare again.",
         "ansible-playbook attested.kubernetes.prepare",
     )
@@ -1022,17 +1010,14 @@ class Reason(Enum):
     )
     INTERNAL = _row(
         Coarse.UNAVAILABLE,
-        "An unexpected error; the decision is no.",
+        "An unexpected error, so the request is refused.",
         "Read the service's log at the correlation id and report it.",
         "journalctl -u attested-join-service -u attested-key-service",
     )
     JOIN_CA_MISMATCH = _row(
         Coarse.LOCAL,
-        "The service that answered is not certified by the pinned join CA.",
-        (
-            "Either another service listens at this endpoint, or a load balancer on the way terminates "
-            "TLS: it must pass TCP through. If the join CA was replaced, run prepare again."
-        ),
+        "The pinned join CA did not issue the certificate of the service that answered.",
+        "Either another service listens at this endpoint, or a load balancer terminates TLS; it must pass TCP through. If the join CA was replaced, run prepare again.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     JOIN_CA_PIN_INVALID = _row(
@@ -1044,7 +1029,7 @@ class Reason(Enum):
     JOIN_CERTIFICATE_EXPIRED = _row(
         Coarse.LOCAL,
         "The service's certificate is not valid at this machine's time.",
-        "Compare the clocks of both machines; if they agree, look why the key service stopped renewing.",
+        "Compare the clocks of both machines. If they agree, find out why the key service stopped renewing.",
         "timedatectl status",
     )
     JOIN_CLUSTER_MISMATCH = _row(
@@ -1054,44 +1039,43 @@ class Reason(Enum):
     )
     JOIN_REQUEST_NOT_UNDERSTOOD = _row(
         Coarse.LOCAL,
-        "The join service did not understand the request.",
+        "The join service could not parse the request.",
         "Install the same version of the collection on node and control plane.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     JOIN_SERVICES_UNKNOWN = _row(
         Coarse.LOCAL,
-        "This node knows no join service but itself.",
-        "Run init if it is the first control plane; else write the addresses of control planes or of their load balancer "
-        "into the site and run prepare again.",
+        "This node has no address of another join service.",
+        "Run init if this is the first control plane. Otherwise add the addresses of control planes or of their load balancer to the site and run prepare again.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     JOIN_SERVICE_BUSY = _row(
         Coarse.LOCAL,
-        "The join service has too much to do and said when to ask again.",
-        "The node asks again by itself at that time; raise the limits of the join service if that lasts.",
+        "The join service is overloaded and named a time for the next request.",
+        "The node retries by itself at that time. Raise the limits of the join service if this lasts.",
     )
     JOIN_SERVICE_UNAVAILABLE = _row(
         Coarse.LOCAL,
-        "The join service answered that it cannot serve now.",
-        "It is tried again; look at both services of the control plane if it lasts.",
+        "The join service answered that it is not ready.",
+        "The node retries by itself. If this lasts, check both services of the control plane.",
         "systemctl status attested-join-service attested-key-service",
     )
     KERNEL_NOT_ACCEPTED = _row(
         Coarse.REFUSED,
-        "The kernel is none of the releases that the profile lists.",
-        "Start the kernel that you meant, or add the release to kernels of the profile.",
+        "The kernel release is not in the list of the profile.",
+        "Boot the intended kernel, or add the release to kernels of the profile.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     KEYS_ABSENT = _row(
         Coarse.UNAVAILABLE,
         "This control plane holds no key material.",
-        "Make it a control plane with init; only init and recover bring keys to a machine.",
+        "Run init: only init and recover deliver keys to a machine.",
         "ansible-playbook attested.kubernetes.init",
     )
     KEYS_DAMAGED = _row(
         Coarse.UNAVAILABLE,
         "The key material at rest cannot be decrypted or parsed.",
-        "The file was changed or cut: remove it and supply the secret again with init.",
+        "The file was changed or truncated: remove it and supply the secret again with init.",
         "ansible-playbook attested.kubernetes.init",
     )
     KEY_BUNDLE_VERSION_UNKNOWN = _row(
@@ -1103,13 +1087,13 @@ class Reason(Enum):
     KEY_SERVICE_CALLER_UNKNOWN = _row(
         Coarse.LOCAL,
         "A process of another user called the key service.",
-        "Only root and the join service may: find out which process of that user it was.",
+        "Only root and the join service may call it; find out which process of that user did.",
         "journalctl -u attested-key-service",
     )
     KEY_SERVICE_UNREACHABLE = _row(
         Coarse.UNAVAILABLE,
         "The key service of this control plane does not answer.",
-        "Look at its state; after a changed boot it stays down.",
+        "Check the state of the service. After a changed boot it does not start.",
         "systemctl status attested-unlock attested-key-service",
     )
     KIT_DAMAGED = _row(
@@ -1120,7 +1104,7 @@ class Reason(Enum):
     )
     KIT_KEY_UNUSABLE = _row(
         Coarse.LOCAL,
-        "What should close or open a recovery kit is no such key.",
+        "The key to encrypt or open a recovery kit is malformed.",
         "Give recipients as age1…, identities as age-keygen writes them, and a token's RSA public key in PEM.",
         "attested kit write --help",
     )
@@ -1132,43 +1116,43 @@ class Reason(Enum):
     )
     KIT_MALFORMED = _row(
         Coarse.LOCAL,
-        "The file is no recovery kit of ours.",
-        "Give the whole file as it was written; the parameters of its first lines are bounded.",
+        "The file is not a recovery kit of this collection.",
+        "Give the whole file as it was written; the parameters in its first lines have fixed bounds.",
         "attested kit show FILE",
     )
     KIT_OTHER_CLUSTER = _row(
         Coarse.LOCAL,
-        "The recovery kit is of another cluster.",
-        "Take the kit of this cluster; its id stands in cluster.yml and on the kit.",
+        "The recovery kit belongs to another cluster.",
+        "Use the kit of this cluster; cluster.yml and the kit both name the cluster id.",
         "attested kit show FILE",
     )
     KIT_TOKEN_UNUSABLE = _row(
         Coarse.LOCAL,
         "The PKCS#11 token cannot be used.",
-        "Say the path of its module, its label where there are several, and its PIN; three wrong PINs may lock it.",
+        "Name the path of its module, its label if there are several, and its PIN. Three wrong PINs may lock the token.",
         "pkcs11-tool --module MODULE --list-slots",
     )
     KUBEADM_OTHER_ROLE = _row(
         Coarse.LOCAL,
-        "The machine has been made the other kind of node before.",
-        "A node keeps its role; reset it first if that is what you want.",
+        "The machine already is a node of the other role.",
+        "A node keeps its role. To change the role, reset the node first.",
         "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
     )
     KUBEADM_PHASE_FAILED = _row(
         Coarse.LOCAL,
         "A phase of kubeadm ended with an error.",
-        "Read kubeadm's last lines, repair the cause and run again: done phases are kept.",
+        "Read the last lines of kubeadm, repair the cause and run again: completed phases are not repeated.",
         "ansible-playbook attested.kubernetes.node --limit NODE",
     )
     KUBEADM_TIMEOUT = _row(
         Coarse.LOCAL,
         "A phase of kubeadm did not end within its time.",
-        "See whether the kubelet runs and the API server answers; running again continues.",
+        "Check whether the kubelet runs and the API server answers; running again continues.",
         "journalctl -u kubelet -n 50",
     )
     KUBEADM_VERSION_DIFFERS = _row(
         Coarse.LOCAL,
-        "The kubeadm on this machine is of another version than the site wants.",
+        "The version of kubeadm on this machine is not the one that the site names.",
         "Prepare the machine with a bundle of that version.",
         "ansible-playbook attested.kubernetes.prepare --limit NODE",
     )
@@ -1181,7 +1165,7 @@ class Reason(Enum):
     KUBECTL_FAILED = _row(
         Coarse.LOCAL,
         "kubectl could not read or write objects of the cluster.",
-        "Read its last lines; a control plane that just started may need a moment, and running again is safe.",
+        "Read the last lines of kubectl. A control plane that has just started may need a moment; running again is safe.",
     )
     KUBELET_CREDENTIAL_INVALID = _row(
         Coarse.LOCAL,
@@ -1190,26 +1174,26 @@ class Reason(Enum):
     )
     KUBELET_CREDENTIAL_MISSING = _row(
         Coarse.LOCAL,
-        "This machine has no kubelet certificate that could be renewed.",
-        "A machine that is no node yet, or lost the file, gets one by the playbook node.",
+        "This machine has no kubelet certificate to renew.",
+        "Run node: it delivers a certificate to a machine that is not a node yet or lost the file.",
         "ansible-playbook attested.kubernetes.node --limit NODE",
     )
     KUBELET_CREDENTIAL_REFUSED = _row(
         Coarse.LOCAL,
-        "The API server does not take the kubelet's certificate.",
+        "The API server rejects the kubelet's certificate.",
         "A renewal keeps the certificate before it. Compare the clocks, and the CA in /etc/kubernetes/kubelet.conf with that of the API server.",
         "journalctl -u attested-renew -n 20",
     )
     KUBELET_NOT_RUNNING = _row(
         Coarse.LOCAL,
-        "The kubelet does not run although everything for it is in place.",
+        "The kubelet does not run although all its files are in place.",
         "Read the kubelet's log; the usual causes are the container runtime and the cgroup version.",
         "journalctl -u kubelet -n 50",
     )
     LAB_PREREQUISITES_MISSING = _row(
         Coarse.LOCAL,
-        "This host lacks something that a lab needs.",
-        "Repair every point of the list, then run again; lab_install_packages: true installs the packages.",
+        "This host does not meet the requirements of a lab.",
+        "Repair every item of the list, then run again; lab_install_packages: true installs the packages.",
         "make lab",
     )
     LAB_SITE_EXPECTED = _row(
@@ -1220,14 +1204,14 @@ class Reason(Enum):
     )
     LOCKDOWN_NOT_PROVEN = _row(
         Coarse.REFUSED,
-        "The kernel was not told on its command line to lock down as far as the profile demands.",
-        "Add lockdown=integrity (or confidentiality) to the kernel's command line; what a kernel does by itself is in no log.",
+        "The kernel command line does not set the lockdown mode that the profile requires.",
+        "Add lockdown=integrity (or confidentiality) to the kernel command line. A lockdown that the kernel enables by itself is in no log.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     LUKS_DAMAGED = _row(
         Coarse.LOCAL,
         "A copy of a disk's LUKS2 header is cut off, has a wrong checksum, or differs from the other copy.",
-        "After a power cut run cryptsetup repair. Otherwise find out who changed the header, and restore a copy of it with cryptsetup luksHeaderRestore.",
+        "After a power cut run cryptsetup repair. Otherwise find out what changed the header, and restore a copy of it with cryptsetup luksHeaderRestore.",
         "cryptsetup luksDump DISK",
     )
     LUKS_DISK_DIFFERS = _row(
@@ -1274,36 +1258,36 @@ class Reason(Enum):
     )
     MASTER_SECRETS_DIFFER = _row(
         Coarse.LOCAL,
-        "A control plane or a disk is under a version of the master secret that the site does not have.",
-        "The site is older than the cluster: bring back the newer site or its newest recovery kit, then run again.",
+        "A control plane or a disk uses a version of the master secret that the site does not have.",
+        "The site is older than the cluster: restore the newer site or its newest recovery kit, then run again.",
         "ansible-playbook attested.kubernetes.secrets -e kit_from=FILE",
     )
     MASTER_SECRET_ROTATED = _row(
         Coarse.LOCAL,
-        "A rotated master secret does not carry what followed from the first one, which shares and imports need.",
-        "Keep a recovery kit of the cluster, which holds both; shares can be made before a first rotation only.",
+        "A rotated master secret does not include the values of the first one, which shares and imports need.",
+        "Keep a recovery kit of the cluster, which holds both. Shares can be made before the first rotation only.",
         "ansible-playbook attested.kubernetes.secrets -e attested_recovery_kit=FILE",
     )
     MASTER_SECRET_UNKNOWN = _row(
         Coarse.LOCAL,
-        "There is no version of the master secret of that name.",
-        "Give a name that the playbook shows with --check.",
+        "No version of the master secret has this name.",
+        "Use a name that the playbook shows with --check.",
         "ansible-playbook attested.kubernetes.rotate_master_secret --check",
     )
     MASTER_SECRET_UNREACHED = _row(
         Coarse.LOCAL,
-        "A rotation of the master secret needs every node of the cluster, and only them.",
-        "Start the machines that are down, and remove those that are gone for good.",
+        "A rotation of the master secret needs exactly the nodes of the cluster.",
+        "Start the machines that are down, and remove from the cluster the nodes that no longer exist.",
         "ansible-playbook attested.kubernetes.status",
     )
     MESSAGE_MALFORMED = _row(
         Coarse.INVALID,
-        "A message on the wire cannot be parsed.",
+        "A message of the other side cannot be parsed.",
         "Check that both sides run the same version and that nothing between them changes bytes.",
     )
     MESSAGE_TOO_LARGE = _row(
         Coarse.INVALID,
-        "A message on the wire is larger than the limit.",
+        "A message of the other side is larger than the limit.",
         "Check the size of the event logs on the machine that sent it.",
     )
     MODULE_FAILED = _row(
@@ -1325,20 +1309,19 @@ class Reason(Enum):
     )
     NODELOCK_FOREIGN = _row(
         Coarse.REFUSED,
-        "The register of the node lock holds something that its logs do not explain.",
-        "Reboot the machine; if it comes back, something extends that register without a log.",
+        "The register of the node lock holds a value that its logs do not explain.",
+        "Reboot the machine. If this repeats, a program extends that register without a log entry.",
     )
     NODELOCK_NOT_HELD = _row(
         Coarse.LOCAL,
-        "A step that needs the one-way lock found the machine unlocked.",
-        "Take the lock first: the playbooks init and node do it in their order.",
+        "A step that needs the node lock found the machine unlocked.",
+        "Run init or node, which take the lock before this step.",
         "ansible-playbook attested.kubernetes.node --limit NODE",
     )
     NODELOCK_NO_TICKET = _row(
         Coarse.REFUSED,
-        "The machine is locked to this cluster in a boot in which it was given no ticket.",
-        "A control plane that unlocked itself gives evidence of this boot first: systemctl start attested-reattest. Any other machine: "
-        "reboot it and run the node playbook; if it comes back, something on it takes the lock, or replays it, by itself.",
+        "The machine is locked to this cluster, but it got no ticket in this boot.",
+        "On a control plane that unlocked itself run: systemctl start attested-reattest. Reboot any other machine and run node. If this repeats, a program on the machine takes or replays the lock.",
         "ansible-playbook attested.kubernetes.node",
     )
     NODELOCK_OPEN = _row(
@@ -1355,8 +1338,8 @@ class Reason(Enum):
     )
     NODELOCK_REGISTER_PINNED = _row(
         Coarse.LOCAL,
-        "A profile pins the register of the node lock, which moves when the lock is taken.",
-        "Take that register out of the profile; 15 is the lock's.",
+        "A profile pins the register of the node lock, whose value changes when the lock is taken.",
+        "Remove that register from the profile; the lock uses register 15.",
         "ansible-playbook attested.kubernetes.policy",
     )
     NODELOCK_REGISTER_RESETTABLE = _row(
@@ -1366,7 +1349,7 @@ class Reason(Enum):
     )
     NODELOCK_UNCLAIMED = _row(
         Coarse.LOCAL,
-        "The machine is locked to its cluster, and nothing on it says by whom.",
+        "The machine is locked to its cluster, and no file records which process took the lock.",
         "Run again the playbook that was running (node or init), or reboot the machine.",
         "ansible-playbook attested.kubernetes.node --limit NODE",
     )
@@ -1378,9 +1361,8 @@ class Reason(Enum):
     )
     NODE_CONFIG_NOT_ACCEPTED = _row(
         Coarse.REFUSED,
-        "The machine measured another /etc/attested/node.yml than the profile names, or none.",
-        "Find out who changed it. If prepare did, put its digest (sha256sum) into nodeConfigs of the profile; a machine measures it "
-        "only where it boots from the signed site (attested_source_url).",
+        "The machine measured another /etc/attested/node.yml than the profile names, or did not measure it.",
+        "Find out who changed the file. If prepare did, add its sha256sum to nodeConfigs of the profile. A machine measures the file only if it boots from the signed site (attested_source_url).",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     NODE_JOURNAL_MALFORMED = _row(
@@ -1397,26 +1379,26 @@ class Reason(Enum):
     )
     NODE_NOT_JOINED = _row(
         Coarse.LOCAL,
-        "The machine has not become a node by itself in the time that it was given.",
-        "Read there what its bootstrapper does, then run node again; attested_wait_seconds gives it more time.",
+        "The machine did not become a node within the waiting time.",
+        "Read the log of its bootstrapper, then run node again; attested_wait_seconds extends the waiting time.",
         "journalctl -u attested-bootstrapper -n 50",
     )
     NODE_NOT_REGISTERED = _row(
         Coarse.LOCAL,
         "The kubelet runs, but its Node object did not appear in time.",
-        "See in the kubelet's log why the API server refuses or cannot be reached.",
+        "Read in the kubelet's log why the API server refuses it or cannot be reached.",
         "journalctl -u kubelet -n 50",
     )
     NODE_PREREQUISITES_MISSING = _row(
         Coarse.LOCAL,
-        "The machine lacks something that a node needs.",
-        "Repair every point of the list, then run again; attested_install_packages: true installs the packages.",
+        "The machine does not meet the requirements of a node.",
+        "Repair every item of the list, then run again; attested_install_packages: true installs the packages.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     NONCE_MALFORMED = _row(
         Coarse.INVALID,
         "The other side did not send exactly one 32-byte nonce.",
-        "The other side is no attested service or client of a known version.",
+        "The other side is not an attested service or client of a known version.",
     )
     NOT_TMPFS = _row(
         Coarse.LOCAL,
@@ -1431,20 +1413,20 @@ class Reason(Enum):
     )
     PARTITION_TABLE_MALFORMED = _row(
         Coarse.LOCAL,
-        "A disk or an image of one has a partition table that cannot be believed.",
-        "Look at it with 'fdisk -l' and make the image anew where it is cut off; a partition that is cut out of it will do as well.",
+        "A disk or a disk image has an invalid partition table.",
+        "Check it with fdisk -l. If the image is truncated, make it again; an extracted partition works as well.",
         "fdisk -l IMAGE",
     )
     PASSPHRASE_UNUSABLE = _row(
         Coarse.LOCAL,
         "The passphrase cannot be used.",
-        "Take printable ASCII characters, 12 to 256 of them, the same on every keyboard; several words are easier to keep than signs.",
+        "Use 12 to 256 printable ASCII characters that are the same on every keyboard layout. Several words are easier to remember than symbols.",
         "attested secret --help",
     )
     PCR_MISMATCH = _row(
         Coarse.REFUSED,
-        "The machine booted something that no profile allows.",
-        "Compare the listed events with what you changed; if the change is yours, add it to a profile.",
+        "The machine booted software that no profile allows.",
+        "Compare the listed events with your changes. Add an intended change to a profile.",
         "ansible-playbook attested.kubernetes.policy",
     )
     PEER_CERTIFICATE_EXPIRED = _row(
@@ -1461,7 +1443,7 @@ class Reason(Enum):
     PEER_UNREACHABLE = _row(
         Coarse.LOCAL,
         "No connection to the endpoint could be made.",
-        "Check that the service runs, and the name, port and firewall between; trying again is safe.",
+        "Check that the service runs, the name and port, and firewalls on the way. Trying again is safe.",
     )
     PLACE_TAKEN = _row(
         Coarse.LOCAL,
@@ -1471,8 +1453,8 @@ class Reason(Enum):
     )
     PLAYBOOK_FAILED = _row(
         Coarse.LOCAL,
-        "A task of the playbook that the machine runs on itself has failed.",
-        "Read the last lines of the step, put right what they say, and run init again: it goes on where it stood.",
+        "A task of the playbook that the machine runs on itself failed.",
+        "Read the last lines of the step, repair the cause, and run init again: it continues the work.",
         "ansible-playbook attested.kubernetes.init",
     )
     PLAYBOOK_NO_HOST = _row(
@@ -1484,93 +1466,91 @@ class Reason(Enum):
     POLICY_ABSENT = _row(
         Coarse.REFUSED,
         "The cluster has no signed policy.",
-        "Without the AttestationPolicy that the site signs nothing counts: apply the site.",
+        "Apply the site: without the AttestationPolicy that the site signs, every request is refused.",
         "ansible-playbook attested.kubernetes.policy",
     )
     POLICY_EMPTY = _row(
         Coarse.REFUSED,
-        "No profile is in force, or a profile allows nothing: everybody is refused.",
-        "Learn a profile from a machine that you trust, and apply it.",
+        "No profile is active, or a profile allows nothing, so every machine is refused.",
+        "Learn a profile from a trusted machine, and apply it.",
         "ansible-playbook attested.kubernetes.policy",
     )
     POLICY_KEY_UNUSABLE = _row(
         Coarse.LOCAL,
-        "The key of the policy is not an Ed25519 key.",
-        "Put back policy-key.pem and cluster.yml as secrets wrote them.",
+        "The policy key is not an Ed25519 key.",
+        "Restore policy-key.pem and cluster.yml as secrets wrote them.",
         "git log -- cluster.yml",
     )
     POLICY_NOT_ADOPTED = _row(
         Coarse.REFUSED,
         "This control plane has no record of the policy yet.",
-        "Only the site can make one, because a policy alone does not say that it is the newest: apply the site.",
+        "Apply the site, which makes the record. A policy alone does not prove that it is the newest.",
         "ansible-playbook attested.kubernetes.policy",
     )
     POLICY_OUTLOOK_UNKNOWN = _row(
         Coarse.LOCAL,
-        "Nobody can say whether the next policy would refuse a node that is joined now.",
-        "Its record holds no event log and it did not answer: start it or open its port 9091, or say that it is meant "
-        "(confirm_refusals=true).",
+        "It is unknown whether the next policy would refuse a node that has joined.",
+        "The node's record holds no event log and the node did not answer. Start it, open its port 9091, or set confirm_refusals=true.",
         "ansible-playbook attested.kubernetes.verify",
     )
     POLICY_ROLLED_BACK = _row(
         Coarse.REFUSED,
-        "The policy, or a record of it, is older than what this control plane has seen.",
-        "Was etcd or a disk put back from a copy? Everyone is refused until the site is applied again.",
+        "The policy, or a record of it, is older than one that this control plane has seen.",
+        "Check whether etcd or a disk was restored from a copy. Every request is refused until the site is applied again.",
         "ansible-playbook attested.kubernetes.policy",
     )
     POLICY_SIGNATURE = _row(
         Coarse.REFUSED,
-        "The policy in the API is not signed by the site for this cluster.",
-        "Find out who wrote the object, then apply the site: that replaces it.",
+        "The site of this cluster did not sign the policy in the API.",
+        "Find out who wrote the object, then apply the site, which replaces it.",
         "ansible-playbook attested.kubernetes.policy",
     )
     POLICY_WOULD_REFUSE = _row(
         Coarse.LOCAL,
-        "The next policy would refuse nodes that are joined now.",
-        "Learn their boot as a profile, except them for a while, or say that it is meant (confirm_refusals=true).",
+        "The next policy would refuse nodes that have joined.",
+        "Learn their boot as a profile, add a temporary exception for them, or set confirm_refusals=true.",
         "ansible-playbook attested.kubernetes.policy -e confirm_refusals=true",
     )
     PORT_UNAVAILABLE = _row(
         Coarse.LOCAL,
         "The service cannot listen at its address and port.",
-        "Find who holds the port (ss -ltnp) and end it, or set another port.",
+        "Find the process that uses the port (ss -ltnp) and stop it, or set another port.",
         "ss -ltnp",
     )
     PREDICTION_INCOMPLETE = _row(
         Coarse.LOCAL,
-        "A register that the profile holds cannot be computed from the image.",
-        "Boot the image on one machine and learn the profile there, or compute from a profile of a machine that booted the same initrd and stub.",
+        "A register of the profile cannot be computed from the image.",
+        "Boot the image on one machine and learn the profile there, or compute from the profile of a machine with the same initrd and stub.",
         "ansible-playbook attested.kubernetes.enroll -e profile=NAME",
     )
     PRESET_UNMET = _row(
         Coarse.LOCAL,
-        "The machine is not what the preset is for, so nothing was learned from it.",
-        "Choose auto, which holds what this machine loads; or boot a unified kernel image (image), signed and alone (secure-boot).",
+        "The machine does not fulfil the preset, so nothing was learned from it.",
+        "Use auto, which covers what this machine loads. Or boot a unified kernel image (image), signed and alone (secure-boot).",
         "ansible-doc attested.kubernetes.attestation_verification",
     )
     PROFILES_UNLIKE = _row(
         Coarse.LOCAL,
-        "Profiles that hold different registers, or accept nobody, cannot become one.",
-        "Learn them with the same preset, or keep them side by side: several profiles may be active at once.",
+        "Profiles that hold different registers, or that allow nothing, cannot be merged.",
+        "Learn them with the same preset, or keep them separate: several profiles may be active at once.",
         "ansible-doc attested.kubernetes.measurement_profile",
     )
     PROFILE_EXISTS = _row(
         Coarse.LOCAL,
         "The site has another profile of this name.",
-        "Choose another name, compare the two, or replace it on purpose.",
+        "Use another name, or compare the two and replace the profile deliberately.",
         "ansible-playbook attested.kubernetes.enroll -e profile=NAME -e replace_profile=true",
     )
     PROFILE_EXPIRED = _row(
         Coarse.REFUSED,
-        "The only profile that the machine fits was an exception and has expired.",
-        "Bring the machine to a boot that a lasting profile allows, or extend the exception on purpose.",
+        "The only profile that matches the machine was an exception and has expired.",
+        "Boot the machine with software that a permanent profile allows, or extend the exception.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     PROFILE_NOT_FOR_MACHINE = _row(
         Coarse.REFUSED,
-        "The profiles that would allow this boot count for other roles or machines.",
-        "Find out why the machine booted what is meant for another; if it may, put its role or endorsement key into the profile "
-        "(roles, machines), then apply the policy.",
+        "The profiles that would allow this boot apply to other roles or machines.",
+        "Find out why the machine booted software for another machine. If it may, add its role or endorsement key to the profile (roles, machines), then apply the policy.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     PROFILE_UNKNOWN = _row(
@@ -1587,107 +1567,106 @@ class Reason(Enum):
     )
     QUOTE_DIGEST = _row(
         Coarse.REFUSED,
-        "The register values sent are not those that were quoted.",
-        "Read and quote again; a register may have been extended between the two.",
+        "The register values that were sent do not match the quoted digest.",
+        "Read and quote again; a register may have been extended in between.",
     )
     QUOTE_MALFORMED = _row(
         Coarse.REFUSED,
-        "The quote is not one that a TPM makes.",
-        "Let the TPM of the machine make it; a quote from elsewhere proves nothing.",
+        "The quote is not a valid TPM quote.",
+        "Let the TPM of the machine make the quote.",
     )
     QUOTE_SELECTION = _row(
         Coarse.REFUSED,
-        "The quote is over other registers than were asked for.",
-        "Run again; if it happens again, both sides disagree on the policy's registers.",
+        "The quote covers other registers than were requested.",
+        "Run again. If this repeats, both sides disagree on the registers of the policy.",
     )
     QUOTE_SIGNATURE = _row(
         Coarse.REFUSED,
         "The quote's signature does not verify with the attestation key.",
-        "Look for something that changes the evidence on its way; then ask again.",
+        "Check for something between the two machines that changes the evidence, then ask again.",
     )
     RACE_LOST = _row(
         Coarse.REFUSED,
-        "The machine was taken by the other way of becoming a node.",
-        "Nothing is lost: look at what the machine has become.",
+        "The machine already becomes a node in the other way (init or join).",
+        "No action is needed: check what the machine has become.",
         "attested status",
     )
     REATTESTATION_FAILED = _row(
         Coarse.REFUSED,
-        "A machine asks to renew its certificate, and the last evidence that it pushed was refused.",
-        "Read on its Node with what it was refused; bring it to good evidence, or reboot it, and it heals.",
+        "A machine requests the renewal of its certificate, but its last evidence was refused.",
+        "The Node shows the reason. Correct the cause or reboot the machine; accepted evidence ends the refusal.",
         "kubectl describe node NODE",
     )
     REATTESTATION_OVERDUE = _row(
         Coarse.REFUSED,
-        "A machine asks to renew its certificate, and the evidence that it pushed last is too old.",
-        "Push evidence by hand on the machine and read why its timer did not: journalctl -u attested-reattest.",
+        "A machine requests the renewal of its certificate, but its last evidence is too old.",
+        "Push evidence by hand on the machine, and read why its timer did not: journalctl -u attested-reattest.",
         "systemctl start attested-reattest",
     )
     RECOVERY_BROKEN_OFF = _row(
         Coarse.LOCAL,
-        "The connection to a locked node broke, or it has no time yet.",
-        "Run recover again: a node that is open by then says so.",
+        "The connection to a locked node broke, or the node is busy.",
+        "Run recover again. A node that was opened in the meantime says so.",
         "ansible-playbook attested.kubernetes.recover",
     )
     RECOVERY_CALLER_UNKNOWN = _row(
         Coarse.REFUSED,
-        "A user other than root or the recovery service's called the process that recovers a node.",
-        "Only the recovery service of the same machine speaks to it; look at which program runs as that user.",
+        "A process of a user other than root or the recovery service called the process that opens the node's disk.",
+        "Only the recovery service of the same machine may call it; find out which program runs as that user.",
         "journalctl -u attested-bootstrapper",
     )
     RECOVERY_DISK_DIFFERS = _row(
         Coarse.REFUSED,
-        "What an admin sealed is the key of another disk than the one in this machine.",
-        "Look which disk was assigned to this node, and whether disks were exchanged between machines.",
+        "The sealed key is for another disk than the one in this machine.",
+        "Check which disk is assigned to this node, and whether disks were exchanged between machines.",
         "ansible-playbook attested.kubernetes.recover",
     )
     RECOVERY_DISK_UNKNOWN = _row(
         Coarse.LOCAL,
-        "Neither site nor recovery kit say which disk the cluster assigned to this node.",
-        "Where a control plane is up, run policy, which asks it; else read the LUKS UUID at the machine's disk and write it "
-        "as attested_disk_id into the node's host_vars.",
+        "Neither the site nor the recovery kit names the disk that is assigned to this node.",
+        "If a control plane is up, run policy, which reads the assignment. Otherwise read the LUKS UUID at the machine and set attested_disk_id in the node's host_vars.",
         "ansible-playbook attested.kubernetes.recover",
     )
     RECOVERY_INCOMPLETE = _row(
         Coarse.LOCAL,
-        "A node was neither recovered nor was somebody else first at it; the table says which and why.",
-        "Do what the table says of each such node and run it again: nodes that are open lose nothing by it.",
+        "At least one node was not recovered; the table names the reason for each.",
+        "Follow the table for each of these nodes and run it again. A second run does not affect open nodes.",
         "ansible-playbook attested.kubernetes.recover",
     )
     RECOVERY_KEY_WRONG = _row(
         Coarse.REFUSED,
-        "The key that was offered opens no slot of this disk's header; nothing was changed.",
-        "Use the master secret of this cluster that the disk was last keyed with, and the disk's assigned id.",
+        "The given key opens no slot of this disk's header; nothing was changed.",
+        "Use the disk's assigned id, and the version of the master secret of this cluster that the disk was last keyed with.",
         "ansible-playbook attested.kubernetes.recover",
     )
     RECOVERY_RACE_LOST = _row(
         Coarse.REFUSED,
-        "Somebody else has opened this node's disk or is opening it: its cluster, or another admin.",
-        "Wait until the node has come up; nothing else is needed.",
+        "The cluster or another admin has opened this node's disk, or is opening it.",
+        "Wait until the node is up; no other action is needed.",
         "ansible-playbook attested.kubernetes.status",
     )
     REQUEST_INCOMPLETE = _row(
         Coarse.UNAVAILABLE,
-        "A call was begun and its request did not come in time.",
-        "Check the network between both machines; many from one address are somebody who holds calls on purpose.",
+        "A call was started, but its request did not arrive in time.",
+        "Check the network between both machines. Many from one address are an attempt to occupy calls.",
         "journalctl -u attested-join-service",
     )
     REQUEST_TIMEOUT = _row(
         Coarse.UNAVAILABLE,
         "A request was not answered within its time.",
-        "Read the log of the service at the correlation id; trying again is safe.",
+        "Read the log of the service at the correlation id. Trying again is safe.",
         "journalctl -u attested-join-service -u attested-key-service",
     )
     RESCUE_ASKS_AGAIN = _row(
         Coarse.LOCAL,
-        "A machine that was given the master secret waits for a key again.",
-        "The secret did not open its disk: compare the secret with the state file and the disk's header before you send it once more.",
+        "A machine that got the master secret requests a key again.",
+        "The secret did not open its disk: compare it with the state file and the disk's header before you send it again.",
         "attested rescue keys --master-secret FILE --state FILE --disk DISK",
     )
     RESCUE_CALL_FAILED = _row(
         Coarse.LOCAL,
-        "A node of Constellation has refused or broken off a call of the rescue kit.",
-        "Its own words are in the message; the rest stands in the journal or on the serial console of that node.",
+        "A Constellation node refused or aborted a call of the rescue kit.",
+        "The message has the node's answer; its journal or serial console has the rest.",
         "attested rescue --help",
     )
     RESCUE_FILE_MALFORMED = _row(
@@ -1698,28 +1677,26 @@ class Reason(Enum):
     )
     RESCUE_MEASUREMENT_MISMATCH = _row(
         Coarse.LOCAL,
-        "A node of Constellation has booted something else than its configuration expects.",
-        "Send it no secret. Compare the image of the machine with the one that the configuration is of; register 15 alone "
-        "differs where the cluster id is another.",
+        "A Constellation node booted other software than its configuration expects.",
+        "Send it no secret. Compare the image of the machine with the image that the configuration describes. If only register 15 differs, the cluster id is another one.",
         "attested rescue verify --help",
     )
     RESCUE_NO_DISK = _row(
         Coarse.LOCAL,
-        "There is no LUKS2 disk in what was given, neither at its start nor in a partition.",
-        "Look what it is with 'file' and 'fdisk -l'; of a virtual machine take the second disk, Constellation keeps its state "
-        "there. An image in qcow2 or VMDK form must be converted to raw first.",
+        "The file or disk has no LUKS2 header, neither at its start nor in a partition.",
+        "Check its type with file and fdisk -l. On a virtual machine use the second disk, which holds Constellation's state. Convert a qcow2 or VMDK image to raw first.",
         "qemu-img convert -O raw IMAGE disk.img",
     )
     RESCUE_SEVERAL_DISKS = _row(
         Coarse.LOCAL,
-        "More than one partition holds a LUKS2 disk.",
-        "Say which one with --partition; attested rescue keys shows each with its UUID.",
+        "More than one partition has a LUKS2 header.",
+        "Choose one with --partition; attested rescue keys shows each with its UUID.",
         "attested rescue keys --master-secret FILE --disk DISK",
     )
     RESCUE_SOURCE_CHANGED = _row(
         Coarse.LOCAL,
-        "A file changed while it was copied, so the copy is none of any moment.",
-        "Copy from a disk that is mounted read only, with the machine that it belongs to switched off.",
+        "A file changed while it was copied, so the copy is inconsistent.",
+        "Mount the disk read-only and copy again, with the machine that it belongs to switched off.",
         "attested rescue mount --help",
     )
     RESET_INCOMPLETE = _row(
@@ -1729,14 +1706,14 @@ class Reason(Enum):
     )
     REVOCATION_UNSIGNED = _row(
         Coarse.UNAVAILABLE,
-        "A revocation that this control plane knows is not in the signed policy, so a further one would not know it.",
-        "Apply the site, which signs it: the machine that asks gets its ticket then.",
+        "A revocation that this control plane knows is not in the signed policy, so a further control plane would not know it.",
+        "Apply the site, which signs the revocation: the waiting machine then gets its ticket.",
         "ansible-playbook attested.kubernetes.policy",
     )
     ROLE_NOT_REGISTERED = _row(
         Coarse.REFUSED,
-        "A machine asks for more than its registered role.",
-        "The role comes from the NodeIdentity: remove the node and enroll it in the role that it shall have.",
+        "A machine requests another role than the registered one.",
+        "The NodeIdentity names the role: remove the node and enroll it in the intended role.",
         "kubectl get attested",
     )
     RUNTIME_INSTALL_FAILED = _row(
@@ -1753,8 +1730,8 @@ class Reason(Enum):
     )
     SEAL_UNOPENABLE = _row(
         Coarse.LOCAL,
-        "A sealed answer does not open on this machine, in this boot, for this exchange.",
-        "Ask for a new one; an answer that was recorded or meant for another machine never opens.",
+        "A sealed answer cannot be opened on this machine, in this boot, for this exchange.",
+        "Request a new answer. A recorded answer or one for another machine can never be opened.",
     )
     SECRETS_IN_CLEAR = _row(
         Coarse.REFUSED,
@@ -1770,56 +1747,56 @@ class Reason(Enum):
     )
     SERVER_CREDENTIALS_UNUSABLE = _row(
         Coarse.UNAVAILABLE,
-        "The certificate chain and key of a service do not fit together.",
-        "The key service signs a new one; restart the join service if it does not do so by itself.",
+        "The certificate chain and the key of a service do not match.",
+        "The key service signs a new certificate; restart the join service if it does not request one by itself.",
         "systemctl restart attested-join-service",
     )
     SERVING_EXTENSION_REFUSED = _row(
         Coarse.REFUSED,
-        "A kubelet's request for a serving certificate asks for other extensions than alternative names, or hides them.",
-        "A kubelet asks for nothing else: find out what else on that machine has its credential.",
+        "A kubelet's request for a serving certificate has other extensions than subject alternative names, or a malformed one.",
+        "A kubelet requests no other extensions: find out which other program on that machine uses its credential.",
         "kubectl get csr",
     )
     SERVING_NOT_JOINED = _row(
         Coarse.REFUSED,
-        "A machine asks for a serving certificate, and it has not become a node.",
-        "It waits ten minutes for that; read why its join does not end.",
+        "A machine requests a serving certificate, but has not become a node.",
+        "The request waits ten minutes for that; find out why the join does not complete.",
         "kubectl get attested",
     )
     SERVING_NOT_PROVEN = _row(
         Coarse.REFUSED,
-        "A node asks for a serving certificate, and it has given no evidence yet.",
-        "It waits ten minutes for that; push evidence by hand on the machine, its kubelet then asks again by itself.",
+        "A node requests a serving certificate, but has not pushed evidence yet.",
+        "The request waits ten minutes for that. Push evidence by hand on the machine; its kubelet then repeats the request.",
         "systemctl start attested-reattest",
     )
     SERVING_REQUESTER_REFUSED = _row(
         Coarse.REFUSED,
-        "A serving certificate is asked for by who is no node, or by another machine than the one that is this node now.",
-        "Only a kubelet asks, with the certificate that its machine got by ticket: renew that one.",
+        "The requester of a serving certificate is not a node, or is another machine than the current one of this node.",
+        "Only a kubelet may ask, with the certificate from its machine's ticket: renew that certificate.",
         "attested renew --now",
     )
     SERVING_SAN_REFUSED = _row(
         Coarse.REFUSED,
-        "A kubelet asks for a serving certificate with a name or address that its identity does not have.",
-        "Compare attested_node_ip in the site with the kubelet's --node-ip, then apply the site: addresses come from there alone.",
+        "A kubelet requests a serving certificate for a name or address that its identity does not have.",
+        "Compare attested_node_ip in the site with the kubelet's --node-ip, then apply the site, which is the only source of addresses.",
         "ansible-playbook attested.kubernetes.policy",
     )
     SERVING_USAGE_REFUSED = _row(
         Coarse.REFUSED,
-        "A kubelet's request for a serving certificate asks for other usages than its signer gives.",
-        "A kubelet asks for nothing else: find out what else on that machine has its credential.",
+        "A kubelet's request for a serving certificate has other key usages than its signer allows.",
+        "A kubelet requests no other usages: find out which other program on that machine uses its credential.",
         "kubectl get csr",
     )
     SHARES_EXPOSED = _row(
         Coarse.LOCAL,
-        "A secret would lie in clear inside a repository or a site.",
-        "Name a folder outside of every site and working copy, best on tmpfs (/dev/shm) or on the medium that it is meant for.",
+        "A secret would be stored in clear inside a repository or a site.",
+        "Name a folder outside of every site and working copy, best on tmpfs (/dev/shm) or on the intended medium.",
         "attested secret split --help",
     )
     SHARES_TOO_FEW = _row(
         Coarse.LOCAL,
         "There are not enough shares to rebuild the master secret.",
-        "Fetch the missing ones; there is no other way, and fewer tell nothing.",
+        "Fetch the missing shares. Fewer shares reveal nothing about the secret.",
         "attested secret show FILE",
     )
     SHARES_UNLIKE = _row(
@@ -1830,14 +1807,14 @@ class Reason(Enum):
     )
     SHARE_MALFORMED = _row(
         Coarse.LOCAL,
-        "The text is no share of a master secret of ours.",
-        "Give the whole text of a share, or its 62 words alone, in their order; the facts above the words may be left out.",
+        "The text is not a share of a master secret.",
+        "Give the whole text of a share, or its 62 words alone in their order. The lines above the words are optional.",
         "attested secret show FILE",
     )
     SHARE_PASSPHRASE = _row(
         Coarse.LOCAL,
-        "The shares belong together, and under this passphrase they hold no master secret.",
-        "Say --passphrase and type the one that was set at the split; each share says whether there is one.",
+        "The shares match each other, but the passphrase does not open the master secret.",
+        "Use --passphrase and type the passphrase that was set at the split; each share says whether there is one.",
         "attested secret combine --help",
     )
     SHARE_WORDS_WRONG = _row(
@@ -1849,7 +1826,7 @@ class Reason(Enum):
     SITE_CLUSTER_FILE = _row(
         Coarse.LOCAL,
         "The site's cluster.yml is malformed.",
-        "Restore it from the site's repository; secrets wrote it and nobody edits it.",
+        "Restore the file from the site's repository; it is written by secrets and never edited by hand.",
         "git checkout -- cluster.yml",
     )
     SITE_INVENTORY = _row(
@@ -1860,20 +1837,20 @@ class Reason(Enum):
     )
     SITE_NOT_FOUND = _row(
         Coarse.LOCAL,
-        "The directory is no site.",
-        "Run in a site directory, or write one.",
+        "The directory is not a site.",
+        "Run in a site directory, or create one.",
         "ansible-playbook attested.kubernetes.scaffold -e site=DIRECTORY",
     )
     SITE_POLICY_EXCEPTION = _row(
         Coarse.LOCAL,
-        "An exception from the policy is not one.",
-        "Each names a profile, enrolled nodes, an end within 14 days and a reason; see docs/protocol/policy.md.",
+        "An exception from the policy is invalid.",
+        "An exception names a profile, enrolled nodes, an end within 14 days and a reason; see docs/protocol/policy.md.",
         "ansible-playbook attested.kubernetes.policy --check",
     )
     SITE_SECRETS_INCOMPLETE = _row(
         Coarse.LOCAL,
         "Some or all of the site's secrets are missing.",
-        "Restore the missing files from their backup; remove all of them only if no cluster was made of them.",
+        "Restore the missing files from their backup. Remove all of them only if no cluster was made with them.",
         "ansible-playbook attested.kubernetes.secrets",
     )
     SITE_SECRET_MALFORMED = _row(
@@ -1890,50 +1867,50 @@ class Reason(Enum):
     )
     SOURCE_BRANCH_ABSENT = _row(
         Coarse.LOCAL,
-        "The repository of the site answers, but it does not have the branch that node.yml names.",
-        "Compare attested_source_branch with the branches of the repository; push the branch.",
+        "The repository of the site does not have the branch that node.yml names.",
+        "Compare attested_source_branch with the branches of the repository, and push the branch.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_COLLECTION_DIFFERS = _row(
         Coarse.LOCAL,
-        "The site was written for another release of the collection, or for another bundle, than this machine has installed.",
-        "Run prepare from the machine's bundle, or commit collection and bundle of what is installed to attested-node.yml.",
+        "The site names another version of the collection or another bundle than this machine has installed.",
+        "Run prepare with the site's bundle, or commit the installed collection and bundle to attested-node.yml.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_HISTORY_REWRITTEN = _row(
         Coarse.LOCAL,
-        "The site's commit does not have the one that this machine took before in its history.",
-        "Do not rewrite the branch; where it was meant, remove /var/lib/attested/source on the machine.",
+        "The site's commit is not a descendant of the commit that this machine used before.",
+        "Do not rewrite the branch. If the rewrite was intended, remove /var/lib/attested/source on the machine.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_LOCKED_BEFORE = _row(
         Coarse.LOCAL,
         "The machine was locked to a cluster in this boot before the site's commit could be measured.",
-        "Restart the machine; nothing else may make a node of it where attested_source_url is set.",
+        "Restart the machine. With attested_source_url only a boot from the signed site may make it a node.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_MEASURED_OTHER = _row(
         Coarse.LOCAL,
-        "This boot has measured another commit or configuration than the one that should run now.",
+        "This boot measured another commit or configuration than the current one.",
         "Restart the machine: a boot runs one commit.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_NOT_ACCEPTED = _row(
         Coarse.REFUSED,
-        "The machine measured no site in front of its lock, or one that nobody signed whom the profile names.",
-        "Boot it from the signed site (attested_source_url), or add the fingerprint to sourceSigners of the profile on purpose.",
+        "The machine measured no site before its node lock, or a site without a signature of a signer in the profile.",
+        "Boot it from the signed site (attested_source_url), or add the fingerprint to sourceSigners of the profile deliberately.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     SOURCE_NOT_A_REPOSITORY = _row(
         Coarse.LOCAL,
-        "What answers at the URL of the site's repository is no git repository: a proxy, a login page, a wrong path.",
-        "Open the URL of attested_source_url from the machine's network and see what it is.",
+        "The URL of the site's repository does not lead to a git repository.",
+        "A proxy or a login page may answer, or the path is wrong. Open attested_source_url from the machine's network.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_OBJECT_BROKEN = _row(
         Coarse.LOCAL,
-        "An object of the site's repository is absent, damaged or refused by git's own checks.",
-        "Run git fsck --strict in the repository; clone it anew from a good copy.",
+        "An object of the site's repository is missing, damaged or rejected by git's own checks.",
+        "Run git fsck --strict in the repository, and clone it again from a good copy.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_PIN_MALFORMED = _row(
@@ -1950,32 +1927,32 @@ class Reason(Enum):
     )
     SOURCE_SIGNATURE = _row(
         Coarse.LOCAL,
-        "The SSH signature of the site's commit does not fit it, or has a form that is not accepted.",
-        "Sign with git's SSH format and a key of ssh-ed25519 or ecdsa-sha2-nistp256; if you did, somebody changed the commit.",
+        "The SSH signature of the site's commit does not verify, or has an unsupported form.",
+        "Sign with git's SSH format and a key of ssh-ed25519 or ecdsa-sha2-nistp256. If you did, the commit was changed.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_SIGNER_UNKNOWN = _row(
         Coarse.LOCAL,
         "The site's commit is signed by a key that this machine has not pinned.",
-        "Find out whose key it is; a key that is meant belongs to attested_source_signers, then prepare.",
+        "Find out whose key it is. Add an intended key to attested_source_signers, then run prepare.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_STATE_MALFORMED = _row(
         Coarse.LOCAL,
-        "What this machine keeps of the site's last version cannot be read.",
-        "Find out what changed /var/lib/attested/source; with it removed, only the least version of node.yml counts.",
+        "This machine's record of the site's last version cannot be read.",
+        "Find out what changed /var/lib/attested/source. Without that directory only the minimum version of node.yml applies.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_TOO_OLD = _row(
         Coarse.REFUSED,
-        "The machine measured an older version of its site in front of its lock than the profile demands, or none.",
-        "Restart the machine so that it takes the newest version, or lower sourceMinimum of the profile on purpose.",
+        "The machine measured an older version of its site before its node lock than the profile requires, or did not measure one.",
+        "Restart the machine, which then takes the newest version, or lower sourceMinimum of the profile deliberately.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     SOURCE_TREE_REFUSED = _row(
         Coarse.LOCAL,
-        "The site's repository holds something that a site cannot have: a submodule, a link out of the site, an unusual name or kind of file, or too much data.",
-        "The message names the entry. Replace a link or a submodule by plain files, keep bundles and images out of the repository, and find out who committed a name that git itself does not create.",
+        "The site's repository contains a submodule, a link out of the site, an unusual name or kind of file, or too much data.",
+        "The message names the entry. Replace a link or a submodule by plain files, and keep bundles and images out of the repository. Find out who committed a name that git itself never creates.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_UNREACHABLE = _row(
@@ -1986,95 +1963,94 @@ class Reason(Enum):
     )
     SOURCE_UNSIGNED = _row(
         Coarse.LOCAL,
-        "The site's commit carries no SSH signature.",
-        "Sign it: git -c gpg.format=ssh commit -S; a merge by a web page is signed by that page, or not at all.",
+        "The site's commit has no SSH signature.",
+        "Sign it with git -c gpg.format=ssh commit -S. A merge on a web page is signed by that page or not at all.",
         "journalctl -u attested-node-boot",
     )
     STATE_CHANGED = _row(
         Coarse.UNAVAILABLE,
-        "This boot is not the one that the keys were sealed to, so the TPM does not open them.",
-        "If the change was wanted (firmware, kernel, command line), add a profile for it and supply the secret again; else find out who changed the boot.",
+        "This boot differs from the one that the keys are sealed to, so the TPM does not unseal them.",
+        "If the change of firmware, kernel or command line was intended, add a profile for it and supply the secret again. Otherwise find out who changed the boot.",
         "ansible-playbook attested.kubernetes.init",
     )
     STATE_DISK_BUSY = _row(
         Coarse.LOCAL,
-        "Somebody uses the disk that is to be a node's state disk.",
-        "Unmount it, or take it out of what holds it (lsblk shows what); then try again.",
+        "The disk for the node's state is in use.",
+        "Unmount it, or remove it from its user (lsblk shows which), then try again.",
         "lsblk",
     )
     STATE_DISK_CLOSED = _row(
         Coarse.LOCAL,
-        "The key of a state disk is exchanged while the disk is in use, and this one is not.",
-        "Let the node come up first (by a ticket of the cluster, or by recover); then try again.",
+        "The key of a state disk can only be exchanged while the disk is open.",
+        "Let the node come up first, by a ticket of the cluster or by recover, then try again.",
         "ansible-playbook attested.kubernetes.status",
     )
     STATE_DISK_CORRUPT = _row(
         Coarse.LOCAL,
-        "Sectors of a state disk are not what was written: somebody or something changed them below the encryption.",
-        "Nothing wrong was read: who asks for such a sector gets an error. Drain the node and find out who had the disk, or "
-        "whether it fails. Then reset the node, clear or replace the disk, and let it join anew.",
+        "Sectors of a state disk were changed below the encryption.",
+        "No changed data was read: reading such a sector is an error. Drain the node and find out whether the disk fails or who had access. Then reset the node and clear or replace the disk.",
         "journalctl --dmesg --boot --grep='INTEGRITY AEAD ERROR'",
     )
     STATE_DISK_COUNTER_LOST = _row(
         Coarse.LOCAL,
-        "The TPM's counter is gone, or behind the record in a state disk.",
-        "The TPM was cleared or is another one, or the disk is another machine's: reset the node, or replace the machine.",
+        "The TPM's counter is missing, or lower than the record in a state disk.",
+        "The TPM was cleared or replaced, or the disk belongs to another machine: reset the node, or replace the machine.",
         "ansible-playbook attested.kubernetes.reset",
     )
     STATE_DISK_FOREIGN = _row(
         Coarse.LOCAL,
-        "A disk is a state disk, and not the one that was assigned to this node.",
-        "Check which disk is in the machine; if its data may go, name the disk in the option erase.",
+        "A disk is a state disk, but not the one that is assigned to this node.",
+        "Check which disk is in the machine. If its data is not needed, name the disk in the option erase.",
     )
     STATE_DISK_HEADER_CHANGED = _row(
         Coarse.LOCAL,
-        "A state disk's header is not the one that it had at the last unlock.",
-        "Somebody put back or edited the header: find out who, and put back the copy of it that was made last.",
+        "A state disk's header differs from the one at the last unlock.",
+        "The header was restored or edited: find out who did it, and restore the most recent copy of the header.",
     )
     STATE_DISK_HIDES_DATA = _row(
         Coarse.LOCAL,
-        "A directory that a state disk is to take the place of holds something.",
-        "Stop what writes there and move its content away: it would be covered, and kept in clear.",
+        "A directory that the state disk is to be mounted over is not empty.",
+        "Stop the program that writes there and move the content away. Otherwise it would be hidden and stay unencrypted.",
     )
     STATE_DISK_KEY = _row(
         Coarse.LOCAL,
-        "The file with a state disk's key is missing, of another size, or not its owner's alone.",
+        "The file with a state disk's key is missing, has a wrong size, or is readable by other users.",
         "The program that fetches the ticket writes it: 32 bytes, mode 0600, on tmpfs. Fetch the ticket again.",
         "ansible-playbook attested.kubernetes.node",
     )
     STATE_DISK_MISSING = _row(
         Coarse.LOCAL,
         "There is no disk at the path of the state disk.",
-        "Look below /dev/disk/by-id which disks the machine has, and correct attested_state_disk.",
+        "Check below /dev/disk/by-id which disks the machine has, and correct attested_state_disk.",
         "ls -l /dev/disk/by-id",
     )
     STATE_DISK_OCCUPIED = _row(
         Coarse.LOCAL,
-        "Something is on the disk that is to be a node's state disk.",
-        "Save what is on it, or choose another disk; if its data may go, name the disk in the option erase.",
+        "The disk for the node's state is not empty.",
+        "Save its data or choose another disk. If the data is not needed, name the disk in the option erase.",
         "wipefs --no-act DISK",
     )
     STATE_DISK_OPTION = _row(
         Coarse.LOCAL,
         "An option of a state disk has an unusable value.",
-        "Correct the option that the message names. A disk is given by its path below /dev/disk/by-id, because names such as /dev/sdb change from boot to boot; the option erase takes the last part of that path.",
+        "Correct the option that the message names. Give a disk by its path below /dev/disk/by-id, since names like /dev/sdb change from boot to boot. The option erase takes the last part of that path.",
         "ls -l /dev/disk/by-id",
     )
     STATE_DISK_RECORD = _row(
         Coarse.LOCAL,
-        "A state disk holds no record of its unlocks, or one that cannot be read.",
-        "The volume was exchanged, or its file system is damaged: do not use it before you know which.",
+        "A state disk has no record of its unlocks, or an unreadable one.",
+        "The volume was exchanged or its file system is damaged. Find out which before you use it.",
     )
     STATE_DISK_ROLLED_BACK = _row(
         Coarse.LOCAL,
         "A state disk is in an older state than at its last unlock.",
-        "Somebody put back the disk or its record: do not trust what is on it. Reset the node, which joins anew.",
+        "The disk or its record was restored from a copy: do not trust its content. Reset the node and let it join again.",
         "ansible-playbook attested.kubernetes.reset",
     )
     STATE_DISK_TOO_LATE = _row(
         Coarse.LOCAL,
-        "A machine that is a node already is to have a state disk, and never had one as this node.",
-        "A state disk is made with the first join alone: take attested_state_disk away, or reset the node, which joins anew.",
+        "A state disk cannot be added to a node that has already joined.",
+        "A state disk is made at the first join only. Remove attested_state_disk, or reset the node and let it join again.",
         "ansible-playbook attested.kubernetes.reset",
     )
     STATE_DISK_TOO_SMALL = _row(
@@ -2089,8 +2065,8 @@ class Reason(Enum):
     )
     SUPPORT_MATERIAL_MALFORMED = _row(
         Coarse.LOCAL,
-        "What a machine gathered for a support bundle is not what our program writes.",
-        "Prepare that machine with this release and run support_bundle again; the bundle has everything else.",
+        "The support material of a machine is not in the form that this version writes.",
+        "Run prepare on that machine with this version and run support_bundle again. The bundle has the material of all other machines.",
         "ansible-playbook attested.kubernetes.support_bundle",
     )
     SWAP_ACTIVE = _row(
@@ -2106,28 +2082,28 @@ class Reason(Enum):
     )
     TEE_CERTIFICATE_MISMATCH = _row(
         Coarse.REFUSED,
-        "The certificate of the report's key is for another chip or another firmware version.",
-        "Fetch the certificate for the chip and the TCB that the report states, and keep it beside the guest.",
+        "The certificate of the report key is for another chip or another firmware version.",
+        "Fetch the certificate for the chip and the TCB of the report, and store it with the guest.",
     )
     TEE_CHAIN_UNTRUSTED = _row(
         Coarse.REFUSED,
-        "The key that signed a report or its collateral does not chain to the configured root.",
-        "Use the maker's chain for this processor family; anything else is no report of such a processor.",
+        "The certificate chain of a report or of its collateral does not end at the configured root.",
+        "Use the manufacturer's chain for this processor family. A report with another chain does not come from such a processor.",
     )
     TEE_CHIP_UNKNOWN = _row(
         Coarse.REFUSED,
-        "A confidential guest runs on a chip that is not on the allow-list.",
-        "Add the chip's id to the policy if the host is to be used.",
+        "A confidential guest runs on a chip that is not in the policy.",
+        "Add the chip id to the policy if the host may be used.",
     )
     TEE_COLLATERAL_EXPIRED = _row(
         Coarse.REFUSED,
         "A certificate, a revocation list or the TCB information is not valid at this time.",
-        "Compare the clock of the verifier; then fetch fresh collateral from the maker and put it in place of the old.",
+        "Compare the clock of the verifier, then replace the collateral with a fresh copy from the manufacturer.",
     )
     TEE_COLLATERAL_MALFORMED = _row(
         Coarse.REFUSED,
-        "Collateral of a confidential guest cannot be read.",
-        "Fetch the file from the maker again.",
+        "The collateral of a confidential guest cannot be parsed.",
+        "Fetch the file from the manufacturer again.",
     )
     TEE_DEBUG = _row(
         Coarse.REFUSED,
@@ -2136,28 +2112,28 @@ class Reason(Enum):
     )
     TEE_KEY_REVOKED = _row(
         Coarse.REFUSED,
-        "A key in the chain of a report was revoked by its maker.",
+        "The manufacturer revoked a key in the chain of a report.",
         "Update the firmware of the platform and fetch new certificates.",
     )
     TEE_KEY_UNKNOWN = _row(
         Coarse.REFUSED,
-        "A confidential guest names a key that nobody enrolled.",
+        "A confidential guest names a key that is not enrolled.",
         "Enroll the key of the guest if it is to be a machine of this cluster.",
     )
     TEE_MEASUREMENT = _row(
         Coarse.REFUSED,
-        "A confidential guest was started with a measurement that no policy allows.",
-        "Compare firmware, kernel and command line of the guest with those whose measurement was put in the policy.",
+        "The launch measurement of a confidential guest is in no policy.",
+        "Compare firmware, kernel and command line of the guest with those that the policy was made from.",
     )
     TEE_QE_IDENTITY = _row(
         Coarse.REFUSED,
-        "A quote was made by another enclave than the maker's quoting enclave of an accepted version.",
-        "Update the platform's quoting enclave; any other enclave can be made to sign what its host likes.",
+        "The quote does not come from the manufacturer's quoting enclave in an accepted version.",
+        "Update the platform's quoting enclave. Another enclave could sign any content for its host.",
     )
     TEE_QUOTE_REFUSED = _row(
         Coarse.REFUSED,
-        "The verification library refuses a quote for a cause that has no code of its own.",
-        "Read the library's words in the log of the verifier.",
+        "The verification library rejects a quote for a cause that has no code of its own.",
+        "Read the library's message in the log of the verifier.",
     )
     TEE_SIGNATURE = _row(
         Coarse.REFUSED,
@@ -2171,24 +2147,24 @@ class Reason(Enum):
     )
     TEE_VMPL = _row(
         Coarse.REFUSED,
-        "A report was asked for by a less privileged part of the guest.",
-        "Ask for the report from VMPL 0.",
+        "A less privileged part of the guest requested the report.",
+        "Request the report from VMPL 0.",
     )
     TICKET_EXPIRED = _row(
         Coarse.LOCAL,
-        "A ticket's time is over, by this machine's clock.",
-        "Compare this machine's clock with the control plane's; then run again.",
+        "A ticket has expired at the time of this machine's clock.",
+        "Compare this machine's clock with the control plane's, then run again.",
         "timedatectl",
     )
     TICKET_HANDLE_UNKNOWN = _row(
         Coarse.LOCAL,
-        "A handle names no ticket of this boot.",
-        "Fetch a ticket first: handles end with the boot and with the use of the ticket.",
+        "No ticket of this boot has this handle.",
+        "Fetch a ticket first: a handle ends with the boot and with the use of the ticket.",
         "ansible-playbook attested.kubernetes.node",
     )
     TICKET_MALFORMED = _row(
         Coarse.INVALID,
-        "A ticket holds a field that means nothing.",
+        "A ticket has an invalid field.",
         "Check that both sides run the same version of the collection.",
     )
     TICKET_NOT_OURS = _row(
@@ -2200,14 +2176,13 @@ class Reason(Enum):
     TICKET_REFUSED = _row(
         Coarse.LOCAL,
         "The cluster refused a ticket for this machine.",
-        "A machine is told only that it was refused: the playbooks node and status, run by an admin, show register and event "
-        "(on a control plane kubectl describe joinattempts; its log has it under the correlation id).",
+        "The machine itself gets no reason. The playbooks node and status show an admin the register and the event. On a control plane use kubectl describe joinattempts, or search the log for the correlation id.",
         "ansible-playbook attested.kubernetes.status",
     )
     TICKET_SIGNATURE = _row(
         Coarse.LOCAL,
-        "A ticket is not signed by the pinned join CA for this very exchange.",
-        "Something between this node and the key service answered or changed bytes: compare the join CA pin in node.yml with cluster.yml.",
+        "The pinned join CA did not sign the ticket for this exchange.",
+        "Another party answered or changed bytes between this node and the key service. Compare the join CA pin in node.yml with cluster.yml.",
     )
     TLS_BROKEN = _row(
         Coarse.UNAVAILABLE,
@@ -2222,23 +2197,23 @@ class Reason(Enum):
     TPM_BUSY = _row(
         Coarse.LOCAL,
         "Another program holds the TPM, or the TPM did not answer in time.",
-        "See what uses it (fuser /dev/tpm0 /dev/tpmrm0), prefer device:/dev/tpmrm0, then run again.",
+        "Find the program with fuser /dev/tpm0 /dev/tpmrm0, prefer device:/dev/tpmrm0, then run again.",
     )
     TPM_COMMAND_FAILED = _row(
         Coarse.LOCAL,
         "The TPM refused a command for a reason that has no code of its own.",
-        "The message names the command and the TPM's response code; a power cycle clears most lasting faults.",
+        "The message names the command and the TPM's response code. A power cycle clears most lasting faults.",
     )
     TPM_CREDENTIAL_REFUSED = _row(
         Coarse.LOCAL,
-        "The TPM did not open a credential: it was made for another EK or another AK, or was changed.",
-        "Ask for a new challenge; if it persists, enrol the machine again.",
+        "The TPM did not activate a credential: it is for another EK or AK, or was changed.",
+        "Request a new challenge. If this repeats, enroll the machine again.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     TPM_EK_MISMATCH = _row(
         Coarse.LOCAL,
         "The certificate in the TPM is not for the endorsement key that the TPM makes.",
-        "Report it to the manufacturer of the machine; a key made from a vendor's own template is not supported.",
+        "Report it to the manufacturer of the machine. A key from a manufacturer's own template is not supported.",
     )
     TPM_EK_UNSUPPORTED = _row(
         Coarse.REFUSED,
@@ -2247,68 +2222,65 @@ class Reason(Enum):
     )
     TPM_HIERARCHY_AUTH = _row(
         Coarse.LOCAL,
-        "The owner or endorsement hierarchy of the TPM has a password, and the machine does not hold it, or holds another.",
-        "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (vaulted) for this machine and run the playbook "
-        "again, after each reboot as well; or set the password to empty with tpm2_changeauth.",
+        "The owner or endorsement hierarchy of the TPM has an authorization value that the machine does not have.",
+        "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (vaulted) for this machine and run the playbook again, also after each reboot. Or set an empty value with tpm2_changeauth.",
     )
     TPM_HIERARCHY_DISABLED = _row(
         Coarse.LOCAL,
-        "The owner or endorsement hierarchy of the TPM is off, so that its keys cannot be made or used.",
-        "Enable it in the firmware's menu (security device, endorsement or storage hierarchy), then power the machine off and "
-        "on; a program that called TPM2_HierarchyControl has the same effect until then.",
+        "The owner or endorsement hierarchy of the TPM is disabled, so its keys cannot be created or used.",
+        "Enable the hierarchy in the firmware setup, then power the machine off and on. A program that called TPM2_HierarchyControl has the same effect until the next reset.",
     )
     TPM_LOCKOUT = _row(
         Coarse.LOCAL,
-        "The TPM is in lockout: too many wrong passwords of its objects were tried.",
-        "Find out who tries them, then end it by tpm2_dictionarylockout --clear-lockout, or wait: the TPM forgets them with time.",
+        "The TPM is in dictionary attack lockout after too many wrong authorization values.",
+        "Find the program that tries them. End the lockout with tpm2_dictionarylockout --clear-lockout, or wait until the TPM's recovery time has passed.",
     )
     TPM_MALFORMED = _row(
         Coarse.INVALID,
-        "Bytes are not the TPM structure that they should be.",
-        "Check that both sides have the same version; a TPM that answers so is faulty or not the one expected.",
+        "Bytes are not a valid TPM structure.",
+        "Check that both sides run the same version. A TPM that sends such an answer is faulty or not the expected one.",
     )
     TPM_NV_FOREIGN = _row(
         Coarse.LOCAL,
-        "The TPM's index for the policy's counter holds something else, or nothing.",
-        "Look at it with tpm2_nvreadpublic 0x1a77e57: if nothing else uses it, undefine it and apply the site again.",
+        "The NV index of the policy counter in the TPM is undefined or has another content.",
+        "Read it with tpm2_nvreadpublic 0x1a77e57. If no other program uses it, undefine it and apply the site again.",
         "ansible-playbook attested.kubernetes.policy",
     )
     TPM_PCR_UNAVAILABLE = _row(
         Coarse.LOCAL,
-        "The TPM has no active bank of the wanted hash algorithm, or not that register.",
-        "Activate the SHA-256 bank in the firmware's menu (tpm2_pcrallocate sha256:all), then reboot.",
+        "The TPM has no active bank of the required hash algorithm, or does not have that register.",
+        "Activate the SHA-256 bank in the firmware setup (tpm2_pcrallocate sha256:all), then reboot.",
     )
     TPM_POLICY_MISMATCH = _row(
         Coarse.LOCAL,
-        "The registers are not those that a secret was sealed to: this boot differs, or the node is locked already.",
-        "Supply the secret again with init or recover if the new boot is wanted.",
+        "The registers differ from those that a secret is sealed to: this boot differs, or the node is already locked.",
+        "If the new boot is intended, supply the secret again with init or recover.",
     )
     TPM_RESET_BETWEEN = _row(
         Coarse.REFUSED,
-        "The TPM was reset, or its clock went back, between two pieces of evidence of one exchange.",
-        "Run again; if it happens again, the machine reboots or its TPM is being reset.",
+        "The TPM was reset, or its clock went back, during one exchange.",
+        "Run again. If this repeats, the machine reboots or another program resets its TPM.",
     )
     TPM_RESPONSE_FORGED = _row(
         Coarse.LOCAL,
-        "The answer of the TPM to a protected command does not carry the session's authentication.",
-        "Something between this program and the TPM changes the traffic; do not trust this machine.",
+        "The TPM's response does not have the HMAC of the authorization session.",
+        "Something between this program and the TPM changes the traffic: do not trust this machine.",
     )
     TPM_ROLLED_BACK = _row(
         Coarse.REFUSED,
         "A counter of the TPM, or its clock within one run, is lower than at the machine's last ticket.",
-        "A TPM does not count backwards: ask who cleared it or put an older state back (docs/machines.md says how to "
-        "accept one that you cleared). Two requests of one machine may also have overtaken each other: run again.",
+        "A TPM does not count backwards: find out who cleared it or restored an older state (docs/machines.md says how to accept a cleared TPM). Two requests of one machine may also have overlapped: run again.",
         "kubectl get joinattempts",
     )
     TPM_UNREACHABLE = _row(
         Coarse.LOCAL,
-        "There is no TPM at this address, or the connection to it broke.",
-        "Check that the machine has a TPM 2.0 (ls -l /dev/tpmrm0), that it is on in the firmware, and the tcti option.",
+        "No TPM answers at this address, or the connection to it broke.",
+        "Check that the machine has a TPM 2.0 (ls -l /dev/tpmrm0), that the firmware enables it, and the tcti option.",
     )
     VARIANT_NOT_ADMITTED = _row(
         Coarse.REFUSED,
-        "A machine wants to join with evidence of a kind that is verified here, but admits nobody.",
-        "Use a machine with a TPM 2.0; the documentation of the attestation variants says which of them admit.",
+        "A machine requests a ticket with evidence that can be verified but does not permit joining.",
+        "Use a machine with a TPM 2.0. The documentation of the attestation variants says which of them permit joining.",
     )
     VARIANT_UNKNOWN = _row(
         Coarse.REFUSED,
@@ -2317,43 +2289,43 @@ class Reason(Enum):
     )
     VERIFICATION_BUSY = _row(
         Coarse.BUSY,
-        "Too many callers wait for evidence of this machine's TPM.",
-        "Ask again later; find out who asks so often, the log names each address.",
+        "Too many callers wait for a quote of this machine's TPM.",
+        "Ask again later. The log names each address; find the one that asks most often.",
         "journalctl -u attested-verification-service",
     )
     VERIFICATION_LATER = _row(
         Coarse.LOCAL,
-        "The verification service of a node is asked more often than it allows, by us or by everybody.",
-        "Ask again after the time that it named, or over ssh; its log there names each address that asks.",
+        "The verification service of a node gets more requests than it allows, from this site or from all clients.",
+        "Ask again after the time in the answer, or over ssh. The log of the service names each address.",
         "ansible-playbook attested.kubernetes.verify",
     )
     VERIFICATION_RATE = _row(
         Coarse.BUSY,
-        "One address, or all of them together, ask this machine for evidence more often than is allowed.",
-        "Ask again later; find out who floods, or raise questions_per_second of the verification service.",
+        "One address, or all together, request evidence of this machine more often than is allowed.",
+        "Ask again later. Find the address that asks most often, or raise questions_per_second of the verification service.",
         "journalctl -u attested-verification-service",
     )
     VERIFICATION_UNANSWERED = _row(
         Coarse.LOCAL,
-        "The machine at this address does not answer a verification as our service does.",
-        "Look at the log of the verification service there, under the correlation id; compare the releases of both sides.",
+        "The answer of the machine at this address is not that of a verification service.",
+        "Search the log of the verification service there for the correlation id, and compare the versions of both sides.",
         "journalctl -u attested-verification-service",
     )
     VERIFICATION_UNAVAILABLE = _row(
         Coarse.LOCAL,
-        "The verification service of a node does not answer in time, or its witness has no TPM.",
-        "Ask again in a minute, or over ssh; if it stays so, look at the services attested-verification-service and attested-witness there.",
+        "The verification service of a node does not answer in time, or its witness cannot use the TPM.",
+        "Ask again in a minute, or over ssh. If this lasts, check attested-verification-service and attested-witness on the node.",
         "ansible-playbook attested.kubernetes.verify -e attested_verify_over=ssh",
     )
     WITNESS_CALLER_UNKNOWN = _row(
         Coarse.REFUSED,
-        "A user other than root or the verification service's called the witness.",
-        "Only the verification service of the same machine speaks to the witness; look at which program runs as that user.",
+        "A process of a user other than root or the verification service called the witness.",
+        "Only the verification service of the same machine may call the witness; find out which program runs as that user.",
         "journalctl -u attested-witness",
     )
     WITNESS_UNREACHABLE = _row(
         Coarse.UNAVAILABLE,
-        "The verification service cannot reach the witness beside it, which alone has the TPM.",
-        "Look at the service attested-witness on this machine.",
+        "The verification service cannot reach the witness on the same machine, which alone uses the TPM.",
+        "Check the service attested-witness on this machine.",
         "journalctl -u attested-witness",
     )

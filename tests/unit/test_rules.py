@@ -293,6 +293,16 @@ def test_a_reason_says_what_happened_and_what_to_do(reason):
     assert reason.name == reason.name.upper()
 
 
+_DIALECT = re.compile(r"\b(anew|believed?|harmless|is none|nobody|somebody|told|whoever)\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("reason", [pytest.param(reason, id=reason.name) for reason in Reason])
+def test_a_reason_is_written_in_plain_words_and_short_sentences(reason):
+    for text in (reason.value.summary, reason.value.hint):
+        assert _DIALECT.findall(text) == []
+        assert [one for one in re.split(r"(?<=[.:;])\s", text) if len(one.split()) > 30] == []
+
+
 def _mentions(folder: str, *, besides: str) -> str:
     files = [path for path in house.tracked(folder) if path.suffix in {".py", ".yml", ".j2"} and path.name != besides]
     return "\n".join(path.read_text(encoding="utf-8") for path in files)
