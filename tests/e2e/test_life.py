@@ -183,7 +183,7 @@ def test_a_worker_renews_its_certificate_by_its_unit(road: Road) -> None:
     """By the very unit of the timer, told to do it now: a new key, nothing pending, and the same kubelet, ready."""
     before, kubelet = credential(road, "w-1"), main_pid(road, "w-1", "kubelet.service")
     drop_in = "/run/systemd/system/attested-renew.service.d/now.conf"
-    now = "[Service]\nExecStart=\nExecStart=/opt/attested/venv/bin/attested-renew --now\n"
+    now = "[Service]\nExecStart=\nExecStart=/opt/attested/venv/bin/attested-agent renew --now\n"
     road.inside("w-1", "mkdir", "-p", str(PurePosixPath(drop_in).parent))
     road.inside("w-1", "tee", drop_in, given=now.encode())
     try:

@@ -75,20 +75,24 @@ def _status(options: argparse.Namespace) -> int:
     return 1 if status.needs_person else 0
 
 
+def _agent() -> str:
+    """Return the program beside this one that root runs on a node (`node.agent`)."""
+    return str(Path(sys.executable).with_name("attested-agent"))
+
+
 def _renew(options: argparse.Namespace) -> int:
-    """Run the program of the timer, beside this one; it says itself what became of it."""
-    program = str(Path(sys.executable).with_name("attested-renew"))
-    words = [program, f"--config={options.config}", *(["--now"] if options.now else [])]
+    """Run what the timer runs; it says itself what became of it."""
+    words = [_agent(), "renew", f"--config={options.config}", *(["--now"] if options.now else [])]
     done = SystemRunner().run(words, timeout_seconds=_RENEWAL_SECONDS, check=False)
     sys.stderr.write(visible(done.stderr.decode("utf-8", "replace")))
     return done.returncode
 
 
 def _renew_control_plane(options: argparse.Namespace) -> int:
-    """Run the program of the timer, beside this one; it needs a library that only control planes have."""
-    program = str(Path(sys.executable).with_name("attested-renew-control-plane"))
+    """Run what the timer runs; it needs a library that only control planes have."""
     chosen = {"--now": options.now, "--check": options.check, "--json": options.json}
-    words = [program, f"--config={options.config}", *(word for word, is_chosen in chosen.items() if is_chosen)]
+    given = [word for word, is_chosen in chosen.items() if is_chosen]
+    words = [_agent(), "renew-control-plane", f"--config={options.config}", *given]
     done = SystemRunner().run(words, timeout_seconds=_CONTROL_PLANE_RENEWAL_SECONDS, check=False)
     sys.stderr.write(visible(done.stderr.decode("utf-8", "replace")))
     sys.stdout.write(visible(done.stdout.decode("utf-8", "replace")))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-unlock`: at each boot of a control plane, open its keys, then lock the machine.
+"""`attested-agent unlock`: at each boot of a control plane, open its keys, then lock the machine.
 
 The unit runs before the kubelet and both services. States of one boot::
 
@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.host import release
 from ..errors import AttestedError, KeyServiceError
 from ..evidence.node_lock import Acquisition, NodeLock, NodeLockPaths
 from ..reasons import Reason
@@ -71,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 cluster_id=options.cluster_id,
             )
     except AttestedError as error:
-        sys.stderr.write(f"attested-unlock: {error}\n")
+        sys.stderr.write(f"attested-agent unlock: {error}\n")
         return 1
     taken = "locked now" if done.acquisition.won else "locked already"
     sys.stdout.write(f"keys of cluster {options.cluster_id.hex()} open, machine {taken}\n")
@@ -88,9 +87,9 @@ def _lock_paths(options: argparse.Namespace) -> NodeLockPaths:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="attested-unlock", description="Open the keys of this control plane, then lock the machine to its cluster."
+        prog="attested-agent unlock",
+        description="Open the keys of this control plane, then lock the machine to its cluster.",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument(
         "--cluster-id", type=bytes.fromhex, required=True, metavar="HEX", help="the cluster id, 64 hex digits"
     )

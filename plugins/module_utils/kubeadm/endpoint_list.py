@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-api-endpoint-list`: asks the cluster, as the kubelet, where its API servers are; a timer runs it.
+"""`attested-agent api-endpoint-list`: asks the cluster, as the kubelet, where its API servers are; a timer runs it.
 
 It reads the endpoints of the Service default/kubernetes, which API servers keep by themselves and every node may read
 by name. The proxy beside it has no credential; it reads the file that this one writes.
@@ -14,7 +14,6 @@ import sys
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.files import write_atomic
-from ..core.host import release
 from ..errors import AttestedError, KubeadmError
 from ..reasons import Reason
 from .api import KubeconfigNodeReader
@@ -53,19 +52,14 @@ def learn(cluster: ControlPlanes, path: str | Path) -> tuple[str, ...]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0, or 1 with the error on standard error."""
     parser = argparse.ArgumentParser(
-        prog="attested-api-endpoint-list", description="Ask the cluster where its API servers are."
+        prog="attested-agent api-endpoint-list", description="Ask the cluster where its API servers are."
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument("--list", default=LIST, metavar="FILE", help="where to keep them (default: %(default)s)")
     options = parser.parse_args(argv)
     try:
         found = learn(KubeconfigNodeReader(KubernetesPaths().kubelet_config), options.list)
     except AttestedError as error:
-        sys.stderr.write(f"attested-api-endpoint-list: {error}\n")
+        sys.stderr.write(f"attested-agent api-endpoint-list: {error}\n")
         return 1
-    sys.stderr.write(f"attested-api-endpoint-list: {', '.join(found)}\n")
+    sys.stderr.write(f"attested-agent api-endpoint-list: {', '.join(found)}\n")
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-bootstrapper`: the program that a boot unit starts, with the real TPM, join services and kubeadm.
+"""`attested-agent bootstrapper`: the program that a boot unit starts, with the real TPM, join services and kubeadm.
 
 It is root and has no network listener; `attested-init-service` beside it has port 9000 and nothing else. Ends with 0
 once the machine is a node (or was told to stop), 1 where another start may go further, 78 where a person is needed.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.command import SystemRunner
-from ..core.host import SystemClock, SystemRandom, release
+from ..core.host import SystemClock, SystemRandom
 from ..core.logs import open_log
 from ..core.runtime import Notifier, load_config, wait_for_stop
 from ..disk.paths import StatePaths
@@ -373,7 +373,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         asyncio.run(run(boot))
     except AttestedError as error:
-        sys.stderr.write(f"attested-bootstrapper: {error}\n")
+        sys.stderr.write(f"attested-agent bootstrapper: {error}\n")
         return exit_code(error)
     return 0
 
@@ -389,9 +389,9 @@ def _user(name: str, *, whose: str = "init") -> Any:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="attested-bootstrapper", description="Make a node of this machine: by an admin's init, or by joining."
+        prog="attested-agent bootstrapper",
+        description="Make a node of this machine: by an admin's init, or by joining.",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument("--config", default=CONFIG, metavar="FILE", help="(default: %(default)s)")
     parser.add_argument("--node-config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     return parser

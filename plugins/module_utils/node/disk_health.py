@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-disk-health`: says on this node's own Node whether its state disk is sound (docs/adr/0049).
+"""`attested-agent disk-health`: says on this node's own Node whether its state disk is sound (docs/adr/0049).
 
 A systemd timer runs it. It reads the kernel's log and nothing of the disk.
 """
@@ -13,7 +13,7 @@ import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core.host import SystemClock, release
+from ..core.host import SystemClock
 from ..disk.kernel_log import KmsgLog, damage_now
 from ..errors import AttestedError
 from ..kubeadm.api import KubeconfigNodeTeller
@@ -124,15 +124,14 @@ def _is_fresh(seen: Seen, now: datetime) -> bool:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"attested-disk-health: {text}\n")
+    sys.stderr.write(f"attested-agent disk-health: {text}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 whatever was seen, or 1 with the error on standard error."""
     parser = argparse.ArgumentParser(
-        prog="attested-disk-health", description="Say on this node's own Node whether its state disk is sound."
+        prog="attested-agent disk-health", description="Say on this node's own Node whether its state disk is sound."
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     options = parser.parse_args(argv)
     try:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-node-boot`: at each boot the site's signed repository makes a node of this machine, or nothing does.
+"""`attested-agent node-boot`: at each boot the site's signed repository makes a node of this machine, or nothing does.
 
 fetch → verify → write → measure → play (ADR 0022). It ends with 0 once the play has ended well, 1 where another start
 may go further, 78 where a person is needed.
@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         boot_of(options.node_config, options.config, log=open_log()).run()
     except AttestedError as error:
-        sys.stderr.write(f"attested-node-boot: {error}\n")
+        sys.stderr.write(f"attested-agent node-boot: {error}\n")
         return exit_code(error)
     return 0
 
@@ -179,9 +179,8 @@ def _measured(reading: LockReading) -> Measured | None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="attested-node-boot", description="Make a node of this machine as the site's signed repository says."
+        prog="attested-agent node-boot", description="Make a node of this machine as the site's signed repository says."
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument("--config", default=CONFIG, metavar="FILE", help="(default: %(default)s)")
     parser.add_argument("--node-config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     return parser

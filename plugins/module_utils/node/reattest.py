@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-reattest`: pushes fresh evidence of this node to a join service of its cluster; a systemd timer runs it."""
+"""`attested-agent reattest`: pushes fresh evidence of this node to a join service of its cluster; a timer runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.host import SystemClock, SystemRandom, release
+from ..core.host import SystemClock, SystemRandom
 from ..errors import AttestedError
 from ..services.handshake_evidence import OccasionalAttester
 from ..services.join_client import JoinConfig, JoinMachine, push_evidence
@@ -77,9 +77,8 @@ def _join_config(config: NodeConfig) -> JoinConfig:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0, or 1 with the error on standard error."""
     parser = argparse.ArgumentParser(
-        prog="attested-reattest", description="Push fresh evidence of this node to its cluster."
+        prog="attested-agent reattest", description="Push fresh evidence of this node to its cluster."
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     options = parser.parse_args(argv)
     backoff = Backoff(first=first_window, random=SystemRandom())
@@ -89,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             lambda: push(options.config), PushRecord(clock=clock), pause=backoff.pause, clock=clock
         )
     except AttestedError as error:
-        sys.stderr.write(f"attested-reattest: {error}\n")
+        sys.stderr.write(f"attested-agent reattest: {error}\n")
         return 1
-    sys.stderr.write(f"attested-reattest: {endpoint} took it, overdue at {due:%Y-%m-%dT%H:%M:%SZ}\n")
+    sys.stderr.write(f"attested-agent reattest: {endpoint} took it, overdue at {due:%Y-%m-%dT%H:%M:%SZ}\n")
     return 0

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-renew`: renews the kubelet's client certificate when it is time; a systemd timer runs it."""
+"""`attested-agent renew`: renews the kubelet's client certificate when it is time; a systemd timer runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..core.command import SystemRunner
-from ..core.host import SystemClock, release
+from ..core.host import SystemClock
 from ..errors import AttestedError
 from ..kubeadm.operation import Machine
 from ..kubeadm.spec import KubernetesPaths
@@ -89,21 +89,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             lambda: renew(options.config, at_once=options.now), record, interval_seconds=options.interval
         )
     except AttestedError as error:
-        sys.stderr.write(f"attested-renew: {error}\n")
+        sys.stderr.write(f"attested-agent renew: {error}\n")
         return 1
     until = f"until {done.validity.ends:%Y-%m-%dT%H:%M:%SZ}"
     if done.changed:
-        sys.stderr.write(f"attested-renew: renewed, serial {done.validity.serial}, good {until}\n")
+        sys.stderr.write(f"attested-agent renew: renewed, serial {done.validity.serial}, good {until}\n")
     else:
-        sys.stderr.write(f"attested-renew: good {until}, renewed from {done.validity.renews:%Y-%m-%dT%H:%M:%SZ}\n")
+        begin = f"{done.validity.renews:%Y-%m-%dT%H:%M:%SZ}"
+        sys.stderr.write(f"attested-agent renew: good {until}, renewed from {begin}\n")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="attested-renew", description="Renew the kubelet's certificate with fresh evidence, when it is time."
+        prog="attested-agent renew", description="Renew the kubelet's certificate with fresh evidence, when it is time."
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     parser.add_argument("--now", action="store_true", help="renew also where there is time left")
     parser.add_argument(

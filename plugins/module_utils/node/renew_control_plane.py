@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-renew-control-plane`: renews the certificates of a control plane itself; a systemd timer may run it."""
+"""`attested-agent renew-control-plane`: renews the certificates of a control plane itself; a timer may run it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..core.host import SystemClock, release
+from ..core.host import SystemClock
 from ..errors import AttestedError
 from ..reasons import Reason
 from .config import DEFAULT_PATH
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             interval_seconds=options.interval,
         )
     except AttestedError as error:
-        sys.stderr.write(f"attested-renew-control-plane: {error.code}: {error}\n{error.hint}\n")
+        sys.stderr.write(f"attested-agent renew-control-plane: {error.code}: {error}\n{error.hint}\n")
         return 1
     if options.json:
         sys.stdout.write(json.dumps(values, indent=2) + "\n")
@@ -64,7 +64,7 @@ def renew_and_record(
 
 
 def _say(title: str) -> None:
-    sys.stderr.write(f"attested-renew-control-plane: {title}\n")
+    sys.stderr.write(f"attested-agent renew-control-plane: {title}\n")
 
 
 def _table(values: Mapping[str, Any], *, check: bool) -> str:
@@ -80,11 +80,10 @@ def _table(values: Mapping[str, Any], *, check: bool) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="attested-renew-control-plane",
+        prog="attested-agent renew-control-plane",
         description="Renew the certificates of this control plane that are due, one component after the other, "
         "and start each component anew; one control plane of the cluster at a time.",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     parser.add_argument("--now", action="store_true", help="renew all of them, also where there is time left")
     parser.add_argument("--check", action="store_true", help="only say what would be renewed")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-witness`: answers for this machine over one unix socket, with its TPM and the logs of its boot.
+"""`attested-agent witness`: answers for this machine over one unix socket, with its TPM and the logs of its boot.
 
 It has no network listener. The verification service, which has, asks it two questions, and a third one where that is
 permitted; nothing else can be had here.
@@ -131,9 +131,8 @@ def _user(name: str) -> pwd.struct_passwd:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
     parser = argparse.ArgumentParser(
-        prog="attested-witness", description="Answer for this machine, over a unix socket, with its TPM."
+        prog="attested-agent witness", description="Answer for this machine, over a unix socket, with its TPM."
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     parser.add_argument("--socket", default=WITNESS_SOCKET, type=Path, metavar="PATH", help="(default: %(default)s)")
     parser.add_argument("--user", default=USER, help="who may ask beside root (default: %(default)s)")
@@ -155,6 +154,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         )
     except AttestedError as error:
-        sys.stderr.write(f"attested-witness: {error}\n")
+        sys.stderr.write(f"attested-agent witness: {error}\n")
         return 1
     return 0

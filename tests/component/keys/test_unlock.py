@@ -148,11 +148,3 @@ def test_the_program_says_what_is_missing(swtpm: Swtpm, tmp_path: Path, capsys: 
     ]
     assert main(words) == 1
     assert "KEYS_ABSENT" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("word", ["--help", "--version"])
-def test_the_program_describes_itself(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main([word])
-    assert caught.value.code == 0
-    assert "attested-unlock" in capsys.readouterr().out

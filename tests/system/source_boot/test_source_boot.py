@@ -135,7 +135,7 @@ def made(road: Road, key: Key, path: Path) -> Bed:
     serve = ("/usr/bin/git", "daemon", "--export-all", "--base-path=/srv", "--reuseaddr", "/srv")
     road.inside(SERVER, "systemctl", "stop", "site-daemon.service", check=False)
     road.inside(SERVER, "systemd-run", "--unit=site-daemon", "--collect", *serve)
-    release = road.inside("w-1", "/opt/attested/venv/bin/attested-node-boot", "--version").split()[-1]
+    release = road.inside("w-1", "/opt/attested/venv/bin/attested-agent", "--version").split()[-1]
     return Bed(road=road, repository=repository, pin={"bundle": installed, "collection": release})
 
 

@@ -274,4 +274,4 @@ def test_a_machine_that_is_no_node_any_more_says_nothing_of_it(node, journal, co
 
 def test_the_program_says_why_it_could_not(tmp_path, capsys):
     assert main(["--config", str(tmp_path / "none.yml")]) == 1
-    assert capsys.readouterr().err.startswith("attested-disk-health: FILE_UNUSABLE: ")
+    assert capsys.readouterr().err.startswith("attested-agent disk-health: FILE_UNUSABLE: ")

@@ -173,13 +173,15 @@ def test_the_command_runs_the_timers_program(capsys, monkeypatch, words, given):
     calls = []
 
     def run(_self, argv, **_options):
+        assert argv[0].endswith("/attested-agent")
         calls.append(argv[1:])
-        return CommandResult(argv=tuple(argv), returncode=1, stdout=b"", stderr=b"attested-renew: TICKET_REFUSED\n")
+        said = b"attested-agent renew: TICKET_REFUSED\n"
+        return CommandResult(argv=tuple(argv), returncode=1, stdout=b"", stderr=said)
 
     monkeypatch.setattr(command.SystemRunner, "run", run)
     assert command.main(["renew", "--config=/c", *words]) == 1
-    assert calls == [["--config=/c", *given]]
-    assert capsys.readouterr().err == "attested-renew: TICKET_REFUSED\n"
+    assert calls == [["renew", "--config=/c", *given]]
+    assert capsys.readouterr().err == "attested-agent renew: TICKET_REFUSED\n"
 
 
 def test_status_prints_from_when_on(capsys, monkeypatch, node):

@@ -144,7 +144,7 @@ def test_the_program_shows_each_certificate(monkeypatch, tmp_path, capsys, pki, 
     assert run_program(monkeypatch, tmp_path, renew, "--check", "--config=/c") == 0
     assert (asked["config"], asked["at_once"], asked["check"]) == ("/c", False, True)
     said = capsys.readouterr()
-    assert said.err == "attested-renew-control-plane: begins\n"
+    assert said.err == "attested-agent renew-control-plane: begins\n"
     lines = said.out.splitlines()
     assert len(lines) == len(CERTIFICATES)
     assert lines[1].split() == ["apiserver", "until", "2026-12-26T12:00:00+00:00", "would", "be", "renewed"]
@@ -189,12 +189,12 @@ def test_the_command_runs_the_program_beside_it(monkeypatch, capsys, words, give
 
     def run(_self, argv, *, timeout_seconds, check):
         calls.append((argv[1:], timeout_seconds, check))
-        assert argv[0].endswith("/attested-renew-control-plane")
+        assert argv[0].endswith("/attested-agent")
         return CommandResult(argv=tuple(argv), returncode=1, stdout=b"out\n", stderr=b"said\n")
 
     monkeypatch.setattr(command.SystemRunner, "run", run)
     assert command.main(["renew-control-plane", "--config=/c", *words]) == 1
-    assert calls == [(["--config=/c", *given], 3600, False)]
+    assert calls == [(["renew-control-plane", "--config=/c", *given], 3600, False)]
     said = capsys.readouterr()
     assert (said.out, said.err) == ("out\n", "said\n")
 

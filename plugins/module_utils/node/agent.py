@@ -1,0 +1,54 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`attested-agent`: what root does on a node, one command for each unit (docs/adr/0058).
+
+The unit attested-NAME runs `attested-agent NAME`. A command is loaded when it is run, so that none holds the libraries
+of another one in memory; each unit confines its own command.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ..core.host import release
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    "api-endpoint-list": ("kubeadm.endpoint_list", "ask the cluster where its API servers are"),
+    "bootstrapper": ("node.boot_program", "make a node of this machine: by an admin's init, or by joining"),
+    "disk-health": ("node.disk_health", "set the condition of the Node that reports corrupt sectors of its state disk"),
+    "node-boot": ("node.node_boot", "make a node of this machine as the site's signed repository says"),
+    "reattest": ("node.reattest", "push fresh evidence of this node to its cluster"),
+    "renew": ("node.renew", "renew the kubelet's certificate with fresh evidence, when it is time"),
+    "renew-control-plane": ("node.renew_control_plane", "renew the certificates of this control plane that are due"),
+    "unlock": ("keyservice.unlock", "open the keys of this control plane, then lock the machine to its cluster"),
+    "witness": ("node.witness_service", "answer for this machine, over a unix socket, with its TPM"),
+}
+"""The file of each command, which has the function `main`, and its line of help."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code."""
+    options = _parser().parse_args(argv)
+    file, _help = COMMANDS[options.command]
+    module = import_module(f"...{file}", __name__)
+    return int(module.main(options.words))
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    parser = argparse.ArgumentParser(
+        prog="attested-agent",
+        description="Run what a unit of this node runs. The unit attested-COMMAND runs COMMAND.",
+        epilog="\n".join(["commands:", *(f"  {name:<{width}}  {text}" for name, (_file, text) in COMMANDS.items())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {release()}")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help="options of COMMAND; --help lists them")
+    return parser
