@@ -19,7 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice imp
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.app import MintedCredential
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditLog, AuditPlace
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_verify import verify_audit
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import LEASE
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ApiGateway
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import ClusterCa
@@ -29,6 +29,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identit
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.control_plane import ENCRYPTION
 from ansible_collections.attested.kubernetes.tests.support.ek import chain_of
@@ -71,7 +72,13 @@ THREAT = Threat(
 )
 
 _VARIANTS = "ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.evidence"
-_AROUND = ("keyservice/audit_", "keyservice/ca.py", "keyservice/rpc.py", "keyservice/refusals.py")
+_AROUND = (
+    "keyservice/audit_",
+    "keyservice/ca.py",
+    "keyservice/rpc.py",
+    "keyservice/refusals.py",
+    "transport/unix_rpc_server.py",
+)
 """What surrounds a decision that was taken: these answer, record and tell."""
 
 

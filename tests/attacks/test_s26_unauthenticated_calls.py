@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import (
-    REQUEST,
-    answer_of,
-    frame,
-    frame_length,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.descriptors import DESCRIPTOR_SET_BASE64
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
@@ -33,6 +28,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.certificate import make_certificate, new_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.client import connect
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import EVIDENCE_OID
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import (
+    answer_of,
+    frame,
+    frame_length,
+)
 from ansible_collections.attested.kubernetes.tests.support.atls import HashIssuer, service_credentials
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.service_bed import another_user
@@ -58,7 +58,7 @@ THREAT = Threat(
         ("transport/certificate.py", "PEER_CERTIFICATE_EXPIRED"),
         ("evidence/evidence.py", "MESSAGE_MALFORMED"),
         ("transport/certificate.py", "PEER_CERTIFICATE_MALFORMED"),
-        ("keyservice/listener.py", "KEY_SERVICE_CALLER_UNKNOWN"),
+        ("transport/unix_rpc_server.py", "KEY_SERVICE_CALLER_UNKNOWN"),
     ),
 )
 

@@ -21,10 +21,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evide
     EventLogs,
     Evidence,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import frame_length
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kubelet import check_kubelet_request
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.release import JoinRequest
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import parse_node_config
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import frame_length
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.threats import Threat

@@ -14,8 +14,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.host impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.tpm2_issuer import issue
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditLog, AuditPlace
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm

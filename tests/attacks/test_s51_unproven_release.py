@@ -16,11 +16,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.rate impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import Relay
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport import claims as claims_module
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Call
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
 from ansible_collections.attested.kubernetes.tests.support.refusal import code_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm

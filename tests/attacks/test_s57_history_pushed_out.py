@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import AttemptWriter
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ATTEMPTS, IDENTITIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.pending import Arrival, WaitingRoom
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import Teller
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm

@@ -12,12 +12,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class, parse
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_socket import DeskService
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import init_service
 from ansible_collections.attested.kubernetes.tests.support.init_bed import EXPORTER, SPKI, InitBed
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_parts import ORDER
 
 BED = InitBed()
-SERVICE = DeskService(BED.desk, log=Log(io.StringIO(), as_json=True, clock=SystemClock()))
+SERVICE = init_service(BED.desk, log=Log(io.StringIO(), as_json=True, clock=SystemClock()))
 
 
 def seeds() -> list[bytes]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import (
-    REQUEST,
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class, parse
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import (
     RESPONSE,
     answer_of,
     frame_length,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class, parse
 from ansible_collections.attested.kubernetes.tests.fuzz.fuzz_server_request import server_request
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 

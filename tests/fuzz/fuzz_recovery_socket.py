@@ -14,14 +14,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class, parse
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_socket import RecoveryDeskService
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import recovery_service
 from ansible_collections.attested.kubernetes.tests.support.recovery_bed import EXPORTER, SPKI, RecoveryBed
 from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.services.test_recovery_messages import (
     ORDER,
 )
 
 BED = RecoveryBed(Path(tempfile.gettempdir()))
-SERVICE = RecoveryDeskService(BED.desk, log=Log(io.StringIO(), as_json=True, clock=SystemClock()))
+SERVICE = recovery_service(BED.desk, log=Log(io.StringIO(), as_json=True, clock=SystemClock()))
 
 
 def seeds() -> list[bytes]:

@@ -24,11 +24,15 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_forc
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key, prove_admin
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import Wish
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_handler import Begin, Desk, Doors
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_handler import Desk, Doors
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder, Success
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import Front, InitServiceConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_socket import DeskPort, DeskService
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Heard, Question, judge
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import (
+    Begin,
+    init_port,
+    init_service,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import Testimony
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
@@ -231,9 +235,9 @@ class InitBed:
 
 def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> Front:
     config = InitServiceConfig(bootstrapper_socket=socket, **settings)
-    return Front(config, port=DeskPort(socket), **parts)
+    return Front(config, port=init_port(socket), **parts)
 
 
 def running(bed: InitBed, **settings: Any) -> AbstractAsyncContextManager[Running]:
     """Run desk and init service, joined by their real unix socket, until the block ends."""
-    return both_running(lambda log: DeskService(bed.desk, log=log), _front, settings)
+    return both_running(lambda log: init_service(bed.desk, log=log), _front, settings)

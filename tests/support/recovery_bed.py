@@ -22,8 +22,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_forc
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key, prove_admin
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_handler import Begin
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Heard, Question, judge
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import (
+    Begin,
+    recovery_port,
+    recovery_service,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_client import (
     ClusterKeys,
     LockedNode,
@@ -38,10 +42,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.recov
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import (
     RecoveryFront,
     RecoveryServiceConfig,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_socket import (
-    RecoveryDeskService,
-    RecoveryPort,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
     HelperTrial,
@@ -281,9 +281,9 @@ def format_plain(path: Path, secrets: RecoverySecrets) -> None:
 
 def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> RecoveryFront:
     config = RecoveryServiceConfig(recovery_socket=socket, **settings)
-    return RecoveryFront(config, port=RecoveryPort(socket), **parts)
+    return RecoveryFront(config, port=recovery_port(socket), **parts)
 
 
 def running(bed: RecoveryBed, **settings: Any) -> AbstractAsyncContextManager[Running]:
     """Run desk and recovery service, joined by their real unix socket, until the block ends."""
-    return both_running(lambda log: RecoveryDeskService(bed.desk, log=log), _front, settings)
+    return both_running(lambda log: recovery_service(bed.desk, log=log), _front, settings)

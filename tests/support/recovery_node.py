@@ -23,17 +23,16 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime i
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.listener import SocketServer
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import (
+    recovery_port,
+    recovery_service,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contest
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import RecoveryDesk
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import (
     RecoveryFront,
     RecoveryServiceConfig,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_socket import (
-    RecoveryDeskService,
-    RecoveryPort,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
     HelperTrial,
@@ -48,6 +47,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.keys impor
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import SocketServer
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of
 
@@ -97,14 +97,14 @@ async def serve(settings: dict[str, Any]) -> None:
     directory = Path(settings["directory"])
     log = Log(io.StringIO(), as_json=True, clock=SystemClock())
     path = directory / "desk.sock"
-    service = RecoveryDeskService(desk_of(settings, directory), log=log)
+    service = recovery_service(desk_of(settings, directory), log=log)
     socket = SocketServer(
         path, handler=service.handle, allowed=frozenset({os.getuid()}), group=os.getgid(), refused=lambda _uid: None
     )
     await socket.start()
     config = RecoveryServiceConfig(listen_address="127.0.0.1", listen_port=0, runtime_directory=directory)
     health = Health(Notifier({}), version="test", parts=("listener",))
-    front = RecoveryFront(config, port=RecoveryPort(path), health=health, log=log, clock=SystemClock())
+    front = RecoveryFront(config, port=recovery_port(path), health=health, log=log, clock=SystemClock())
     sys.stdout.write(f"{await front.start()}\n")
     sys.stdout.flush()
     await asyncio.Event().wait()

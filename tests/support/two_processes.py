@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Notifier
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.listener import SocketServer
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import SocketServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import AdminFront
-    from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_socket import ProvingService
+    from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import RpcService
 
-    MakeService = Callable[[Log], ProvingService]
+    MakeService = Callable[[Log], RpcService]
     MakeFront = Callable[..., AdminFront]
 
 PLENTY = {"calls_per_second": 1000.0, "call_burst": 1000}

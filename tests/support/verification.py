@@ -19,18 +19,21 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Notifier
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import with_lock
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.listener import SocketServer
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.witness_service import WitnessService
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_force import SitePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import (
+    witness_port,
+    witness_service,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_service import (
     Front,
     VerificationServiceConfig,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import AsyncWitness, Facts, Witness
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts, Witness
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import SocketServer
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import CLUSTER_ID, identity_of, learned, logs_of
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
@@ -139,7 +142,7 @@ async def running_node(
         made = Witness(
             attester=attester, facts=facts, clock=SystemClock(), insecure_constellation_verify=witness_permits
         )
-        witness = WitnessService(made, log=log)
+        witness = witness_service(made, log=log)
         socket = SocketServer(
             directory / "witness.sock",
             handler=witness.handle,
@@ -156,7 +159,7 @@ async def running_node(
             **settings,
         )
         health = Health(Notifier({}), version="test", parts=("listener", "witness"))
-        front = Front(config, witness=AsyncWitness(config.witness_socket), health=health, log=log, clock=SystemClock())
+        front = Front(config, witness=witness_port(config.witness_socket), health=health, log=log, clock=SystemClock())
         await socket.start()
         try:
             port = await front.start()

@@ -27,6 +27,7 @@ from ..errors import AttestedError, KeyServiceError
 from ..evidence.ek_profile import load_ek_store
 from ..evidence.verify import Demands
 from ..reasons import Reason
+from ..transport.unix_rpc_server import SocketServer
 from .attestation_state import RefusalKeeper
 from .audit_log import AuditPlace
 from .audit_trail import AuditTrail
@@ -43,7 +44,6 @@ from .join_lease import JoinTurns
 from .kube_api import IDENTITIES, PROFILES, ApiGateway
 from .kube_http import CredentialFiles
 from .kubelet import SERVICE_LIFE, load_cluster_ca, mint_service_credential
-from .listener import SocketServer
 from .live_policy import LivePolicy, StatusWriter
 from .node_conditions import StandingWatcher
 from .nodes import NodeWatcher, UsageWatcher

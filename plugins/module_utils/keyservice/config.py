@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..errors import KeyServiceError
 from ..reasons import Reason
+from .client import SOCKET
 from .control_plane import KUBERNETES
-from .framing import SOCKET
 from .initial_disk import FOUNDER_DISK
 from .policy_client import POLICY_SOCKET
 from .record import LOCK_DIRECTORY

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import KeyServiceError, PolicyError
+from ..errors import PolicyError
 from ..proto.messages import message_class, parse
 from ..reasons import Reason
-from .framing import frame, frame_length
+from ..transport.unix_rpc import Service, call_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,8 +43,12 @@ class PolicyClient:
 
     def __init__(self, path: str | Path = POLICY_SOCKET, *, timeout_seconds: float = CALL_SECONDS) -> None:
         """Call at ``path``."""
-        self._path = str(path)
-        self._timeout_seconds = timeout_seconds
+        self._service = Service(
+            path=path,
+            whose="the key service",
+            absent=Reason.KEY_SERVICE_UNREACHABLE,
+            timeout_seconds=timeout_seconds,
+        )
 
     def state(self) -> RecordState:
         """Return what was seen."""
@@ -59,20 +62,8 @@ class PolicyClient:
         return state
 
     def _call(self, adopt: bytes) -> RecordState:
-        request = message_class(POLICY_REQUEST)(adopt=adopt).SerializeToString()
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(self._timeout_seconds)
-                connection.connect(self._path)
-                connection.sendall(frame(request))
-                stream = connection.makefile("rb")
-                data = stream.read(frame_length(stream.read(4)))
-        except OSError as error:
-            raise KeyServiceError(
-                f"expected the key service at {self._path}, got {type(error).__name__}: {error}",
-                reason=Reason.KEY_SERVICE_UNREACHABLE,
-            ) from error
-        return _state(parse(POLICY_RESPONSE, data))
+        request = message_class(POLICY_REQUEST)(adopt=adopt)
+        return _state(parse(POLICY_RESPONSE, call_and_wait(self._service, request)))
 
 
 def _state(message: Any) -> RecordState:

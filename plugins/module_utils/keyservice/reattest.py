@@ -29,7 +29,7 @@ from ..policy.standing import Standing, judge_standing
 from ..proto.messages import message_class, parse
 from ..reasons import Reason
 from ..transport.binding import Purpose
-from .listener import stays
+from ..transport.unix_rpc_server import stays
 from .live_policy import StatusChange
 from .release import check_continuity
 from .releaser import note_alias, proven_by

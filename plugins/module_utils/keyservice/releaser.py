@@ -34,11 +34,11 @@ from ..policy.identity import Role
 from ..policy.standing import OVERDUE_AFTER
 from ..reasons import Reason
 from ..transport.binding import Purpose
+from ..transport.unix_rpc_server import stays
 from .ca import JoinCa, load_signing_key
 from .derive import DiskId
 from .issue import Exchange, issue_ticket
 from .kubelet import claimed_node_name
-from .listener import stays
 from .release import JoinRequest, Proven, decide_release, plan_status
 from .strangers import Strangers
 

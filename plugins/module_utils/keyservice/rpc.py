@@ -5,21 +5,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttestedError, KeyServiceError
-from ..proto.messages import message_class, parse
+from ..errors import AttestedError
 from ..reasons import Reason
+from ..transport.unix_rpc import RESPONSE
+from ..transport.unix_rpc_server import Asked, RpcService, Talk
 from .auditing import refusal_of
 from .ca import JoinCa, sign_server_certificate
-from .client import Channel
-from .framing import REQUEST, RESPONSE, refusal_answer
-from .listener import caller_gone, stays
+from .client import REQUEST, Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ..core.host import Clock
     from ..core.logs import Line, Log
@@ -30,11 +27,11 @@ if TYPE_CHECKING:
     from .refusals import Teller
     from .releaser import Releaser
 
-_WORKERS = 8
 _MAX_SOURCE = 64
+_TALK = Talk(name="key", request=REQUEST, response=RESPONSE, question="call", unlogged=frozenset({"health"}))
 
 
-class KeyService:
+class KeyService(RpcService):
     """Answers the calls of the socket; deciding is in `releaser` and below, this is the plumbing."""
 
     def __init__(
@@ -54,79 +51,59 @@ class KeyService:
         A refusal goes to ``teller`` once it is decided; every decision is in ``audit`` before it is answered. The
         health says ``metrics``, None where the site wants none.
         """
+        answers = {
+            "challenge": self._challenge,
+            "release": self._release,
+            "reattest": self._reattest,
+            "server_certificate": self._server_certificate,
+            "health": self._health,
+        }
+        super().__init__(_TALK, answers, log=log)
         self._metrics = metrics
         self._audit = audit
         self._reattester = reattester
         self._releaser = releaser
         self._bundle = bundle
         self._clock = clock
-        self._log = log
         self._teller = teller
-        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="release")
 
-    async def handle(self, data: bytes) -> bytes:
-        """Answer one message of the socket; every error becomes a refusal."""
-        return await asyncio.get_running_loop().run_in_executor(self._workers, self.answer, data, caller_gone())
-
-    def answer(self, data: bytes, gone: Callable[[], bool] = stays) -> bytes:
-        """Answer one message in this thread; ``gone`` says whether anybody still waits for it."""
+    def respond(self, asked: Asked) -> bytes:
+        """Return the response to a call, once the decision is recorded; raises what refuses it."""
+        if asked.kind == "health":
+            return super().respond(asked)
         try:
-            request = parse(REQUEST, data)
-            kind = request.WhichOneof("call")
-            if kind == "health":
-                return self._health()
-            with self._log.request(f"key_{kind}", correlation_id=request.correlation_id) as line:
-                return self._answer(kind, request, line, gone)
+            answer = super().respond(asked)
         except AttestedError as error:
-            return refusal_answer(error)
-        except Exception as error:  # noqa: BLE001 - the decision is no; Log.request has written the story
-            return refusal_answer(KeyServiceError(f"{type(error).__name__}", reason=Reason.INTERNAL))
-
-    def close(self) -> None:
-        """End the workers."""
-        self._workers.shutdown(wait=False, cancel_futures=True)
-
-    def _answer(self, kind: str | None, request: Any, line: Line, gone: Callable[[], bool]) -> bytes:
-        try:
-            answer = bytes(self._call(kind, request, line, gone).SerializeToString())
-        except AttestedError as error:
-            self._record(kind, line, refusal_of(error))
-            self._teller.tell(error, line.fields, now=self._clock.now())
+            self._record(asked, refusal_of(error))
+            self._teller.tell(error, asked.line.fields, now=self._clock.now())
             raise
         except Exception as error:
-            self._record(kind, line, {"reason": Reason.INTERNAL.name, "detail": type(error).__name__})
+            self._record(asked, {"reason": Reason.INTERNAL.name, "detail": type(error).__name__})
             raise
-        if kind != "challenge":  # which gives nothing away, and strangers ask for many
-            self._record(kind, line, None)
+        if asked.kind != "challenge":  # which gives nothing away, and strangers ask for many
+            self._record(asked, None)
         return answer
 
-    def _record(self, kind: str | None, line: Line, refusal: dict[str, str] | None) -> None:
-        self._audit.decided(kind or "unknown", line.fields, refusal=refusal, source=_source(kind, line.fields))
+    def _record(self, asked: Asked, refusal: dict[str, str] | None) -> None:
+        kind, fields = asked.kind, asked.line.fields
+        self._audit.decided(kind or "unknown", fields, refusal=refusal, source=_source(kind, fields))
 
-    def _call(self, kind: str | None, request: Any, line: Line, gone: Callable[[], bool]) -> Any:
-        response = message_class(RESPONSE)()
-        if kind == "challenge":
-            channel = _channel(request.challenge, line)
-            response.challenge = self._releaser.challenge(request.challenge.request, source=channel.source)
-        elif kind == "release":
-            self._release(request.release, response, line, gone)
-        elif kind == "reattest":
-            self._reattest(request.reattest, response, line, gone)
-        elif kind == "server_certificate":
-            response.certificate_chain = self._server_certificate(request.server_certificate.certificate_request)
-        else:
-            raise KeyServiceError("expected a call that is known, got another", reason=Reason.MESSAGE_MALFORMED)
-        return response
+    def _challenge(self, asked: Asked, response: Any) -> None:
+        call = asked.message
+        response.challenge = self._releaser.challenge(call.request, source=_channel(call, asked.line).source)
 
-    def _reattest(self, call: Any, response: Any, line: Line, gone: Callable[[], bool]) -> None:
-        done = self._reattester.reattest(_channel(call, line), call.request, call.binding, note=line.set, gone=gone)
+    def _reattest(self, asked: Asked, response: Any) -> None:
+        call, line = asked.message, asked.line
+        channel = _channel(call, line)
+        done = self._reattester.reattest(channel, call.request, call.binding, note=line.set, gone=asked.gone)
         line.set(node=done.node_name, profile=done.profile)
         response.reattested.node_name = done.node_name
         response.reattested.response = done.to_bytes()
 
-    def _release(self, call: Any, response: Any, line: Line, gone: Callable[[], bool]) -> None:
+    def _release(self, asked: Asked, response: Any) -> None:
+        call, line = asked.message, asked.line
         channel = _channel(call, line)
-        released = self._releaser.release(channel, call.request, call.binding, note=line.set, gone=gone)
+        released = self._releaser.release(channel, call.request, call.binding, note=line.set, gone=asked.gone)
         line.set(
             node=released.node_name,
             profile=released.profile,
@@ -138,18 +115,18 @@ class KeyService:
         response.ticket.signature = released.issued.signature
         response.ticket.node_name = released.node_name
 
-    def _server_certificate(self, der: bytes) -> bytes:
+    def _server_certificate(self, asked: Asked, response: Any) -> None:
         ca = JoinCa(certificate=self._bundle.join_ca_certificate, private_key=self._bundle.join_ca_key.reveal())
-        return sign_server_certificate(der, ca=ca, cluster_id=self._bundle.cluster_id, now=self._clock.now())
+        response.certificate_chain = sign_server_certificate(
+            asked.message.certificate_request, ca=ca, cluster_id=self._bundle.cluster_id, now=self._clock.now()
+        )
 
-    def _health(self) -> bytes:
-        response = message_class(RESPONSE)()
+    def _health(self, _asked: Asked, response: Any) -> None:
         response.health.ready = True
         response.health.state = "open"
         response.health.cluster_id = self._bundle.cluster_id
         if self._metrics is not None:
             response.health.metrics = self._metrics.exposition()
-        return bytes(response.SerializeToString())
 
 
 def _source(kind: str | None, fields: Mapping[str, Any]) -> str:

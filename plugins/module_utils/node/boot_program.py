@@ -30,20 +30,20 @@ from ..errors import AttestedError, SystemFault
 from ..keyservice.audit_log import AuditPlace
 from ..keyservice.audit_trail import AuditTrail
 from ..keyservice.derive import DiskId
-from ..keyservice.listener import SocketServer
 from ..keyservice.wrap import KeyStore
 from ..kubeadm.operation import Machine
 from ..kubeadm.spec import KubernetesPaths, NodeSpec
 from ..policy.identity import Role
 from ..reasons import Reason
 from ..services.init_handler import Desk, Doors
-from ..services.init_socket import INIT_SOCKET, DeskService
+from ..services.machine_socket import INIT_SOCKET, init_service
 from ..services.recovery_contest import Contest
 from ..services.recovery_handler import RecoveryDesk
 from ..services.recovery_unlock import HelperTrial, Locked, Unlocking
 from ..services.ticket_store import TicketStore
 from ..tpm.client import open_tpm
 from ..transport.pins import JoinCaPins
+from ..transport.unix_rpc_server import SocketServer
 from .boot_action import Membership, read_membership
 from .bootstrapper import PERSON_NEEDED, Bootstrapper, tell_step
 from .claim import ClaimFile, Race
@@ -167,7 +167,7 @@ class SocketDoor:
     @asynccontextmanager
     async def opened(self, founder: Founder) -> AsyncIterator[None]:
         """Let init requests come to ``founder``; raises FILE_UNUSABLE, CONFIG_INVALID, COMMAND_FAILED."""
-        service = DeskService(self._desk(founder), log=self._log)
+        service = init_service(self._desk(founder), log=self._log)
         caller = _user(self._config.init_user)
         server = SocketServer(
             self._socket,

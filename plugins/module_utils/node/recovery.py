@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.command import SystemRunner
 from ..errors import AttestedError
-from ..keyservice.listener import SocketServer
 from ..reasons import Reason
+from ..services.machine_socket import RECOVERY_SOCKET, recovery_service
 from ..services.recovery_contest import Contender, Contest
-from ..services.recovery_socket import RECOVERY_SOCKET, RecoveryDeskService
+from ..transport.unix_rpc_server import SocketServer
 
 if TYPE_CHECKING:
     import pwd
@@ -116,7 +116,7 @@ class RecoveryDoor:
         """Let an admin offer keys; raises CONFIG_INVALID, FILE_UNUSABLE, AUDIT_UNWRITABLE, COMMAND_FAILED."""
         caller = self._user()
         with self._desk() as desk:
-            service = RecoveryDeskService(desk, log=self._log)
+            service = recovery_service(desk, log=self._log)
             server = SocketServer(
                 self._socket,
                 handler=service.handle,

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import pwd
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,14 +22,13 @@ from ..core.host import SystemClock, release
 from ..core.logs import open_log
 from ..core.runtime import Notifier, wait_for_stop
 from ..errors import AttestedError, SystemFault
-from ..keyservice.framing import refusal_answer
-from ..keyservice.listener import SocketServer
-from ..proto.messages import parse
 from ..reasons import Reason
 from ..services.handshake_evidence import Attester
-from ..services.witness import MAX_QUESTION_BYTES, WITNESS_REQUEST, WITNESS_SOCKET, Facts, Witness
+from ..services.machine_socket import WITNESS_SOCKET, witness_service
+from ..services.witness import Facts, Witness
 from ..tpm.client import open_tpm
 from ..tpm.keys import load_attestation_key, load_endorsement_key
+from ..transport.unix_rpc_server import SocketServer
 from .config import DEFAULT_PATH, load_node_config
 from .witness import read_event_logs
 
@@ -55,41 +53,6 @@ def facts_of(config: str | Path) -> Facts:
     return Facts(cluster_id=node.cluster_id, logs=read_event_logs(node.logs))
 
 
-class WitnessService:
-    """Answers the messages of the socket; the TPM has one user, so there is one worker.
-
-    Each testimony is a line of the log. Identity is not: it costs nothing, and health asks for it all the time.
-    """
-
-    def __init__(self, witness: Witness, *, log: Log) -> None:
-        """Answer by ``witness``."""
-        self._witness = witness
-        self._log = log
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="witness")
-
-    async def handle(self, data: bytes) -> bytes:
-        """Answer one message; every error becomes a refusal."""
-        return await asyncio.get_running_loop().run_in_executor(self._worker, self.answer, data)
-
-    def answer(self, data: bytes) -> bytes:
-        """Answer one message in this thread."""
-        try:
-            request = parse(WITNESS_REQUEST, data, limit=MAX_QUESTION_BYTES)
-            if request.WhichOneof("question") == "identify":
-                return bytes(self._witness.answer(request).SerializeToString())
-            event = "witness_testify" if request.WhichOneof("question") == "testify" else "witness_document"
-            with self._log.request(event, correlation_id=request.correlation_id):
-                return bytes(self._witness.answer(request).SerializeToString())
-        except AttestedError as error:
-            return refusal_answer(error)
-        except Exception as error:  # noqa: BLE001 - Log.request has written the story
-            return refusal_answer(SystemFault(type(error).__name__, reason=Reason.INTERNAL))
-
-    def close(self) -> None:
-        """End the worker."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
-
-
 async def serve(
     config: str | Path, socket: Path, user: str, *, log: Log, insecure_constellation_verify: bool = False
 ) -> None:
@@ -102,7 +65,7 @@ async def serve(
         clock=SystemClock(),
         insecure_constellation_verify=insecure_constellation_verify,
     )
-    service = WitnessService(witness, log=log)
+    service = witness_service(witness, log=log)
     server = SocketServer(
         socket,
         handler=service.handle,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import AttestedError, KeyServiceError, Refusal
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .handshake_evidence import Attester
     from .init_job import Job, Teller
     from .init_messages import Success
+    from .machine_socket import Begin
     from .witness import Facts
 
 _MAX_HANDLES = 64
@@ -54,17 +55,6 @@ class Doors:
 
     pins: JoinCaPins
     secret_hash: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
-    """One request as it came, over the channel that the network side names (32 bytes each), from ``source``."""
-
-    request: bytes = field(repr=False)
-    admin_proof: bytes = field(repr=False)
-    exporter: bytes
-    spki_sha256: bytes
-    source: str
 
 
 class Desk:

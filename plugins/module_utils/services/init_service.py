@@ -26,9 +26,8 @@ from ..transport.health import HEALTH_METHOD, Health
 from ..transport.limits import Limits
 from ..transport.relay import Listener
 from ..transport.session import ServerCredentials
-from .init_handler import Begin
 from .init_messages import ADMIN_METADATA, IDENTIFY, INIT, MAX_REQUEST_BYTES, TESTIFY
-from .init_socket import INIT_SOCKET, DeskPort
+from .machine_socket import INIT_SOCKET, Begin, MachinePort, init_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -135,7 +134,7 @@ class Reception:
 class Counter(Reception):
     """The three calls of an admin."""
 
-    def __init__(self, port: DeskPort, buckets: TokenBuckets, *, spki_sha256: bytes) -> None:
+    def __init__(self, port: MachinePort, buckets: TokenBuckets, *, spki_sha256: bytes) -> None:
         """Ask at ``port``."""
         super().__init__(port, buckets, spki_sha256=spki_sha256)
         self._port = port
@@ -227,7 +226,7 @@ class AdminFront:
 class Front(AdminFront):
     """The network side of init."""
 
-    def __init__(self, config: InitServiceConfig, *, port: DeskPort, health: Health, log: Log, clock: Clock) -> None:
+    def __init__(self, config: InitServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock) -> None:
         """Ask at ``port`` what ``config`` allows to be asked."""
         buckets = TokenBuckets(
             rate=config.calls_per_second,
@@ -247,7 +246,7 @@ class Front(AdminFront):
 
 async def serve(config: InitServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
-    port = DeskPort(config.bootstrapper_socket)
+    port = init_port(config.bootstrapper_socket)
     await until_stopped(lambda health: Front(config, port=port, health=health, log=log, clock=SystemClock()), log=log)
 
 

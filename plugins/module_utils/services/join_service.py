@@ -22,8 +22,7 @@ from ..core.metrics import Page, Pages, counted, health_page
 from ..core.rate import TokenBuckets
 from ..core.runtime import Notifier, Reloader, load_config, run_service, wait_for_stop
 from ..errors import AttestedError, Refusal
-from ..keyservice.client import AsyncKeyClient, Channel, KeyClient
-from ..keyservice.framing import SOCKET
+from ..keyservice.client import SOCKET, AsyncKeyClient, Channel, KeyClient
 from ..proto.messages import message_class
 from ..reasons import Reason
 from ..transport.claims import ClaimsInterceptor, Registry, claims

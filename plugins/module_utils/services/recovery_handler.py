@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..evidence.challenge import Answer
     from ..transport.pins import JoinCaPins
     from .handshake_evidence import Attester
-    from .init_handler import Begin
+    from .machine_socket import Begin
     from .recovery_unlock import Unlocking
     from .witness import Facts
 

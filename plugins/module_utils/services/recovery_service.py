@@ -20,8 +20,8 @@ from ..reasons import Reason
 from ..transport.claims import claims
 from ..transport.grpc_server import ServerLimits
 from .init_service import AdminFront, Reception, Served, until_stopped
+from .machine_socket import RECOVERY_SECONDS, RECOVERY_SOCKET, MachinePort, recovery_port
 from .recovery_messages import IDENTIFY, MAX_REQUEST_BYTES, RECOVER, TESTIFY
-from .recovery_socket import ANSWER_SECONDS, RECOVERY_SOCKET, RecoveryPort
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ CALLS = ServerLimits(
     message_bytes=MAX_REQUEST_BYTES,
     calls=16,
     calls_per_source=8,
-    call_seconds=ANSWER_SECONDS,
+    call_seconds=RECOVERY_SECONDS,
     refusal_floor_seconds=0.3,
 )
 
@@ -58,7 +58,7 @@ CALLS = ServerLimits(
 class RecoveryCounter(Reception):
     """The three calls of an admin."""
 
-    def __init__(self, port: RecoveryPort, buckets: TokenBuckets, *, spki_sha256: bytes) -> None:
+    def __init__(self, port: MachinePort, buckets: TokenBuckets, *, spki_sha256: bytes) -> None:
         """Ask at ``port``."""
         super().__init__(port, buckets, spki_sha256=spki_sha256)
         self._port = port
@@ -74,7 +74,7 @@ class RecoveryFront(AdminFront):
     """The network side of recovery."""
 
     def __init__(
-        self, config: RecoveryServiceConfig, *, port: RecoveryPort, health: Health, log: Log, clock: Clock
+        self, config: RecoveryServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock
     ) -> None:
         """Ask at ``port`` what ``config`` allows: a source that asks too often waits, and none is locked out."""
         buckets = TokenBuckets(
@@ -95,7 +95,7 @@ class RecoveryFront(AdminFront):
 
 async def serve(config: RecoveryServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
-    port, clock = RecoveryPort(config.recovery_socket), SystemClock()
+    port, clock = recovery_port(config.recovery_socket), SystemClock()
     await until_stopped(lambda health: RecoveryFront(config, port=port, health=health, log=log, clock=clock), log=log)
 
 

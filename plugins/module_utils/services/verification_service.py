@@ -29,9 +29,10 @@ from ..transport.health import HEALTH_METHOD, Health
 from ..transport.limits import Limits
 from ..transport.relay import Listener
 from ..transport.session import ServerCredentials
+from .machine_socket import WITNESS_SOCKET, witness_port
 from .verification_exchange import GET_ATTESTATION, IDENTIFY, MAX_REQUEST_BYTES, TESTIFY
 from .verification_plain import PlainRelay
-from .witness import WITNESS_SOCKET, AsyncWitness, require_nonce
+from .witness import require_nonce
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
             """Return the serialised `ChallengeRequest`."""
 
         async def testimony(
-            self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, correlation_id: str
+            self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str, correlation_id: str
         ) -> bytes:
             """Return the serialised `Testimony`."""
 
@@ -177,11 +178,13 @@ class Desk:
 
     async def testify(self, request: bytes, call: Call) -> bytes:
         """Answer `attested.v1.Verification/Testify`; the request goes on as it came."""
-        with self._gate.quote(_source(call)):
+        source = _source(call)
+        with self._gate.quote(source):
             return await self._witness.testimony(
                 request,
                 exporter=claims().exporter,
                 spki_sha256=self._spki_sha256,
+                source=source,
                 correlation_id=call.correlation_id,
             )
 
@@ -304,7 +307,7 @@ class Front:
 async def serve(config: VerificationServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
     health = Health(Notifier(), version=release(), parts=(_LISTENER, _WITNESS))
-    witness = AsyncWitness(config.witness_socket)
+    witness = witness_port(config.witness_socket)
     front = Front(config, witness=witness, health=health, log=log, clock=SystemClock())
     watching = asyncio.create_task(watch(witness, health))
     try:

@@ -13,13 +13,11 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import Refusal
 from ..evidence.challenge import BindingContext, Challenge, ChallengeRequest, answer
 from ..evidence.constellation import issue_constellation_document
-from ..keyservice.framing import SocketAsker
-from ..proto.messages import message_class
 from ..reasons import Reason
 from ..transport.binding import Purpose
 from .verification_exchange import Testimony, exchanged
@@ -27,17 +25,11 @@ from .verification_exchange import Testimony, exchanged
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from ..core.host import Clock
     from ..evidence.evidence import EventLogs
     from .handshake_evidence import Attester
 
-
-WITNESS_REQUEST = "attested.v1.WitnessRequest"
-WITNESS_RESPONSE = "attested.v1.WitnessResponse"
-
-MAX_QUESTION_BYTES = 8192
 
 MAX_NONCE_BYTES = 64
 """Of Constellation's question; its program sends 32."""
@@ -77,21 +69,6 @@ class Witness:
         self._identity = b""
         self._rested_at = 0.0
 
-    def answer(self, request: Any) -> Any:
-        """Return the `WitnessResponse` to a parsed `WitnessRequest`; raises what refuses it."""
-        response = message_class(WITNESS_RESPONSE)()
-        kind = request.WhichOneof("question")
-        if kind == "identify":
-            response.identity = self.identity()
-        elif kind == "testify":
-            call = request.testify
-            response.testimony = self.testimony(call.challenge, exporter=call.exporter, spki_sha256=call.spki_sha256)
-        elif kind == "constellation":
-            response.document = self.document(request.constellation.nonce)
-        else:
-            raise Refusal("expected one of the three questions, got another", reason=Reason.MESSAGE_MALFORMED)
-        return response
-
     def identity(self) -> bytes:
         """Return the serialised `ChallengeRequest` of this machine; raises `TpmError`."""
         with self._turn:
@@ -103,11 +80,14 @@ class Witness:
                 self._identity = request.to_bytes()
             return self._identity
 
-    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes) -> bytes:
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str = "") -> bytes:
         """Return the serialised `Testimony` for a challenge as it came, bound to one channel (32 bytes each).
+
+        The ``source`` does not matter: the network side bounds what each may ask.
 
         Raises `Refusal` BINDING_MALFORMED without a channel, PROTOCOL_VERSION, EVIDENCE_MALFORMED, and `TpmError`.
         """
+        del source
         if (len(exporter), len(spki_sha256)) != (_CHANNEL_BYTES, _CHANNEL_BYTES):
             raise Refusal(
                 f"expected exporter and key hash of {_CHANNEL_BYTES} bytes, got {len(exporter)} and {len(spki_sha256)}",
@@ -164,61 +144,3 @@ def require_nonce(nonce: bytes) -> None:
         raise Refusal(
             f"expected a nonce of 1 to {MAX_NONCE_BYTES} bytes, got {len(nonce)}", reason=Reason.BINDING_MALFORMED
         )
-
-
-# Asking the witness over its unix socket, one connection a question.
-
-WITNESS_SOCKET = "/run/attested/witness.sock"
-
-_ANSWER_SECONDS = 25.0
-"""A hardware TPM needs up to a second for each of the answers that wait before this one."""
-
-
-class EvidencePort:
-    """The network side's view of a process that holds the TPM; every call raises what refused it, or what is absent."""
-
-    def __init__(self, asker: SocketAsker, *, request_name: str) -> None:
-        """Ask by ``asker`` with messages of this name; a subclass has the questions of its own."""
-        self._asker = asker
-        self._request_name = request_name
-
-    async def identity(self, *, correlation_id: str) -> bytes:
-        """Return the serialised `ChallengeRequest`."""
-        message = self._new(correlation_id)
-        message.identify.SetInParent()
-        return bytes((await self._asker.ask(message)).identity)
-
-    async def testimony(
-        self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, correlation_id: str, source: str = ""
-    ) -> bytes:
-        """Return the serialised `Testimony` for a challenge as it came; ``source`` where that process logs who asks."""
-        message = self._new(correlation_id, source)
-        message.testify.challenge = challenge
-        message.testify.exporter = exporter
-        message.testify.spki_sha256 = spki_sha256
-        return bytes((await self._asker.ask(message)).testimony)
-
-    def _new(self, correlation_id: str, source: str = "") -> Any:
-        who = {"source": source} if source else {}
-        return message_class(self._request_name)(correlation_id=correlation_id, **who)
-
-
-class AsyncWitness(EvidencePort):
-    """The network side's view of the witness; raises its refusals, WITNESS_UNREACHABLE."""
-
-    def __init__(self, path: str | Path = WITNESS_SOCKET, *, timeout_seconds: float = _ANSWER_SECONDS) -> None:
-        """Ask at ``path``."""
-        asker = SocketAsker(
-            path,
-            response_name=WITNESS_RESPONSE,
-            timeout_seconds=timeout_seconds,
-            whose="the witness",
-            absent=Reason.WITNESS_UNREACHABLE,
-        )
-        super().__init__(asker, request_name=WITNESS_REQUEST)
-
-    async def document(self, nonce: bytes, *, correlation_id: str) -> bytes:
-        """Return a document in Constellation's form over ``nonce``."""
-        message = self._new(correlation_id)
-        message.constellation.nonce = nonce
-        return bytes((await self._asker.ask(message)).document)

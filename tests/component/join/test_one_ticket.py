@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.listener import SocketServer
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_client import (
     JoinConfig,
@@ -30,6 +29,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import JoinServiceConfig, serve
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.ticket_store import TicketStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins import JoinCaPins
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import SocketServer
 from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed

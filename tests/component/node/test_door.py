@@ -22,7 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_prog
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import load_node_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_socket import DeskPort
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import init_port
 from ansible_collections.attested.kubernetes.tests.support.init_bed import Founding, make_keys
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ async def test_an_open_door_answers_with_the_identity_of_the_tpm_and_a_closed_on
 ) -> None:
     bed = Bed(directory, swtpm.tcti, "root")
     async with bed.door.opened(Founding()):
-        identity = ChallengeRequest.parse(await DeskPort(bed.socket).identity(correlation_id="c-1"))
+        identity = ChallengeRequest.parse(await init_port(bed.socket).identity(correlation_id="c-1"))
         assert bed.units.calls == [("systemctl", "start", "--no-block", "attested-init-service.service")]
     assert len(identity.ek_public.spki_sha256()) == 64
     assert not bed.socket.exists()
@@ -103,7 +103,7 @@ async def test_another_user_is_sent_away(swtpm: Swtpm, directory: Path) -> None:
         os.seteuid(65534)
         try:
             with pytest.raises(AttestedError) as refused:
-                await DeskPort(bed.socket).identity(correlation_id="c-1")
+                await init_port(bed.socket).identity(correlation_id="c-1")
         finally:
             os.seteuid(0)
     assert refused.value.reason is Reason.INIT_CALLER_UNKNOWN

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.tests.support import house
 

@@ -21,12 +21,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.aud
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.auditing import RETRY_TICKS, HeadKeeper
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import ObjectCache
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import Teller
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.rpc import KeyService
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ def test_a_refused_challenge_is_counted(bed: Bed) -> None:
 
 def test_what_cannot_be_recorded_is_not_given(bed: Bed) -> None:
     service = service_over(None, bed)
-    service._call = lambda *_unused: message_class("attested.v1.KeyServiceResponse")()  # type: ignore[method-assign]
+    service._answers = {"release": lambda _asked, _response: None}
     bed.log._given._file = -1
     with pytest.raises(AttestedError) as caught:
         answer_of(service.answer(release()))

@@ -13,8 +13,8 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence, EventLogs
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.attestation_state import EVIDENCE_REFUSED
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.config import KeyServiceConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import (
     StatusChange,
@@ -28,6 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identit
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
 from ansible_collections.attested.kubernetes.tests.support.exchange import learned
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import BoundEvidence
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.registry import issue_doorkeeper
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import REQUEST, answer_of
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import (
     IDENTITIES,
     POLICIES,
@@ -22,6 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ser
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of
 from ansible_collections.attested.kubernetes.tests.support.policy_site import PolicySite
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed

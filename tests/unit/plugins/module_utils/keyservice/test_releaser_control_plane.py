@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KeyServiceError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import RESPONSE, answer_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import LEASE
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ticket import parse_ticket
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import RESPONSE, answer_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed
 
 

@@ -12,21 +12,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import AsyncKeyClient, KeyClient
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.framing import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import (
+    REQUEST,
+    AsyncKeyClient,
+    KeyClient,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import (
     MAX_FRAME_BYTES,
     RESPONSE,
+    Caller,
+    Service,
     answer_of,
     frame,
     refusal_answer,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.listener import (
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc_server import (
     SocketServer,
     caller_gone,
     peer_user,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
-from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,24 +41,25 @@ if TYPE_CHECKING:
 ME = os.getuid()
 
 
-async def healthy(message: bytes) -> bytes:
-    response = message_class(RESPONSE)()
-    response.health.ready = True
-    response.health.state = f"heard {len(message)} bytes"
-    return bytes(response.SerializeToString())
-
-
 class Bed:
     """A server at a path, and the users that it sent away."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.sent_away: list[int] = []
+        self.connections: list[object] = []
         self.server: SocketServer | None = None
+
+    async def healthy(self, message: bytes) -> bytes:
+        self.connections.append(caller_gone())  # bound to the stream of the connection
+        response = message_class(RESPONSE)()
+        response.health.ready = True
+        response.health.state = f"heard {len(message)} bytes"
+        return bytes(response.SerializeToString())
 
     async def start(self, allowed: frozenset[int] = frozenset({ME})) -> None:
         self.server = SocketServer(
-            self.path, handler=healthy, allowed=allowed, group=os.getgid(), refused=self.sent_away.append
+            self.path, handler=self.healthy, allowed=allowed, group=os.getgid(), refused=self.sent_away.append
         )
         await self.server.start()
 
@@ -77,15 +84,26 @@ async def test_a_known_user_is_answered(bed: Bed) -> None:
 async def test_a_caller_keeps_its_connection_and_replaces_one_that_was_closed(bed: Bed) -> None:
     await bed.start()
     caller = AsyncKeyClient(bed.path)
-    await caller.health()
-    (kept,) = caller._kept
-    await caller.health()
-    assert caller._kept == [kept]
+    for _unused in range(2):
+        await caller.health()
     assert bed.server is not None
     await bed.server.stop()
     await bed.start()
     assert (await caller.health()).ready
-    assert caller._kept != [kept]
+    first, second, third = bed.connections
+    assert first == second != third
+
+
+async def test_a_caller_that_keeps_nothing_takes_a_connection_for_each_call(bed: Bed) -> None:
+    await bed.start()
+    service = Service(path=bed.path, whose="a service", absent=Reason.WITNESS_UNREACHABLE, timeout_seconds=5.0)
+    caller = Caller(service, response_name=RESPONSE)
+    for _unused in range(2):
+        message = message_class(REQUEST)()
+        message.health.SetInParent()
+        await caller.ask(message)
+    first, second = bed.connections
+    assert first != second
 
 
 async def test_who_answers_knows_that_the_caller_has_hung_up(bed: Bed) -> None:

@@ -34,8 +34,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.recovery 
     RecoveryDoor,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import recovery_port
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contender, Contest
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_socket import RecoveryPort
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import Unlocking
 from ansible_collections.attested.kubernetes.tests.unit.fakes.disk import UUID
 from ansible_collections.attested.kubernetes.tests.unit.fakes.node import CLUSTER
@@ -348,7 +348,7 @@ async def test_the_door_starts_the_service_answers_at_its_socket_and_stops_both(
     door = RecoveryDoor(desk, user=lambda: user, log=Lines(), socket=socket, runner=systemctl)
     async with door.opened():
         assert systemctl.calls == [("systemctl", "start", "--no-block", RECOVERY_UNIT)]
-        assert await RecoveryPort(socket).identity(correlation_id="c1") == b"identity"
+        assert await recovery_port(socket).identity(correlation_id="c1") == b"identity"
     assert systemctl.calls[1:] == [("systemctl", "stop", "--no-block", RECOVERY_UNIT)]
     assert (socket.exists(), closed) == (False, [True])
 

@@ -81,7 +81,7 @@ async def test_a_challenge_goes_on_as_it_came_with_this_very_channel(
     come_from("192.0.2.7:4711")
     given = call()
     assert await desk_of(witness, clock).testify(b"\x00raw", given) == b"testimony"
-    known = {"exporter": b"e" * 32, "spki_sha256": KEY, "correlation_id": "abc123"}
+    known = {"exporter": b"e" * 32, "spki_sha256": KEY, "source": "192.0.2.7", "correlation_id": "abc123"}
     assert witness.asked == [(b"\x00raw", known)]
     assert given.line.fields == {"remote": "192.0.2.7:4711"}
 

@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import witness_service
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_exchange import (
     Testimony as Said,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
 from ansible_collections.attested.kubernetes.tests.support.tpm import SteppingClock
 from ansible_collections.attested.kubernetes.tests.support.verification import SoftNode, question
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Witness
 
 HERE = {"exporter": b"e" * 32, "spki_sha256": b"k" * 32}
 
@@ -44,6 +49,12 @@ class SlowTpm:
         with self.node.attester() as one:
             yield one
             self.clock.sleep(self.seconds)
+
+
+def asked(witness: Witness, request: Any) -> Any:
+    """Return the answer of the witness's socket."""
+    service = witness_service(witness, log=open_log(stream=io.StringIO()))
+    return answer_of(service.answer(request.SerializeToString()), "attested.v1.WitnessResponse")
 
 
 @pytest.fixture
@@ -119,16 +130,16 @@ def test_both_questions_are_answered_as_messages(node: SoftNode) -> None:
     request = message_class("attested.v1.WitnessRequest")()
     request.identify.SetInParent()
     witness = node.witness()
-    assert witness.answer(request).identity == witness.identity()
+    assert asked(witness, request).identity == witness.identity()
     request.testify.challenge, request.testify.exporter = challenge_for(node), HERE["exporter"]
     request.testify.spki_sha256 = HERE["spki_sha256"]
-    said = Said.parse(witness.answer(request).testimony)
+    said = Said.parse(asked(witness, request).testimony)
     assert (said.exporter, said.spki_sha256) == (HERE["exporter"], HERE["spki_sha256"])
 
 
 def test_there_is_no_third_question(node: SoftNode) -> None:
     with pytest.raises(AttestedError) as caught:
-        node.witness().answer(message_class("attested.v1.WitnessRequest")())
+        asked(node.witness(), message_class("attested.v1.WitnessRequest")())
     assert caught.value.code == "MESSAGE_MALFORMED"
 
 
@@ -146,7 +157,7 @@ def test_a_document_in_another_form_is_refused(node: SoftNode, permitted: bool, 
     request = message_class("attested.v1.WitnessRequest")()
     request.constellation.nonce = nonce
     with pytest.raises(AttestedError) as caught:
-        witness.answer(request)
+        asked(witness, request)
     assert (caught.value.code, tpm.opened) == (code, 0)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The socket of the key service: who may call, how much, and one task a connection.
+"""The answering side of a unix socket: who may call, how much, one task a connection, and a table of questions.
 
 grpcio cannot check SO_PEERCRED, so this is a plain asyncio server. A caller is known by its user id, which the kernel
 tells; the file's mode is only a second fence.
@@ -14,16 +14,22 @@ import contextvars
 import os
 import socket
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from ..errors import AttestedError, KeyServiceError, SystemFault
+from ..core.logs import Line
+from ..errors import AttestedError, KeyServiceError, Refusal, SystemFault
+from ..proto.messages import message_class, parse
 from ..reasons import Reason
-from .framing import frame, read_frame, refusal_answer
+from .unix_rpc import MAX_FRAME_BYTES, frame, read_frame, refusal_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
+
+    from ..core.logs import Log
 
     Handler = Callable[[bytes], Awaitable[bytes]]
 
@@ -32,7 +38,13 @@ _MAX_CONNECTIONS = 128
 _READ_SECONDS = 10.0
 _STRANGER_SECONDS = 1.0
 
-_gone: contextvars.ContextVar[Callable[[], bool]] = contextvars.ContextVar("caller_gone")
+
+def stays() -> bool:
+    """Say that the caller still waits: for calls that came over no connection."""
+    return False
+
+
+_gone: contextvars.ContextVar[Callable[[], bool]] = contextvars.ContextVar("caller_gone", default=stays)
 
 
 class SocketServer:
@@ -120,11 +132,6 @@ class SocketServer:
             self._idle.discard(writer)
 
 
-def stays() -> bool:
-    """Say that the caller still waits: for calls that came over no connection."""
-    return False
-
-
 def caller_gone() -> Callable[[], bool]:
     """Return what says, from any thread, whether the caller of the call being handled has hung up."""
     return _gone.get()
@@ -143,3 +150,87 @@ async def _send(writer: asyncio.StreamWriter, message: bytes) -> None:
 
 def _unknown_caller(user: int, reason: Reason) -> KeyServiceError:
     return KeyServiceError(f"expected root or the user of the service beside this one, got user {user}", reason=reason)
+
+
+# What is answered: each question by a function, in a thread.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """What two processes say to each other: the names of ``request`` and ``response``, whose oneof is ``question``.
+
+    A question is the line ``name``_QUESTION of the log, with the fields ``logged`` of the request; ``titles`` holds
+    other words for a question. ``unlogged``: questions that are no line. ``workers``: how many are answered at once.
+    """
+
+    name: str
+    request: str
+    response: str
+    question: str = "question"
+    logged: tuple[str, ...] = ("correlation_id",)
+    titles: Mapping[str | None, str] = field(default_factory=dict)
+    unlogged: frozenset[str] = frozenset()
+    workers: int = 8
+    question_bytes: int = MAX_FRAME_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One question: its ``kind`` (None for none that is known), the whole ``request``, the ``line`` of the log.
+
+    ``gone`` says, from any thread, whether the caller has hung up.
+    """
+
+    kind: str | None
+    request: Any
+    line: Line
+    gone: Callable[[], bool]
+
+    @property
+    def message(self) -> Any:
+        """The message of the question."""
+        return getattr(self.request, self.kind or "")
+
+
+class RpcService:
+    """Answers the frames of a socket by a table of questions, in threads; every error becomes a refusal."""
+
+    def __init__(self, talk: Talk, answers: Mapping[str, Callable[[Asked, Any], None]], *, log: Log) -> None:
+        """Let the function of a question in ``answers`` fill the response; each is one line of ``log``."""
+        self._talk = talk
+        self._answers = answers
+        self._log = log
+        self._workers = ThreadPoolExecutor(talk.workers, thread_name_prefix=talk.name)
+
+    async def handle(self, data: bytes) -> bytes:
+        """Answer one message."""
+        return await asyncio.get_running_loop().run_in_executor(self._workers, self.answer, data, caller_gone())
+
+    def answer(self, data: bytes, gone: Callable[[], bool] = stays) -> bytes:
+        """Answer one message in this thread; ``gone`` says whether anybody still waits for it."""
+        talk = self._talk
+        try:
+            request = parse(talk.request, data, limit=talk.question_bytes)
+            kind = request.WhichOneof(talk.question)
+            if kind in talk.unlogged:
+                return self.respond(Asked(kind=kind, request=request, line=Line({}), gone=gone))
+            fields = {name: getattr(request, name) for name in talk.logged}
+            with self._log.request(f"{talk.name}_{talk.titles.get(kind, kind)}", **fields) as line:
+                return self.respond(Asked(kind=kind, request=request, line=line, gone=gone))
+        except AttestedError as error:
+            return refusal_answer(error)
+        except Exception as error:  # noqa: BLE001 - Log.request has written the story
+            return refusal_answer(SystemFault(type(error).__name__, reason=Reason.INTERNAL))
+
+    def respond(self, asked: Asked) -> bytes:
+        """Return the serialised response to a question; raises what refuses it."""
+        response = message_class(self._talk.response)()
+        answer = self._answers.get(asked.kind or "")
+        if answer is None:
+            raise Refusal("expected one of the questions of this socket, got another", reason=Reason.MESSAGE_MALFORMED)
+        answer(asked, response)
+        return bytes(response.SerializeToString())
+
+    def close(self) -> None:
+        """End the workers; a job that a question began is not theirs."""
+        self._workers.shutdown(wait=False, cancel_futures=True)

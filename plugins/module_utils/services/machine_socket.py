@@ -1,0 +1,264 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The three sockets of a machine that proves itself: a process with the TPM answers, one on the network asks.
+
+The witness, init and recovery have a socket each, and each gives quotes of its own purpose alone. `identify` and
+`testify` are the same on all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..proto.messages import message_class
+from ..reasons import Reason
+from ..transport.unix_rpc import Caller, Service
+from ..transport.unix_rpc_server import Asked, RpcService, Talk
+from .init_messages import MAX_REQUEST_BYTES as MAX_INIT_BYTES
+from .recovery_messages import MAX_REQUEST_BYTES as MAX_RECOVERY_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ..core.logs import Log
+
+WITNESS_SOCKET = "/run/attested/witness.sock"
+INIT_SOCKET = "/run/attested/bootstrapper.sock"
+RECOVERY_SOCKET = "/run/attested/recovery.sock"
+
+RECOVERY_SECONDS = 300.0
+"""The disk is opened within the call, and its file system may have to be looked through."""
+
+_WITNESS_SECONDS = 25.0
+_INIT_SECONDS = 45.0
+"""A hardware TPM needs up to a second for each of the answers that wait before this one."""
+
+_FOLLOW_SECONDS = 5.0
+_MORE_BYTES = 8192
+"""What is around a request of the network in a question."""
+
+_WITNESS = Talk(
+    name="witness",
+    request="attested.v1.WitnessRequest",
+    response="attested.v1.WitnessResponse",
+    titles={"constellation": "document"},
+    unlogged=frozenset({"identify"}),  # it costs nothing, and health asks for it all the time
+    workers=1,  # the TPM has one user
+    question_bytes=_MORE_BYTES,
+)
+_INIT = Talk(
+    name="init",
+    request="attested.v1.InitSocketRequest",
+    response="attested.v1.InitSocketResponse",
+    logged=("correlation_id", "source"),
+    unlogged=frozenset({"identify", "follow"}),
+    workers=16,
+    question_bytes=MAX_INIT_BYTES + _MORE_BYTES,
+)
+_RECOVERY = Talk(
+    name="recovery",
+    request="attested.v1.RecoverySocketRequest",
+    response="attested.v1.RecoverySocketResponse",
+    logged=("correlation_id", "source"),
+    question_bytes=MAX_RECOVERY_BYTES + _MORE_BYTES,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """One request as it came, over the channel that the network side names (32 bytes each), from ``source``."""
+
+    request: bytes = field(repr=False)
+    admin_proof: bytes = field(repr=False)
+    exporter: bytes
+    spki_sha256: bytes
+    source: str
+
+
+# The side with the TPM.
+
+
+class Prover(Protocol):
+    """What each of the three says of its machine."""
+
+    def identity(self) -> bytes:
+        """Return the serialised `ChallengeRequest`."""
+
+    def testimony(self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str = "") -> bytes:
+        """Return the serialised `Testimony` for a challenge."""
+
+
+class Documenting(Prover, Protocol):
+    """What `Witness` answers besides."""
+
+    def document(self, nonce: bytes) -> bytes:
+        """Return a document in Constellation's form."""
+
+
+class Initiating(Prover, Protocol):
+    """What the handler of init answers besides."""
+
+    def begin(self, asked: Begin) -> bytes:
+        """Return the handle of the job of a request."""
+
+    def follow(self, handle: bytes, seen: int, *, wait_seconds: float) -> tuple[tuple[bytes, ...], bool]:
+        """Return what the job has said after the first ``seen`` answers, and whether that is all."""
+
+
+class Recovering(Prover, Protocol):
+    """What the handler of recovery answers besides."""
+
+    def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
+        """Return the serialised `RecoverResponse` to a request."""
+
+
+def witness_service(witness: Documenting, *, log: Log) -> RpcService:
+    """Answer by ``witness``; each answer that needs a quote is a line of ``log``."""
+
+    def constellation(asked: Asked, response: Any) -> None:
+        response.document = witness.document(asked.message.nonce)
+
+    return _proving(_WITNESS, witness, {"constellation": constellation}, log=log)
+
+
+def init_service(handler: Initiating, *, log: Log) -> RpcService:
+    """Answer by the handler of init; each request that is no mere follow-up is a line of ``log``."""
+
+    def begin(asked: Asked, response: Any) -> None:
+        response.handle = handler.begin(_request_of(asked))
+
+    def follow(asked: Asked, response: Any) -> None:
+        one = asked.message
+        answers, response.followed.ended = handler.follow(one.handle, one.seen, wait_seconds=_FOLLOW_SECONDS)
+        response.followed.responses.extend(answers)
+
+    return _proving(_INIT, handler, {"begin": begin, "follow": follow}, log=log)
+
+
+def recovery_service(handler: Recovering, *, log: Log) -> RpcService:
+    """Answer by the handler of recovery; each request is a line of ``log``."""
+
+    def recover(asked: Asked, response: Any) -> None:
+        response.response = handler.recover(_request_of(asked), correlation_id=asked.request.correlation_id)
+
+    return _proving(_RECOVERY, handler, {"recover": recover}, log=log)
+
+
+def _proving(talk: Talk, prover: Prover, more: Mapping[str, Callable[[Asked, Any], None]], *, log: Log) -> RpcService:
+    def identify(_asked: Asked, response: Any) -> None:
+        response.identity = prover.identity()
+
+    def testify(asked: Asked, response: Any) -> None:
+        one = asked.message
+        source = {"source": asked.request.source} if "source" in talk.logged else {}
+        response.testimony = prover.testimony(
+            one.challenge, exporter=one.exporter, spki_sha256=one.spki_sha256, **source
+        )
+
+    return RpcService(talk, {"identify": identify, "testify": testify, **more}, log=log)
+
+
+def _request_of(asked: Asked) -> Begin:
+    one = asked.message
+    return Begin(
+        request=one.request,
+        admin_proof=one.admin_proof,
+        exporter=one.exporter,
+        spki_sha256=one.spki_sha256,
+        source=asked.request.source,
+    )
+
+
+# The network side.
+
+
+class MachinePort:
+    """The network side's view of a process with the TPM, one connection a question.
+
+    Every call raises what refused it, WITNESS_UNREACHABLE or BOOTSTRAPPER_UNREACHABLE. Each socket has the questions of
+    its own purpose: `document` is the witness's, `begin` and `follow` are those of init, `recover` is that of recovery.
+    """
+
+    def __init__(self, talk: Talk, service: Service) -> None:
+        """Ask ``service`` with the messages of ``talk``."""
+        self._talk = talk
+        self._caller = Caller(service, response_name=talk.response)
+
+    async def identity(self, *, correlation_id: str) -> bytes:
+        """Return the serialised `ChallengeRequest`."""
+        message = self._new(correlation_id)
+        message.identify.SetInParent()
+        return bytes((await self._caller.ask(message)).identity)
+
+    async def testimony(
+        self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str, correlation_id: str
+    ) -> bytes:
+        """Return the serialised `Testimony` for a challenge as it came."""
+        message = self._new(correlation_id, source)
+        message.testify.challenge = challenge
+        message.testify.exporter = exporter
+        message.testify.spki_sha256 = spki_sha256
+        return bytes((await self._caller.ask(message)).testimony)
+
+    async def document(self, nonce: bytes, *, correlation_id: str) -> bytes:
+        """Return a document in Constellation's form over ``nonce``."""
+        message = self._new(correlation_id)
+        message.constellation.nonce = nonce
+        return bytes((await self._caller.ask(message)).document)
+
+    async def begin(self, asked: Begin, *, correlation_id: str) -> bytes:
+        """Return the handle of the job of a request as it came."""
+        return bytes((await self._ask("begin", asked, correlation_id)).handle)
+
+    async def follow(self, handle: bytes, seen: int) -> tuple[tuple[bytes, ...], bool]:
+        """Return what the job has said after the first ``seen`` answers, and whether that is all."""
+        message = self._new("")
+        message.follow.handle = handle
+        message.follow.seen = seen
+        followed = (await self._caller.ask(message)).followed
+        return tuple(followed.responses), followed.ended
+
+    async def recover(self, asked: Begin, *, correlation_id: str) -> bytes:
+        """Return the serialised `RecoverResponse` to a request as it came."""
+        return bytes((await self._ask("recover", asked, correlation_id)).response)
+
+    async def _ask(self, question: str, asked: Begin, correlation_id: str) -> Any:
+        message = self._new(correlation_id, asked.source)
+        one = getattr(message, question)
+        one.request, one.admin_proof = asked.request, asked.admin_proof
+        one.exporter, one.spki_sha256 = asked.exporter, asked.spki_sha256
+        return await self._caller.ask(message)
+
+    def _new(self, correlation_id: str, source: str = "") -> Any:
+        known = {"correlation_id": correlation_id, "source": source}
+        return message_class(self._talk.request)(**{name: known[name] for name in self._talk.logged})
+
+
+def witness_port(path: str | Path = WITNESS_SOCKET, *, timeout_seconds: float = _WITNESS_SECONDS) -> MachinePort:
+    """Return the network side's view of the witness."""
+    service = Service(
+        path=path, whose="the witness", absent=Reason.WITNESS_UNREACHABLE, timeout_seconds=timeout_seconds
+    )
+    return MachinePort(_WITNESS, service)
+
+
+def init_port(path: str | Path = INIT_SOCKET, *, timeout_seconds: float = _INIT_SECONDS) -> MachinePort:
+    """Return the network side's view of the bootstrapper."""
+    service = Service(
+        path=path, whose="the bootstrapper", absent=Reason.BOOTSTRAPPER_UNREACHABLE, timeout_seconds=timeout_seconds
+    )
+    return MachinePort(_INIT, service)
+
+
+def recovery_port(path: str | Path = RECOVERY_SOCKET, *, timeout_seconds: float = RECOVERY_SECONDS) -> MachinePort:
+    """Return the network side's view of the process that recovers a node."""
+    service = Service(
+        path=path,
+        whose="the process that holds the TPM",
+        absent=Reason.BOOTSTRAPPER_UNREACHABLE,
+        timeout_seconds=timeout_seconds,
+    )
+    return MachinePort(_RECOVERY, service)
