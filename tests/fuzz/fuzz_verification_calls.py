@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import Proving
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_service import (
-    Desk,
     Gate,
     PlainDesk,
     VerificationServiceConfig,
@@ -50,7 +50,7 @@ class Near:
 
 CONFIG = VerificationServiceConfig(question_burst=MANY, quote_burst=MANY)
 GATE = Gate(CONFIG, clock=SteppingClock())
-DESK, PLAIN = Desk(Near(), GATE, spki_sha256=b"k" * 32), PlainDesk(Near(), GATE)
+DESK, PLAIN = Proving(Near(), GATE, spki_sha256=b"k" * 32), PlainDesk(Near(), GATE)
 CALLS = (DESK.identify, DESK.testify, PLAIN.get_attestation)
 
 

@@ -26,7 +26,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import Wish
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_handler import Desk, Doors
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder, Success
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import Front, InitServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import (
+    InitServiceConfig,
+    init_front,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Heard, Question, judge
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_socket import (
     Begin,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import AdminKey
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_job import Teller
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import Front
     from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
 EXPORTER, SPKI = b"e" * 32, b"k" * 32
@@ -235,7 +239,7 @@ class InitBed:
 
 def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> Front:
     config = InitServiceConfig(bootstrapper_socket=socket, **settings)
-    return Front(config, port=init_port(socket), **parts)
+    return init_front(config, port=init_port(socket), **parts)
 
 
 def running(bed: InitBed, **settings: Any) -> AbstractAsyncContextManager[Running]:

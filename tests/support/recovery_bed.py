@@ -40,8 +40,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.recov
     RecoverySecrets,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import (
-    RecoveryFront,
     RecoveryServiceConfig,
+    recovery_front,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
     HelperTrial,
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
     from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import JoinCa
     from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle
+    from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import Front
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import Offer, Trial
     from ansible_collections.attested.kubernetes.tests.support.two_processes import Running
 
@@ -279,9 +280,9 @@ def format_plain(path: Path, secrets: RecoverySecrets) -> None:
     subprocess.run(gateway.write_token(str(path), replace=False), input=token, capture_output=True, check=True)
 
 
-def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> RecoveryFront:
+def _front(socket: Path, settings: dict[str, Any], **parts: Any) -> Front:
     config = RecoveryServiceConfig(recovery_socket=socket, **settings)
-    return RecoveryFront(config, port=recovery_port(socket), **parts)
+    return recovery_front(config, port=recovery_port(socket), **parts)
 
 
 def running(bed: RecoveryBed, **settings: Any) -> AbstractAsyncContextManager[Running]:

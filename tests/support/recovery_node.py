@@ -31,8 +31,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.machi
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_contest import Contest
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_handler import RecoveryDesk
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_service import (
-    RecoveryFront,
     RecoveryServiceConfig,
+    recovery_front,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.recovery_unlock import (
     HelperTrial,
@@ -104,7 +104,7 @@ async def serve(settings: dict[str, Any]) -> None:
     await socket.start()
     config = RecoveryServiceConfig(listen_address="127.0.0.1", listen_port=0, runtime_directory=directory)
     health = Health(Notifier({}), version="test", parts=("listener",))
-    front = RecoveryFront(config, port=recovery_port(path), health=health, log=log, clock=SystemClock())
+    front = recovery_front(config, port=recovery_port(path), health=health, log=log, clock=SystemClock())
     sys.stdout.write(f"{await front.start()}\n")
     sys.stdout.flush()
     await asyncio.Event().wait()

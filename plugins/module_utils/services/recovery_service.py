@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from ..core.host import SystemClock
 from ..core.logs import open_log
-from ..core.rate import TokenBuckets
 from ..core.runtime import run_service
 from ..reasons import Reason
 from ..transport.claims import claims
 from ..transport.grpc_server import ServerLimits
-from .init_service import AdminFront, Reception, Served, until_stopped
+from .machine_front import AdminGate, Front, Proving, Served, health_of, until_stopped
 from .machine_socket import RECOVERY_SECONDS, RECOVERY_SOCKET, MachinePort, recovery_port
 from .recovery_messages import IDENTIFY, MAX_REQUEST_BYTES, RECOVER, TESTIFY
 
@@ -55,48 +54,30 @@ CALLS = ServerLimits(
 )
 
 
-class RecoveryCounter(Reception):
-    """The three calls of an admin."""
+def recovery_front(
+    config: RecoveryServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock
+) -> Front:
+    """Return the network side of recovery, which asks at ``port`` what ``config`` allows to be asked."""
+    gate = AdminGate(config, clock=clock, reason=Reason.ADMIN_RATE)
 
-    def __init__(self, port: MachinePort, buckets: TokenBuckets, *, spki_sha256: bytes) -> None:
-        """Ask at ``port``."""
-        super().__init__(port, buckets, spki_sha256=spki_sha256)
-        self._port = port
+    def served(spki: bytes) -> Served:
+        proving = Proving(port, gate, spki_sha256=spki)
 
-    async def recover(self, request: bytes, call: Call) -> bytes:
-        """Answer `recoverproto.API/Recover`; the request goes on as it came."""
-        answer = await self._port.recover(self.begin(request, call), correlation_id=call.correlation_id)
-        claims().prove()
-        return answer
+        async def recover(request: bytes, call: Call) -> bytes:
+            """Answer `recoverproto.API/Recover`; the request goes on as it came."""
+            answer = await port.recover(proving.begin(request, call), correlation_id=call.correlation_id)
+            claims().prove()
+            return answer
 
+        return Served(handlers={IDENTIFY: proving.identify, TESTIFY: proving.testify, RECOVER: recover}, limits=CALLS)
 
-class RecoveryFront(AdminFront):
-    """The network side of recovery."""
-
-    def __init__(
-        self, config: RecoveryServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock
-    ) -> None:
-        """Ask at ``port`` what ``config`` allows: a source that asks too often waits, and none is locked out."""
-        buckets = TokenBuckets(
-            rate=config.calls_per_second,
-            burst=config.call_burst,
-            clock=clock,
-            reason=Reason.ADMIN_RATE,
-            what="calls a second from one address",
-        )
-
-        def served(spki: bytes) -> Served:
-            counter = RecoveryCounter(port, buckets, spki_sha256=spki)
-            handlers = {IDENTIFY: counter.identify, TESTIFY: counter.testify, RECOVER: counter.recover}
-            return Served(handlers=handlers, limits=CALLS)
-
-        super().__init__(config, served=served, health=health, log=log, clock=clock)
+    return Front(config, served=served, health=health, log=log, clock=clock)
 
 
 async def serve(config: RecoveryServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
-    port, clock = recovery_port(config.recovery_socket), SystemClock()
-    await until_stopped(lambda health: RecoveryFront(config, port=port, health=health, log=log, clock=clock), log=log)
+    health, port = health_of(), recovery_port(config.recovery_socket)
+    await until_stopped(recovery_front(config, port=port, health=health, log=log, clock=SystemClock()), health, log=log)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`attested-verification-service`: evidence of this node for anybody who asks, within bounds.
 
-Its own user, no capabilities, no secrets and no TPM: it ends TLS, counts and asks the witness beside it. Its
-certificate is made at each start and means nothing by itself; the evidence binds its key and the very connection.
+Its own user, no capabilities, no secrets and no TPM: it ends TLS, counts and asks the witness beside it.
 """
 
 from __future__ import annotations
@@ -15,20 +14,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.host import SystemClock, SystemRandom, release
+from ..core.host import SystemClock, SystemRandom
 from ..core.logs import open_log
 from ..core.rate import TokenBuckets
-from ..core.runtime import Notifier, run_service, wait_for_stop
+from ..core.runtime import run_service
 from ..errors import AttestedError, Refusal
 from ..proto.messages import message_class, parse
 from ..reasons import Reason
-from ..transport.certificate import make_bare_certificate, new_key, spki_sha256
-from ..transport.claims import ClaimsInterceptor, Registry, claims
+from ..transport.claims import ClaimsInterceptor, Registry
 from ..transport.grpc_server import ServerLimits, UnixServer
-from ..transport.health import HEALTH_METHOD, Health
 from ..transport.limits import Limits
-from ..transport.relay import Listener
-from ..transport.session import ServerCredentials
+from .machine_front import GRACE_SECONDS, Front, Identifying, Proving, Served, health_of, source_of, until_stopped
 from .machine_socket import WITNESS_SOCKET, witness_port
 from .verification_exchange import GET_ATTESTATION, IDENTIFY, MAX_REQUEST_BYTES, TESTIFY
 from .verification_plain import PlainRelay
@@ -41,17 +37,10 @@ if TYPE_CHECKING:
     from ..core.host import Clock
     from ..core.logs import Log
     from ..transport.grpc_server import Call
+    from ..transport.health import Health
 
-    class WitnessPort(Protocol):
+    class WitnessPort(Identifying, Protocol):
         """The questions, asked of the witness."""
-
-        async def identity(self, *, correlation_id: str) -> bytes:
-            """Return the serialised `ChallengeRequest`."""
-
-        async def testimony(
-            self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str, correlation_id: str
-        ) -> bytes:
-            """Return the serialised `Testimony`."""
 
         async def document(self, nonce: bytes, *, correlation_id: str) -> bytes:
             """Return a document in Constellation's form."""
@@ -62,10 +51,8 @@ CONFIG = "/etc/attested/verification-service.yml"
 MAX_PLAIN_BYTES = 512
 """A nonce has 32 bytes."""
 
-_LISTENER = "listener"
 _WITNESS = "witness"
 _EVERYBODY = "everybody"
-_GRACE_SECONDS = 5.0
 _RETRY_SECONDS = 5.0
 _WATCH_SECONDS = 60.0
 
@@ -161,34 +148,6 @@ class Gate:
             self._waiting -= 1
 
 
-class Desk:
-    """The two calls of a stranger, passed on to the witness with what this service knows of the connection."""
-
-    def __init__(self, witness: WitnessPort, gate: Gate, *, spki_sha256: bytes) -> None:
-        """Ask ``witness`` as often as ``gate`` allows; ``spki_sha256`` names the key of our certificate."""
-        self._witness = witness
-        self._gate = gate
-        self._spki_sha256 = spki_sha256
-
-    async def identify(self, request: bytes, call: Call) -> bytes:
-        """Answer `attested.v1.Verification/Identify`."""
-        self._gate.ask(_source(call))
-        parse("attested.v1.IdentifyRequest", request, limit=MAX_REQUEST_BYTES)
-        return await self._witness.identity(correlation_id=call.correlation_id)
-
-    async def testify(self, request: bytes, call: Call) -> bytes:
-        """Answer `attested.v1.Verification/Testify`; the request goes on as it came."""
-        source = _source(call)
-        with self._gate.quote(source):
-            return await self._witness.testimony(
-                request,
-                exporter=claims().exporter,
-                spki_sha256=self._spki_sha256,
-                source=source,
-                correlation_id=call.correlation_id,
-            )
-
-
 class PlainDesk:
     """The one call of Constellation's program: a document over its nonce."""
 
@@ -199,7 +158,7 @@ class PlainDesk:
 
     async def get_attestation(self, request: bytes, call: Call) -> bytes:
         """Answer `verify.API/GetAttestation`; raises MESSAGE_..., BINDING_MALFORMED, VERIFICATION_..."""
-        source = _source(call)
+        source = source_of(call)
         call.line.set(warning="insecure_constellation_verify")
         nonce = parse("verify.GetAttestationRequest", request, limit=MAX_PLAIN_BYTES).nonce
         require_nonce(nonce)
@@ -253,70 +212,51 @@ class PlainFront:
 
     async def stop(self) -> None:
         """Take no more callers, let running ones end."""
-        await self._relay.stop(grace_seconds=_GRACE_SECONDS)
+        await self._relay.stop(grace_seconds=GRACE_SECONDS)
         await self._server.stop()
 
 
-class Front:
-    """The network side: TLS, the counting, the two calls; with a key of its own that lives as long as it does."""
+class VerificationFront(Front):
+    """The network side of verification: its two calls, and where configured the listener in plain text."""
 
     def __init__(
         self, config: VerificationServiceConfig, *, witness: WitnessPort, health: Health, log: Log, clock: Clock
     ) -> None:
-        """Make key and certificate; nothing listens yet."""
-        key, registry = new_key(), Registry()
-        credentials = ServerCredentials((make_bare_certificate(key, now=clock.now()),), key)
-        desk = Desk(witness, Gate(config, clock=clock), spki_sha256=spki_sha256(key.public_key()))
-        backend = config.runtime_directory / "service.sock"
-        self._config = config
+        """Ask ``witness`` what ``config`` allows to be asked."""
+        gate = Gate(config, clock=clock)
+
+        def served(spki: bytes) -> Served:
+            proving = Proving(witness, gate, spki_sha256=spki)
+            handlers = {IDENTIFY: proving.identify, TESTIFY: proving.testify}
+            return Served(handlers=handlers, limits=CALLS, connections=LIMITS)
+
+        super().__init__(config, served=served, health=health, log=log, clock=clock)
+        self._plain_port = config.insecure_constellation_verify_port
         self._plain = PlainFront(config, witness=witness, log=log, clock=clock)
         self.constellation_port: int | None = None
-        self._server = UnixServer(
-            socket_path=backend,
-            handlers={HEALTH_METHOD: health.handle, IDENTIFY: desk.identify, TESTIFY: desk.testify},
-            log=log,
-            interceptors=(ClaimsInterceptor(registry),),
-            callers=registry.caller,
-            limits=CALLS,
-        )
-        self._listener = Listener(
-            backend_socket=backend,
-            registry=registry,
-            server_credentials=lambda: credentials,
-            limits=LIMITS,
-            observer=log,
-            runtime_directory=config.runtime_directory,
-        )
 
     async def start(self) -> int:
         """Listen and return the port; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
-        await self._server.start()
-        wanted = self._config.insecure_constellation_verify_port
-        if wanted is not None:
-            self.constellation_port = await self._plain.start(wanted)
-        return await self._listener.start(self._config.listen_address, self._config.listen_port)
+        if self._plain_port is not None:
+            self.constellation_port = await self._plain.start(self._plain_port)
+        return await super().start()
 
-    async def stop(self) -> None:
+    async def stop(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
         """Take no more callers, let running ones end."""
         if self.constellation_port is not None:
             await self._plain.stop()
-        await self._listener.stop(grace_seconds=_GRACE_SECONDS)
-        await self._server.stop()
+        await super().stop(grace_seconds=grace_seconds)
 
 
 async def serve(config: VerificationServiceConfig, *, log: Log) -> None:
     """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
-    health = Health(Notifier(), version=release(), parts=(_LISTENER, _WITNESS))
-    witness = witness_port(config.witness_socket)
-    front = Front(config, witness=witness, health=health, log=log, clock=SystemClock())
+    health, witness = health_of(_WITNESS), witness_port(config.witness_socket)
+    front = VerificationFront(config, witness=witness, health=health, log=log, clock=SystemClock())
     watching = asyncio.create_task(watch(witness, health))
     try:
-        await front.start()
-        health.working(_LISTENER)
-        log.event("stopping", signal=await wait_for_stop())
+        await until_stopped(front, health, log=log)
     finally:
         watching.cancel()
-        await front.stop()
 
 
 async def watch(witness: WitnessPort, health: Health) -> None:
@@ -330,12 +270,6 @@ async def watch(witness: WitnessPort, health: Health) -> None:
         else:
             health.working(_WITNESS)
             await asyncio.sleep(_WATCH_SECONDS)
-
-
-def _source(call: Call) -> str:
-    known = claims()
-    call.line.set(remote=known.remote)
-    return known.source
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -27,7 +27,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.verif
     TESTIFY,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.verification_service import (
-    Front,
+    VerificationFront,
     VerificationServiceConfig,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.witness import Facts
@@ -179,7 +179,7 @@ async def relay_to(endpoint: str) -> AsyncIterator[tuple[str, Relay]]:
         config = VerificationServiceConfig(
             listen_address="127.0.0.1", listen_port=0, runtime_directory=Path(name), **PLENTY
         )
-        front = Front(config, witness=relay, health=health, log=open_log(), clock=SystemClock())
+        front = VerificationFront(config, witness=relay, health=health, log=open_log(), clock=SystemClock())
         try:
             yield f"127.0.0.1:{await front.start()}", relay
         finally:

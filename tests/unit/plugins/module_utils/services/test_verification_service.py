@@ -14,6 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime i
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services import verification_service
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.machine_front import Proving
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport import claims as claims_module
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.grpc_server import Call
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.health import Health
@@ -53,9 +54,9 @@ def clock() -> SteppingClock:
     return SteppingClock()
 
 
-def desk_of(witness: RecordingWitness, clock: SteppingClock, **settings: Any) -> verification_service.Desk:
+def desk_of(witness: RecordingWitness, clock: SteppingClock, **settings: Any) -> Proving:
     config = verification_service.VerificationServiceConfig(**settings)
-    return verification_service.Desk(witness, verification_service.Gate(config, clock=clock), spki_sha256=KEY)
+    return Proving(witness, verification_service.Gate(config, clock=clock), spki_sha256=KEY)
 
 
 def come_from(remote: str) -> None:

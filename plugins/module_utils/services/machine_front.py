@@ -1,0 +1,243 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The network side of a machine that proves itself: verification, init and recovery give it a table of calls.
+
+It has no secret and no TPM: it ends TLS, counts, and asks the process beside it (`machine_socket`). Its certificate is
+made at each start and means nothing by itself; evidence binds its key and the very connection.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from ..core.host import release
+from ..core.rate import TokenBuckets
+from ..core.runtime import Notifier, wait_for_stop
+from ..proto.messages import parse
+from ..transport.certificate import make_bare_certificate, new_key, spki_sha256
+from ..transport.claims import ClaimsInterceptor, Registry, claims
+from ..transport.grpc_server import ServerLimits, UnixServer
+from ..transport.health import HEALTH_METHOD, Health
+from ..transport.limits import Limits
+from ..transport.relay import Listener
+from ..transport.session import ServerCredentials
+from .init_messages import ADMIN_METADATA
+from .machine_socket import Begin
+from .verification_exchange import MAX_REQUEST_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from ..core.host import Clock
+    from ..core.logs import Log
+    from ..reasons import Reason
+    from ..transport.grpc_server import Call, Handler, StreamHandler
+
+GRACE_SECONDS = 5.0
+
+_LISTENER = "listener"
+
+ADMINS = Limits(
+    unverified=64,
+    unverified_per_source=16,
+    served=16,
+    served_per_source=8,
+    reserved=0,
+    unproven_seconds=30.0,
+    handshake_bytes=16_384,
+    served_seconds=7200.0,
+)
+"""Connections: one admin, and room for another one's mistake; an init may take long on a slow machine."""
+
+
+class Identifying(Protocol):
+    """The process that holds the TPM, for the two calls that prove what the machine is (`MachinePort`)."""
+
+    async def identity(self, *, correlation_id: str) -> bytes:
+        """Return the serialised `ChallengeRequest`."""
+
+    async def testimony(
+        self, challenge: bytes, *, exporter: bytes, spki_sha256: bytes, source: str, correlation_id: str
+    ) -> bytes:
+        """Return the serialised `Testimony` for a challenge as it came."""
+
+
+class Bounding(Protocol):
+    """How often a source may call."""
+
+    def ask(self, source: str) -> None:
+        """Count a call of ``source``; raises the reason of the bound."""
+
+    def quote(self, source: str) -> AbstractContextManager[None]:
+        """Count a call of ``source`` that needs a quote, which is made within; raises the reason of the bound."""
+
+
+class Addressed(Protocol):
+    """Where a service listens."""
+
+    @property
+    def listen_address(self) -> str:
+        """An address of this machine."""
+
+    @property
+    def listen_port(self) -> int:
+        """The port, 0 for any."""
+
+    @property
+    def runtime_directory(self) -> Path:
+        """Where its own socket lies."""
+
+
+class ForAdmins(Addressed, Protocol):
+    """What one address may ask of a service for admins, besides."""
+
+    @property
+    def calls_per_second(self) -> float:
+        """How many calls, in the long run."""
+
+    @property
+    def call_burst(self) -> int:
+        """How many at once."""
+
+
+class AdminGate:
+    """Bounds the calls of one address: a source that asks too often waits, and none is locked out."""
+
+    def __init__(self, config: ForAdmins, *, clock: Clock, reason: Reason) -> None:
+        """Count against the bounds of ``config``; what is too much is ``reason``."""
+        self._buckets = TokenBuckets(
+            rate=config.calls_per_second,
+            burst=config.call_burst,
+            clock=clock,
+            reason=reason,
+            what="calls a second from one address",
+        )
+
+    def ask(self, source: str) -> None:
+        """Count a call of ``source``."""
+        self._buckets.take(source)
+
+    @contextmanager
+    def quote(self, source: str) -> Iterator[None]:
+        """Count it as any other call."""
+        self._buckets.take(source)
+        yield
+
+
+class Proving:
+    """`Identify` and `Testify`, passed on with what is known of the connection, and what further calls need."""
+
+    def __init__(self, port: Identifying, gate: Bounding, *, spki_sha256: bytes) -> None:
+        """Ask at ``port`` as often as ``gate`` allows; ``spki_sha256`` names the key of our certificate."""
+        self._port = port
+        self._gate = gate
+        self._spki_sha256 = spki_sha256
+
+    async def identify(self, request: bytes, call: Call) -> bytes:
+        """Answer `Identify`."""
+        self._gate.ask(source_of(call))
+        parse("attested.v1.IdentifyRequest", request, limit=MAX_REQUEST_BYTES)
+        return await self._port.identity(correlation_id=call.correlation_id)
+
+    async def testify(self, request: bytes, call: Call) -> bytes:
+        """Answer `Testify`; the request goes on as it came."""
+        source = source_of(call)
+        with self._gate.quote(source):
+            return await self._port.testimony(
+                request,
+                exporter=claims().exporter,
+                spki_sha256=self._spki_sha256,
+                source=source,
+                correlation_id=call.correlation_id,
+            )
+
+    def begin(self, request: bytes, call: Call) -> Begin:
+        """Return a counted request as it came, with the admin's proof and the channel."""
+        source = source_of(call)
+        self._gate.ask(source)
+        proof = call.metadata.get(ADMIN_METADATA, b"")
+        return Begin(
+            request=request,
+            admin_proof=proof if isinstance(proof, bytes) else b"",
+            exporter=claims().exporter,
+            spki_sha256=self._spki_sha256,
+            source=source,
+        )
+
+
+def source_of(call: Call) -> str:
+    """Return the network that a call comes from; the log has its address."""
+    known = claims()
+    call.line.set(remote=known.remote)
+    return known.source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """The calls of a service by their paths, the bounds of its server and those of its connections."""
+
+    handlers: Mapping[str, Handler]
+    limits: ServerLimits
+    connections: Limits = ADMINS
+    streams: Mapping[str, StreamHandler] = field(default_factory=dict)
+
+
+class Front:
+    """TLS with a key of its own that lives as long as it does, limits, the calls."""
+
+    def __init__(
+        self, config: Addressed, *, served: Callable[[bytes], Served], health: Health, log: Log, clock: Clock
+    ) -> None:
+        """Make key and certificate, for whose hash ``served`` gives the calls; nothing listens yet."""
+        key, registry = new_key(), Registry()
+        credentials = ServerCredentials((make_bare_certificate(key, now=clock.now()),), key)
+        calls = served(spki_sha256(key.public_key()))
+        backend = config.runtime_directory / "service.sock"
+        self._config = config
+        self._server = UnixServer(
+            socket_path=backend,
+            handlers={HEALTH_METHOD: health.handle, **calls.handlers},
+            streams=calls.streams,
+            log=log,
+            interceptors=(ClaimsInterceptor(registry),),
+            callers=registry.caller,
+            limits=calls.limits,
+        )
+        self._listener = Listener(
+            backend_socket=backend,
+            registry=registry,
+            server_credentials=lambda: credentials,
+            limits=calls.connections,
+            observer=log,
+            runtime_directory=config.runtime_directory,
+        )
+
+    async def start(self) -> int:
+        """Listen and return the port; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
+        await self._server.start()
+        return await self._listener.start(self._config.listen_address, self._config.listen_port)
+
+    async def stop(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Take no more callers, give the open connections ``grace_seconds``; no job ends by it."""
+        await self._listener.stop(grace_seconds=grace_seconds)
+        await self._server.stop()
+
+
+def health_of(*parts: str) -> Health:
+    """Return the health of this service: that of its listener, and of ``parts``."""
+    return Health(Notifier(), version=release(), parts=(_LISTENER, *parts))
+
+
+async def until_stopped(front: Front, health: Health, *, log: Log) -> None:
+    """Serve until SIGTERM; raises PORT_UNAVAILABLE and FILE_UNUSABLE."""
+    try:
+        await front.start()
+        health.working(_LISTENER)
+        log.event("stopping", signal=await wait_for_stop())
+    finally:
+        await front.stop()
