@@ -23,9 +23,9 @@ description:
     Secrets. Of a Secret only the words before its ciphertext are read.
   - Never returns a private key or a secret.
   - Fails with V(AUTHORITY_UNUSABLE), V(KUBECONFIG_MALFORMED), V(FILE_UNUSABLE), V(ENCRYPTION_MALFORMED),
-    V(ENCRYPTION_FOREIGN) for a file that init or a rotation did not write, V(ENCRYPTION_NOT_TOLD),
-    V(ETCD_UNREACHABLE), V(KUBECTL_FAILED), V(STATE_DISK_PATH), V(STATE_DISK_RECORD), or the code of a header
-    (V(LUKS_CHECKSUM) and others) that is not one.
+    V(ENCRYPTION_FOREIGN) for a file that init or a rotation did not write, V(CONTROL_PLANE_MANIFEST_MALFORMED),
+    V(ETCD_UNREACHABLE), V(KUBECTL_FAILED), V(STATE_DISK_OPTION), V(STATE_DISK_RECORD), or the code of a header
+    (V(LUKS_DAMAGED) and others) that is not one.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:

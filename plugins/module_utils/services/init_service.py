@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ..core.host import SystemClock
 from ..core.logs import open_log
 from ..core.runtime import run_service
-from ..reasons import Reason
 from ..transport.claims import claims
 from ..transport.grpc_server import ServerLimits
 from .init_messages import IDENTIFY, INIT, MAX_REQUEST_BYTES, TESTIFY
@@ -56,7 +55,7 @@ CALLS = ServerLimits(
 
 def init_front(config: InitServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock) -> Front:
     """Return the network side of init, which asks at ``port`` what ``config`` allows to be asked."""
-    gate = AdminGate(config, clock=clock, reason=Reason.ADMIN_RATE)
+    gate = AdminGate(config, clock=clock)
 
     def served(spki: bytes) -> Served:
         proving = Proving(port, gate, spki_sha256=spki)

@@ -17,6 +17,7 @@ from ..core.host import release
 from ..core.rate import TokenBuckets
 from ..core.runtime import Notifier, wait_for_stop
 from ..proto.messages import parse
+from ..reasons import Reason
 from ..transport.certificate import make_bare_certificate, new_key, spki_sha256
 from ..transport.claims import ClaimsInterceptor, Registry, claims
 from ..transport.grpc_server import ServerLimits, UnixServer
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from ..core.host import Clock
     from ..core.logs import Log
-    from ..reasons import Reason
     from ..transport.grpc_server import Call, Handler, StreamHandler
 
 GRACE_SECONDS = 5.0
@@ -108,13 +108,13 @@ class ForAdmins(Addressed, Protocol):
 class AdminGate:
     """Bounds the calls of one address: a source that asks too often waits, and none is locked out."""
 
-    def __init__(self, config: ForAdmins, *, clock: Clock, reason: Reason) -> None:
-        """Count against the bounds of ``config``; what is too much is ``reason``."""
+    def __init__(self, config: ForAdmins, *, clock: Clock) -> None:
+        """Count against the bounds of ``config``; more calls than that are ADMIN_RATE."""
         self._buckets = TokenBuckets(
             rate=config.calls_per_second,
             burst=config.call_burst,
             clock=clock,
-            reason=reason,
+            reason=Reason.ADMIN_RATE,
             what="calls a second from one address",
         )
 

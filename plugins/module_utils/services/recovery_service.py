@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ..core.host import SystemClock
 from ..core.logs import open_log
 from ..core.runtime import run_service
-from ..reasons import Reason
 from ..transport.claims import claims
 from ..transport.grpc_server import ServerLimits
 from .machine_front import AdminGate, Front, Proving, Served, health_of, until_stopped
@@ -58,7 +57,7 @@ def recovery_front(
     config: RecoveryServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock
 ) -> Front:
     """Return the network side of recovery, which asks at ``port`` what ``config`` allows to be asked."""
-    gate = AdminGate(config, clock=clock, reason=Reason.ADMIN_RATE)
+    gate = AdminGate(config, clock=clock)
 
     def served(spki: bytes) -> Served:
         proving = Proving(port, gate, spki_sha256=spki)
