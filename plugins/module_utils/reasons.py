@@ -99,25 +99,30 @@ class Reason(Enum):
     ADMIN_REQUEST_REFUSED = _row(
         Coarse.LOCAL,
         "The machine refused the request for init or recovery, and tells no reason to the caller.",
-        "Search the journal of the machine for the correlation id; with state disks the audit log of the node holds the reason too.",
+        "Search the journal of the machine for the correlation id; with state disks the audit log of the node holds "
+        "the reason too.",
         "journalctl -u attested-bootstrapper -u attested-init-service",
     )
     ADMIN_SIGNATURE = _row(
         Coarse.REFUSED,
         "The admin's signature does not cover this request on this connection.",
-        "The request was changed or sent over another connection: find out what relays the traffic between both machines.",
+        "The request was changed or sent over another connection: find out what relays the traffic between both "
+        "machines.",
         "ansible-playbook attested.kubernetes.init",
     )
     ADMIN_UNAUTHENTICATED = _row(
         Coarse.REFUSED,
-        "An init or recovery request came without an admin certificate of the pinned join CA, and without an init secret where one is accepted.",
-        "Run init from the site that the machine was prepared from. Run recover from the site or the recovery kit, which hold the key of the join CA.",
+        "An init or recovery request came without an admin certificate of the pinned join CA, and without an init "
+        "secret where one is accepted.",
+        "Run init from the site that the machine was prepared from. Run recover from the site or the recovery kit, "
+        "which hold the key of the join CA.",
         "ansible-playbook attested.kubernetes.status",
     )
     ADMISSION_FOREIGN = _row(
         Coarse.LOCAL,
         "The API server has an admission configuration that this collection did not write.",
-        "Use attested_pod_security and attested_exempt_namespaces instead. Remove admission-control-config-file from the API server's manifest and from the ConfigMap kubeadm-config.",
+        "Use attested_pod_security and attested_exempt_namespaces instead. Remove admission-control-config-file from "
+        "the API server's manifest and from the ConfigMap kubeadm-config.",
     )
     AK_ATTRIBUTES = _row(
         Coarse.REFUSED,
@@ -142,7 +147,8 @@ class Reason(Enum):
     AK_NOT_PINNED = _row(
         Coarse.REFUSED,
         "A machine attests with another attestation key than at its first ticket.",
-        "The key is derived from the TPM's endorsement seed and a fixed template, so it changes with the TPM only. After a replaced TPM run replace; otherwise find out what changed.",
+        "The key is derived from the TPM's endorsement seed and a fixed template, so it changes with the TPM only. "
+        "After a replaced TPM run replace; otherwise find out what changed.",
         "ansible-playbook attested.kubernetes.replace",
     )
     ANSWER_UNKNOWN = _row(
@@ -178,7 +184,8 @@ class Reason(Enum):
     AUDIT_EDITED = _row(
         Coarse.LOCAL,
         "A record of the audit log was changed after it was written.",
-        "Keep a copy of the directory. Compare it with the copies of other control planes and of the API, and find out which user could write there.",
+        "Keep a copy of the directory. Compare it with the copies of other control planes and of the API, and find "
+        "out which user could write there.",
         "attested audit verify",
     )
     AUDIT_GAP = _row(
@@ -208,7 +215,8 @@ class Reason(Enum):
     AUDIT_TRUNCATED = _row(
         Coarse.LOCAL,
         "The beginning or the end of an audit log is missing.",
-        "For a missing end, check for a power cut or a restored disk image. Otherwise, and for a missing beginning, find out which user could write there.",
+        "For a missing end, check for a power cut or a restored disk image. Otherwise, and for a missing beginning, "
+        "find out which user could write there.",
         "attested audit verify",
     )
     AUDIT_UNWRITABLE = _row(
@@ -220,7 +228,8 @@ class Reason(Enum):
     AUTHORITIES_DIFFER = _row(
         Coarse.LOCAL,
         "The control planes hold different CAs or service account keys, so none can be rotated.",
-        "Compare /etc/kubernetes/pki on the control planes, and remove from its files what does not belong to the cluster.",
+        "Compare /etc/kubernetes/pki on the control planes, and remove from its files what does not belong to the "
+        "cluster.",
         "ansible-playbook attested.kubernetes.status",
     )
     AUTHORITIES_UNREACHED = _row(
@@ -265,7 +274,8 @@ class Reason(Enum):
     BOOT_OPTION_UNKNOWN = _row(
         Coarse.REFUSED,
         "The kernel command line has an option that the profile does not list, or the command line is not proven.",
-        "Find out who changed the boot loader's configuration. Add an intended option to bootOptions of the profile, which needs PCR 4 and loader.",
+        "Find out who changed the boot loader's configuration. Add an intended option to bootOptions of the profile, "
+        "which needs PCR 4 and loader.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     BUNDLE_ARCH_MISMATCH = _row(
@@ -294,7 +304,8 @@ class Reason(Enum):
     )
     CALL_GONE = _row(
         Coarse.UNAVAILABLE,
-        "The machine closed the connection before its ticket or evidence was decided, so nothing was written or issued.",
+        "The machine closed the connection before its ticket or evidence was decided, so nothing was written or "
+        "issued.",
         "The machine retries by itself. If this repeats, the control plane answers more slowly than the machine waits.",
         "journalctl -u attested-key-service",
     )
@@ -317,7 +328,8 @@ class Reason(Enum):
     CHALLENGE_RATE = _row(
         Coarse.BUSY,
         "One address requests challenges more often than is allowed.",
-        "Machines retry by themselves. Find the address in the log, or raise challenges_per_second of the join service for many machines behind one address.",
+        "Machines retry by themselves. Find the address in the log, or raise challenges_per_second of the join "
+        "service for many machines behind one address.",
         "journalctl -u attested-join-service",
     )
     CHALLENGE_UNKNOWN = _row(
@@ -333,19 +345,22 @@ class Reason(Enum):
     CHANNEL_NOT_BOUND = _row(
         Coarse.REFUSED,
         "The evidence is genuine but bound to another connection.",
-        "A proxy or load balancer ends TLS between here and the machine. Connect to the machine directly, and find out what answers at that address.",
+        "A proxy or load balancer ends TLS between here and the machine. Connect to the machine directly, and find "
+        "out what answers at that address.",
         "ansible-playbook attested.kubernetes.verify -e attested_verify_over=ssh",
     )
     CILIUM_FILE_FOREIGN = _row(
         Coarse.LOCAL,
         "The path of Cilium's values holds a file that this collection did not write.",
-        "Move the file, or set another path in attested_cilium_values_file. Its content may go into attested_cilium_values.",
+        "Move the file, or set another path in attested_cilium_values_file. Its content may go into "
+        "attested_cilium_values.",
         "ansible-playbook attested.kubernetes.cilium_values --check --diff",
     )
     CILIUM_VALUES_INVALID = _row(
         Coarse.LOCAL,
         "Values for Cilium have an unknown key, a wrong type or range, or contradict the variables of the cluster.",
-        "The message lists every value: correct it in attested_cilium_values, or change the variable that it contradicts. Put other keys of the chart into a values file of your own and give it to helm after this one.",
+        "The message lists every value: correct it in attested_cilium_values, or change the variable that it "
+        "contradicts. Put other keys of the chart into a values file of your own and give it to helm after this one.",
         "ansible-playbook attested.kubernetes.cilium_values --check --diff",
     )
     CLAIM_MALFORMED = _row(
@@ -361,7 +376,8 @@ class Reason(Enum):
     )
     CLOCK_SKEW = _row(
         Coarse.LOCAL,
-        "A service's certificate is not valid yet at the time of this machine's clock, so one of the two clocks is wrong.",
+        "A service's certificate is not valid yet at the time of this machine's clock, so one of the two clocks is "
+        "wrong.",
         "Set this machine's clock; the message has its time and the certificate's. The machine retries by itself.",
         "timedatectl status",
     )
@@ -407,7 +423,8 @@ class Reason(Enum):
     COMPONENT_HASH_MISMATCH = _row(
         Coarse.LOCAL,
         "A downloaded program does not have the hash that the site names.",
-        "Compare the hash with the publisher's list. If it is right, the file was changed or the mirror has another version.",
+        "Compare the hash with the publisher's list. If it is right, the file was changed or the mirror has another "
+        "version.",
         "ansible-playbook attested.kubernetes.bundle",
     )
     COMPONENT_INCOMPLETE = _row(
@@ -455,7 +472,8 @@ class Reason(Enum):
     CONFIRMATION_MISSING = _row(
         Coarse.LOCAL,
         "A playbook that removes or replaces something was not given the name of its target.",
-        "Repeat the command with -e confirm=NAME; the message says which name is expected. A machine without an entry in hosts.yml is named by its identity.",
+        "Repeat the command with -e confirm=NAME; the message says which name is expected. A machine without an entry"
+        " in hosts.yml is named by its identity.",
         "ansible-playbook attested.kubernetes.status",
     )
     CONNECTION_CLOSED = _row(
@@ -482,7 +500,8 @@ class Reason(Enum):
     CONSTELLATION_BANKS = _row(
         Coarse.REFUSED,
         "A document in Constellation's form has no SHA-256 register bank, or a bank twice.",
-        "Without SHA-256, activate that bank in the firmware and reboot. A bank that appears twice does not come from Constellation's software: find out what answers on that machine.",
+        "Without SHA-256, activate that bank in the firmware and reboot. A bank that appears twice does not come from"
+        " Constellation's software: find out what answers on that machine.",
     )
     CONSTELLATION_KEY_UNKNOWN = _row(
         Coarse.REFUSED,
@@ -492,7 +511,8 @@ class Reason(Enum):
     CONSTELLATION_NOT_PERMITTED = _row(
         Coarse.REFUSED,
         "The policy does not permit evidence in Constellation's form.",
-        "If it must be, set insecure_constellation_peer for this machine alone. Such evidence is bound to no TPM and no connection.",
+        "If it must be, set insecure_constellation_peer for this machine alone. Such evidence is bound to no TPM and "
+        "no connection.",
     )
     CONSTELLATION_VERIFY_OFF = _row(
         Coarse.REFUSED,
@@ -503,19 +523,22 @@ class Reason(Enum):
     CONTROL_PLANE_CA_ENDS = _row(
         Coarse.LOCAL,
         "A CA of the cluster expires soon, and so does every certificate that it signs.",
-        "Replace the CA: run rotate_authorities, or follow Kubernetes' page 'Manual Rotation of CA Certificates'. Then run this again.",
+        "Replace the CA: run rotate_authorities, or follow Kubernetes' page 'Manual Rotation of CA Certificates'. "
+        "Then run this again.",
         "openssl x509 -noout -enddate -in /etc/kubernetes/pki/ca.crt",
     )
     CONTROL_PLANE_CERTIFICATE_EARLY = _row(
         Coarse.LOCAL,
-        "A certificate of this control plane is not valid yet at the time of this machine's clock; nothing was renewed.",
+        "A certificate of this control plane is not valid yet at the time of this machine's clock; nothing was "
+        "renewed.",
         "Set the clock of the machine, then run this again. Certificates made with a wrong clock have wrong dates too.",
         "timedatectl status",
     )
     CONTROL_PLANE_CERTIFICATE_MALFORMED = _row(
         Coarse.LOCAL,
         "Certificates of a control plane are missing on this machine, or cannot be read.",
-        "A worker has no such certificates. On a control plane check the named files; kubeadm init phase certs makes a missing one.",
+        "A worker has no such certificates. On a control plane check the named files; kubeadm init phase certs makes "
+        "a missing one.",
         "ls -lR /etc/kubernetes/pki",
     )
     CONTROL_PLANE_COMPONENT_UNHEALTHY = _row(
@@ -533,31 +556,38 @@ class Reason(Enum):
     CONTROL_PLANE_JOIN_BUSY = _row(
         Coarse.BUSY,
         "Another control plane is joining or renewing its certificates; one does so at a time.",
-        "The machine retries by itself. The Lease of the other one ends when it is done, at the latest 600 s after its last request.",
+        "The machine retries by itself. The Lease of the other one ends when it is done, at the latest 600 s after "
+        "its last request.",
         "kubectl --namespace=kube-system get lease attested-control-plane-join -o yaml",
     )
     CONTROL_PLANE_MANIFEST_MALFORMED = _row(
         Coarse.LOCAL,
-        "A static pod manifest or the ConfigMap kubeadm-config of this control plane is not in the form that kubeadm writes.",
-        "Compare /etc/kubernetes/manifests and the ConfigMap kubeadm-config with those of another control plane, or let kubeadm write them again.",
+        "A static pod manifest or the ConfigMap kubeadm-config of this control plane is not in the form that kubeadm "
+        "writes.",
+        "Compare /etc/kubernetes/manifests and the ConfigMap kubeadm-config with those of another control plane, or "
+        "let kubeadm write them again.",
         "kubeadm init phase control-plane --help",
     )
     CONTROL_PLANE_NONE_ANSWERS = _row(
         Coarse.LOCAL,
         "No other control plane answers for the cluster.",
-        "Start another control plane, or make it reachable from the site. The last control plane can be neither removed nor replaced.",
+        "Start another control plane, or make it reachable from the site. The last control plane can be neither "
+        "removed nor replaced.",
         "ansible-playbook attested.kubernetes.status",
     )
     CONTROL_PLANE_RENEWAL_FAILED = _row(
         Coarse.LOCAL,
-        "kubeadm did not renew a certificate, or wrote an invalid one; the earlier files were restored and no component was restarted.",
+        "kubeadm did not renew a certificate, or wrote an invalid one; the earlier files were restored and no "
+        "component was restarted.",
         "Read kubeadm's last lines and repair the cause; the next run tries again.",
         "kubeadm certs check-expiration",
     )
     CONTROL_PLANE_RENEWAL_UNDONE = _row(
         Coarse.LOCAL,
-        "A component was unhealthy with its renewed certificates; the earlier files were restored and it was restarted with them.",
-        "Read the component's log at the time of the renewal and repair the cause. Run this again before the certificates expire.",
+        "A component was unhealthy with its renewed certificates; the earlier files were restored and it was "
+        "restarted with them.",
+        "Read the component's log at the time of the renewal and repair the cause. Run this again before the "
+        "certificates expire.",
         "attested renew-control-plane",
     )
     CSR_KEY_UNSUPPORTED = _row(
@@ -573,7 +603,8 @@ class Reason(Enum):
     CSR_NAME_MISMATCH = _row(
         Coarse.REFUSED,
         "A certificate request names another node than the machine's registered identity does.",
-        "The name comes from the NodeIdentity of the machine's TPM: compare node.yml with it; a machine cannot choose its name.",
+        "The name comes from the NodeIdentity of the machine's TPM: compare node.yml with it; a machine cannot choose"
+        " its name.",
         "kubectl get attested",
     )
     DEPENDENCY_MISSING = _row(
@@ -590,19 +621,22 @@ class Reason(Enum):
     DISK_ID_NOT_ASSIGNED = _row(
         Coarse.REFUSED,
         "A machine requests the key of a disk that is not assigned to it.",
-        "The first request names no disk, later requests name the assigned one: restore /var/lib/attested/node.json, or reset the node.",
+        "The first request names no disk, later requests name the assigned one: restore /var/lib/attested/node.json, "
+        "or reset the node.",
         "ansible-playbook attested.kubernetes.reset",
     )
     DISK_ID_TAKEN = _row(
         Coarse.REFUSED,
         "The disk of a machine is also assigned to another identity: a live one, or one of another node or role.",
         "Find out who wrote these identities. A disk passes only from an earlier identity of the same node and role.",
-        "kubectl get nodeidentities -o custom-columns=NAME:.metadata.name,NODE:.spec.nodeName,ROLE:.spec.role,DISK:.status.diskId",
+        "kubectl get nodeidentities -o "
+        "custom-columns=NAME:.metadata.name,NODE:.spec.nodeName,ROLE:.spec.role,DISK:.status.diskId",
     )
     DISK_KEY_WRONG = _row(
         Coarse.LOCAL,
         "The key does not open the disk.",
-        "Check that the master secret and the disk belong to one cluster. A disk whose machine never joined has a random key that is not stored.",
+        "Check that the master secret and the disk belong to one cluster. A disk whose machine never joined has a "
+        "random key that is not stored.",
         "attested rescue keys --master-secret FILE --disk DISK",
     )
     EK_ALIAS_TAKEN = _row(
@@ -620,7 +654,8 @@ class Reason(Enum):
     EK_CERTIFICATE_EXPIRED = _row(
         Coarse.REFUSED,
         "The endorsement certificate is not valid at this time.",
-        "Compare the clock of the verifier with the certificate's dates. If the certificate has expired, enroll the machine by its key.",
+        "Compare the clock of the verifier with the certificate's dates. If the certificate has expired, enroll the "
+        "machine by its key.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_CERTIFICATE_MALFORMED = _row(
@@ -642,7 +677,8 @@ class Reason(Enum):
     EK_CERTIFICATE_PROFILE = _row(
         Coarse.REFUSED,
         "The certificate is not an endorsement certificate as the TCG defines it.",
-        "Read the endorsement certificate from the TPM. If the manufacturer omitted required fields, enroll the machine by its key.",
+        "Read the endorsement certificate from the TPM. If the manufacturer omitted required fields, enroll the "
+        "machine by its key.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_CERTIFICATE_UNTRUSTED = _row(
@@ -653,7 +689,9 @@ class Reason(Enum):
     EK_CHANGED = _row(
         Coarse.REFUSED,
         "The machine has another TPM than the one enrolled under its name.",
-        "After a replaced mainboard or TPM, remove attested_ek and attested_ek_aliases of the host and enroll again. For the other key of the same TPM add -e attested_enroll_second_key=true. Otherwise find out which machine answers there.",
+        "After a replaced mainboard or TPM, remove attested_ek and attested_ek_aliases of the host and enroll again. "
+        "For the other key of the same TPM add -e attested_enroll_second_key=true. Otherwise find out which machine "
+        "answers there.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_NOT_AS_DELIVERED = _row(
@@ -665,7 +703,8 @@ class Reason(Enum):
     EK_NOT_VOUCHED_FOR = _row(
         Coarse.REFUSED,
         "No trusted source confirms the machine's endorsement key.",
-        "Set attested_endorsement_authorities, or read the fingerprint at the machine's console and set attested_ek in its host_vars. To accept the first use, add -e attested_insecure_first_use=true.",
+        "Set attested_endorsement_authorities, or read the fingerprint at the machine's console and set attested_ek "
+        "in its host_vars. To accept the first use, add -e attested_insecure_first_use=true.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     EK_SECOND_REPEATED = _row(
@@ -677,24 +716,28 @@ class Reason(Enum):
     EK_SOURCE_UNUSABLE = _row(
         Coarse.LOCAL,
         "A file that should name the endorsement key of a machine has no entry for it.",
-        "Give an EK certificate or public key (PEM or DER), or a list of serial numbers (YAML or CSV). For a list set attested_serial in the machine's host_vars.",
+        "Give an EK certificate or public key (PEM or DER), or a list of serial numbers (YAML or CSV). For a list set"
+        " attested_serial in the machine's host_vars.",
         "ansible-playbook attested.kubernetes.enroll",
     )
     ENCRYPTION_FOREIGN = _row(
         Coarse.LOCAL,
         "The encryption at rest is not the one that init configures, so its key is not rotated.",
-        "Configure secretbox and identity for secrets alone in /etc/kubernetes/attested/encryption.yaml, or rotate by hand.",
+        "Configure secretbox and identity for secrets alone in /etc/kubernetes/attested/encryption.yaml, or rotate by"
+        " hand.",
     )
     ENCRYPTION_KEYS_DIFFER = _row(
         Coarse.LOCAL,
         "Two control planes have different keys under one name, so each cannot read the Secrets that the other writes.",
-        "Compare /etc/kubernetes/attested/encryption.yaml on the control planes. Copy the one that encrypts the Secrets in etcd to all of them.",
+        "Compare /etc/kubernetes/attested/encryption.yaml on the control planes. Copy the one that encrypts the "
+        "Secrets in etcd to all of them.",
         "ansible-playbook attested.kubernetes.status",
     )
     ENCRYPTION_KEY_LOST = _row(
         Coarse.LOCAL,
         "The file with the encryption key of Secrets is missing, and etcd holds Secrets.",
-        "Restore /etc/kubernetes/attested/encryption.yaml from a backup or another control plane. Without it the Secrets are lost: reset the machine and create a new cluster.",
+        "Restore /etc/kubernetes/attested/encryption.yaml from a backup or another control plane. Without it the "
+        "Secrets are lost: reset the machine and create a new cluster.",
     )
     ENCRYPTION_KEY_MISSING = _row(
         Coarse.LOCAL,
@@ -705,7 +748,8 @@ class Reason(Enum):
     ENCRYPTION_MALFORMED = _row(
         Coarse.LOCAL,
         "The encryption configuration does not encrypt Secrets.",
-        "Restore /etc/kubernetes/attested/encryption.yaml from a backup or another control plane; the file was not overwritten.",
+        "Restore /etc/kubernetes/attested/encryption.yaml from a backup or another control plane; the file was not "
+        "overwritten.",
     )
     ENCRYPTION_NOT_TAKEN = _row(
         Coarse.LOCAL,
@@ -716,13 +760,15 @@ class Reason(Enum):
     ENCRYPTION_PLANES_UNREACHED = _row(
         Coarse.LOCAL,
         "A rotation of the encryption key needs exactly the control planes of the cluster.",
-        "Start the machines that are down, run without --limit, and remove from the cluster the control planes that no longer exist.",
+        "Start the machines that are down, run without --limit, and remove from the cluster the control planes that "
+        "no longer exist.",
         "ansible-playbook attested.kubernetes.status",
     )
     ENCRYPTION_REWRITE_FAILED = _row(
         Coarse.LOCAL,
         "Some Secrets could not be rewritten with the new key.",
-        "Read the API server's answers; a webhook or an admission policy may deny the write. Then run the rotation again: the old key stays until all Secrets are rewritten.",
+        "Read the API server's answers; a webhook or an admission policy may deny the write. Then run the rotation "
+        "again: the old key stays until all Secrets are rewritten.",
         "ansible-playbook attested.kubernetes.rotate_encryption_key",
     )
     ENDPOINT_INVALID = _row(
@@ -733,7 +779,8 @@ class Reason(Enum):
     ETCD_DATABASE_MALFORMED = _row(
         Coarse.LOCAL,
         "A file is not an etcd database, or is damaged.",
-        "Take member/snap/db of another control plane's disk; etcd itself checks a copy with 'etcdutl snapshot status'.",
+        "Take member/snap/db of another control plane's disk; etcd itself checks a copy with 'etcdutl snapshot "
+        "status'.",
         "etcdutl snapshot status db",
     )
     ETCD_LAST_MEMBER = _row(
@@ -774,7 +821,8 @@ class Reason(Enum):
     ETCD_UNREACHABLE = _row(
         Coarse.LOCAL,
         "etcd on this control plane does not answer, or its answer cannot be used.",
-        "Check that the static pod etcd runs here and that /etc/kubernetes/pki is complete, then run again on a control plane that is up.",
+        "Check that the static pod etcd runs here and that /etc/kubernetes/pki is complete, then run again on a "
+        "control plane that is up.",
         "journalctl -u kubelet",
     )
     EVENT_LOG_CHANGED = _row(
@@ -810,7 +858,8 @@ class Reason(Enum):
     EVIDENCE_REFUSED = _row(
         Coarse.LOCAL,
         "The cluster refused fresh evidence of this node.",
-        "The node was revoked, or it booted software that no profile allows. The playbook status shows which; the node itself gets no reason. After a change run: systemctl start attested-reattest.",
+        "The node was revoked, or it booted software that no profile allows. The playbook status shows which; the "
+        "node itself gets no reason. After a change run: systemctl start attested-reattest.",
         "ansible-playbook attested.kubernetes.status",
     )
     EVIDENCE_TOO_LARGE = _row(
@@ -844,7 +893,8 @@ class Reason(Enum):
     HELD_KEYS_NOT_ROTATED = _row(
         Coarse.LOCAL,
         "A control plane was declared compromised, but the keys that it held are not rotated.",
-        "Nothing was changed. Use the playbook replace or revoke, which then rotate the CAs and the service account key.",
+        "Nothing was changed. Use the playbook replace or revoke, which then rotate the CAs and the service account "
+        "key.",
         "ansible-playbook attested.kubernetes.replace -e confirm=NODE -e compromised=true",
     )
     IDENTITY_AMBIGUOUS = _row(
@@ -873,7 +923,8 @@ class Reason(Enum):
     IDENTITY_NODE_TAKEN = _row(
         Coarse.REFUSED,
         "An unknown machine requests the name of a node that is registered with another TPM.",
-        "After a replaced mainboard or TPM run replace. For the other key of the same TPM enroll with -e attested_enroll_second_key=true. Otherwise another machine impersonates the node.",
+        "After a replaced mainboard or TPM run replace. For the other key of the same TPM enroll with -e "
+        "attested_enroll_second_key=true. Otherwise another machine impersonates the node.",
         "ansible-playbook attested.kubernetes.replace -e confirm=NODE",
     )
     IDENTITY_NOT_FOUND = _row(
@@ -951,7 +1002,8 @@ class Reason(Enum):
     INIT_CALLER_UNKNOWN = _row(
         Coarse.REFUSED,
         "A process of a user other than root or the init service called the bootstrapper.",
-        "Only the init service of the same machine may call the bootstrapper; find out which program runs as that user.",
+        "Only the init service of the same machine may call the bootstrapper; find out which program runs as that "
+        "user.",
         "journalctl -u attested-bootstrapper",
     )
     INIT_CERTIFICATE_FOREIGN = _row(
@@ -962,7 +1014,8 @@ class Reason(Enum):
     )
     INIT_CERTIFICATE_UNUSABLE = _row(
         Coarse.LOCAL,
-        "The certificate that the machine returned after init has expired, names another user, or has another CA than the kubeconfig.",
+        "The certificate that the machine returned after init has expired, names another user, or has another CA than"
+        " the kubeconfig.",
         "Compare the clocks of both machines, then run init again, which requests a new certificate.",
         "ansible-playbook attested.kubernetes.init",
     )
@@ -1017,7 +1070,8 @@ class Reason(Enum):
     JOIN_CA_MISMATCH = _row(
         Coarse.LOCAL,
         "The pinned join CA did not issue the certificate of the service that answered.",
-        "Either another service listens at this endpoint, or a load balancer terminates TLS; it must pass TCP through. If the join CA was replaced, run prepare again.",
+        "Either another service listens at this endpoint, or a load balancer terminates TLS; it must pass TCP "
+        "through. If the join CA was replaced, run prepare again.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     JOIN_CA_PIN_INVALID = _row(
@@ -1046,7 +1100,8 @@ class Reason(Enum):
     JOIN_SERVICES_UNKNOWN = _row(
         Coarse.LOCAL,
         "This node has no address of another join service.",
-        "Run init if this is the first control plane. Otherwise add the addresses of control planes or of their load balancer to the site and run prepare again.",
+        "Run init if this is the first control plane. Otherwise add the addresses of control planes or of their load "
+        "balancer to the site and run prepare again.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     JOIN_SERVICE_BUSY = _row(
@@ -1099,7 +1154,8 @@ class Reason(Enum):
     KIT_DAMAGED = _row(
         Coarse.LOCAL,
         "A recovery kit is cut off or was altered.",
-        "Take another copy of the kit, or write it again from the site. A mail program or an editor may have changed a few bytes.",
+        "Take another copy of the kit, or write it again from the site. A mail program or an editor may have changed "
+        "a few bytes.",
         "attested kit show FILE",
     )
     KIT_KEY_UNUSABLE = _row(
@@ -1111,7 +1167,8 @@ class Reason(Enum):
     KIT_KEY_WRONG = _row(
         Coarse.LOCAL,
         "The given passphrase, age identity or token does not open the recovery kit.",
-        "attested kit show says what the kit is encrypted to: give that passphrase, identity or token. A lost passphrase cannot be recovered; use another copy of the kit, or the shares.",
+        "attested kit show says what the kit is encrypted to: give that passphrase, identity or token. A lost "
+        "passphrase cannot be recovered; use another copy of the kit, or the shares.",
         "attested kit show FILE",
     )
     KIT_MALFORMED = _row(
@@ -1129,7 +1186,8 @@ class Reason(Enum):
     KIT_TOKEN_UNUSABLE = _row(
         Coarse.LOCAL,
         "The PKCS#11 token cannot be used.",
-        "Name the path of its module, its label if there are several, and its PIN. Three wrong PINs may lock the token.",
+        "Name the path of its module, its label if there are several, and its PIN. Three wrong PINs may lock the "
+        "token.",
         "pkcs11-tool --module MODULE --list-slots",
     )
     KUBEADM_OTHER_ROLE = _row(
@@ -1165,7 +1223,8 @@ class Reason(Enum):
     KUBECTL_FAILED = _row(
         Coarse.LOCAL,
         "kubectl could not read or write objects of the cluster.",
-        "Read the last lines of kubectl. A control plane that has just started may need a moment; running again is safe.",
+        "Read the last lines of kubectl. A control plane that has just started may need a moment; running again is "
+        "safe.",
     )
     KUBELET_CREDENTIAL_INVALID = _row(
         Coarse.LOCAL,
@@ -1181,7 +1240,8 @@ class Reason(Enum):
     KUBELET_CREDENTIAL_REFUSED = _row(
         Coarse.LOCAL,
         "The API server rejects the kubelet's certificate.",
-        "A renewal keeps the certificate before it. Compare the clocks, and the CA in /etc/kubernetes/kubelet.conf with that of the API server.",
+        "A renewal keeps the certificate before it. Compare the clocks, and the CA in /etc/kubernetes/kubelet.conf "
+        "with that of the API server.",
         "journalctl -u attested-renew -n 20",
     )
     KUBELET_NOT_RUNNING = _row(
@@ -1205,37 +1265,43 @@ class Reason(Enum):
     LOCKDOWN_NOT_PROVEN = _row(
         Coarse.REFUSED,
         "The kernel command line does not set the lockdown mode that the profile requires.",
-        "Add lockdown=integrity (or confidentiality) to the kernel command line. A lockdown that the kernel enables by itself is in no log.",
+        "Add lockdown=integrity (or confidentiality) to the kernel command line. A lockdown that the kernel enables "
+        "by itself is in no log.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     LUKS_DAMAGED = _row(
         Coarse.LOCAL,
         "A copy of a disk's LUKS2 header is cut off, has a wrong checksum, or differs from the other copy.",
-        "After a power cut run cryptsetup repair. Otherwise find out what changed the header, and restore a copy of it with cryptsetup luksHeaderRestore.",
+        "After a power cut run cryptsetup repair. Otherwise find out what changed the header, and restore a copy of "
+        "it with cryptsetup luksHeaderRestore.",
         "cryptsetup luksDump DISK",
     )
     LUKS_DISK_DIFFERS = _row(
         Coarse.LOCAL,
         "The LUKS2 header is of another disk: its label or UUID is not the expected one.",
-        "Check that the path names the intended disk: cryptsetup luksDump shows label and UUID. The key is derived from the UUID.",
+        "Check that the path names the intended disk: cryptsetup luksDump shows label and UUID. The key is derived "
+        "from the UUID.",
         "cryptsetup luksDump DISK",
     )
     LUKS_HEADER_FOREIGN = _row(
         Coarse.LOCAL,
         "A disk's LUKS2 header does not have the encryption, integrity or layout of a state disk.",
-        "Do not open the disk: a changed header can expose data or hide changed sectors. The message names the field. Use a copy of the header from before the change.",
+        "Do not open the disk: a changed header can expose data or hide changed sectors. The message names the field."
+        " Use a copy of the header from before the change.",
         "cryptsetup luksDump DISK",
     )
     LUKS_HEADER_MALFORMED = _row(
         Coarse.LOCAL,
         "A disk's LUKS2 header is not in the form that cryptsetup writes.",
-        "Do not open the disk: two programs may read such a header differently. The message names the field. A newer cryptsetup may also have written it.",
+        "Do not open the disk: two programs may read such a header differently. The message names the field. A newer "
+        "cryptsetup may also have written it.",
         "cryptsetup luksDump DISK",
     )
     LUKS_KEYSLOTS = _row(
         Coarse.LOCAL,
         "A disk's LUKS2 header has other key slots than a state disk.",
-        "A person who added a key slot can open the disk. Find out who did it, then remove the slot with cryptsetup luksKillSlot.",
+        "A person who added a key slot can open the disk. Find out who did it, then remove the slot with cryptsetup "
+        "luksKillSlot.",
         "cryptsetup luksDump DISK",
     )
     LUKS_MISSING = _row(
@@ -1321,7 +1387,8 @@ class Reason(Enum):
     NODELOCK_NO_TICKET = _row(
         Coarse.REFUSED,
         "The machine is locked to this cluster, but it got no ticket in this boot.",
-        "On a control plane that unlocked itself run: systemctl start attested-reattest. Reboot any other machine and run node. If this repeats, a program on the machine takes or replays the lock.",
+        "On a control plane that unlocked itself run: systemctl start attested-reattest. Reboot any other machine and"
+        " run node. If this repeats, a program on the machine takes or replays the lock.",
         "ansible-playbook attested.kubernetes.node",
     )
     NODELOCK_OPEN = _row(
@@ -1362,13 +1429,15 @@ class Reason(Enum):
     NODE_CONFIG_NOT_ACCEPTED = _row(
         Coarse.REFUSED,
         "The machine measured another /etc/attested/node.yml than the profile names, or did not measure it.",
-        "Find out who changed the file. If prepare did, add its sha256sum to nodeConfigs of the profile. A machine measures the file only if it boots from the signed site (attested_source_url).",
+        "Find out who changed the file. If prepare did, add its sha256sum to nodeConfigs of the profile. A machine "
+        "measures the file only if it boots from the signed site (attested_source_url).",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     NODE_JOURNAL_MALFORMED = _row(
         Coarse.LOCAL,
         "A record of this machine's own progress, as a node or of kubeadm, cannot be read.",
-        "Reset the node and let it join again. On a machine that never joined, move the file that the message names away and run again.",
+        "Reset the node and let it join again. On a machine that never joined, move the file that the message names "
+        "away and run again.",
         "ansible-playbook attested.kubernetes.reset --limit NODE -e confirm=NODE",
     )
     NODE_NAME_MISMATCH = _row(
@@ -1408,7 +1477,8 @@ class Reason(Enum):
     OPTION_INVALID = _row(
         Coarse.LOCAL,
         "An option of a module, or a variable of a site or of a playbook, has an unusable value.",
-        "Correct the option that the message names: in group_vars or host_vars, on the command line, or in the task that calls the module.",
+        "Correct the option that the message names: in group_vars or host_vars, on the command line, or in the task "
+        "that calls the module.",
         "ansible-doc -t module -l attested.kubernetes",
     )
     PARTITION_TABLE_MALFORMED = _row(
@@ -1420,7 +1490,8 @@ class Reason(Enum):
     PASSPHRASE_UNUSABLE = _row(
         Coarse.LOCAL,
         "The passphrase cannot be used.",
-        "Use 12 to 256 printable ASCII characters that are the same on every keyboard layout. Several words are easier to remember than symbols.",
+        "Use 12 to 256 printable ASCII characters that are the same on every keyboard layout. Several words are "
+        "easier to remember than symbols.",
         "attested secret --help",
     )
     PCR_MISMATCH = _row(
@@ -1448,7 +1519,8 @@ class Reason(Enum):
     PLACE_TAKEN = _row(
         Coarse.LOCAL,
         "The path for a recovery kit or for shares holds something else.",
-        "Name another path or an empty folder. Only a recovery kit of the same cluster is replaced. Shares of an earlier split stay valid: destroy them once the new ones are in their places.",
+        "Name another path or an empty folder. Only a recovery kit of the same cluster is replaced. Shares of an "
+        "earlier split stay valid: destroy them once the new ones are in their places.",
         "ls -la PATH",
     )
     PLAYBOOK_FAILED = _row(
@@ -1490,13 +1562,15 @@ class Reason(Enum):
     POLICY_OUTLOOK_UNKNOWN = _row(
         Coarse.LOCAL,
         "It is unknown whether the next policy would refuse a node that has joined.",
-        "The node's record holds no event log and the node did not answer. Start it, open its port 9091, or set confirm_refusals=true.",
+        "The node's record holds no event log and the node did not answer. Start it, open its port 9091, or set "
+        "confirm_refusals=true.",
         "ansible-playbook attested.kubernetes.verify",
     )
     POLICY_ROLLED_BACK = _row(
         Coarse.REFUSED,
         "The policy, or a record of it, is older than one that this control plane has seen.",
-        "Check whether etcd or a disk was restored from a copy. Every request is refused until the site is applied again.",
+        "Check whether etcd or a disk was restored from a copy. Every request is refused until the site is applied "
+        "again.",
         "ansible-playbook attested.kubernetes.policy",
     )
     POLICY_SIGNATURE = _row(
@@ -1520,13 +1594,15 @@ class Reason(Enum):
     PREDICTION_INCOMPLETE = _row(
         Coarse.LOCAL,
         "A register of the profile cannot be computed from the image.",
-        "Boot the image on one machine and learn the profile there, or compute from the profile of a machine with the same initrd and stub.",
+        "Boot the image on one machine and learn the profile there, or compute from the profile of a machine with the"
+        " same initrd and stub.",
         "ansible-playbook attested.kubernetes.enroll -e profile=NAME",
     )
     PRESET_UNMET = _row(
         Coarse.LOCAL,
         "The machine does not fulfil the preset, so nothing was learned from it.",
-        "Use auto, which covers what this machine loads. Or boot a unified kernel image (image), signed and alone (secure-boot).",
+        "Use auto, which covers what this machine loads. Or boot a unified kernel image (image), signed and alone "
+        "(secure-boot).",
         "ansible-doc attested.kubernetes.attestation_verification",
     )
     PROFILES_UNLIKE = _row(
@@ -1550,7 +1626,8 @@ class Reason(Enum):
     PROFILE_NOT_FOR_MACHINE = _row(
         Coarse.REFUSED,
         "The profiles that would allow this boot apply to other roles or machines.",
-        "Find out why the machine booted software for another machine. If it may, add its role or endorsement key to the profile (roles, machines), then apply the policy.",
+        "Find out why the machine booted software for another machine. If it may, add its role or endorsement key to "
+        "the profile (roles, machines), then apply the policy.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     PROFILE_UNKNOWN = _row(
@@ -1562,7 +1639,8 @@ class Reason(Enum):
     PROTOCOL_VERSION = _row(
         Coarse.INVALID,
         "The other side sent a protocol message, a ticket or a sealed answer of a version that is not accepted.",
-        "Install the same version of the collection on node and control plane. The lowest accepted version is set per cluster.",
+        "Install the same version of the collection on node and control plane. The lowest accepted version is set per"
+        " cluster.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     QUOTE_DIGEST = _row(
@@ -1624,7 +1702,8 @@ class Reason(Enum):
     RECOVERY_DISK_UNKNOWN = _row(
         Coarse.LOCAL,
         "Neither the site nor the recovery kit names the disk that is assigned to this node.",
-        "If a control plane is up, run policy, which reads the assignment. Otherwise read the LUKS UUID at the machine and set attested_disk_id in the node's host_vars.",
+        "If a control plane is up, run policy, which reads the assignment. Otherwise read the LUKS UUID at the "
+        "machine and set attested_disk_id in the node's host_vars.",
         "ansible-playbook attested.kubernetes.recover",
     )
     RECOVERY_INCOMPLETE = _row(
@@ -1636,7 +1715,8 @@ class Reason(Enum):
     RECOVERY_KEY_WRONG = _row(
         Coarse.REFUSED,
         "The given key opens no slot of this disk's header; nothing was changed.",
-        "Use the disk's assigned id, and the version of the master secret of this cluster that the disk was last keyed with.",
+        "Use the disk's assigned id, and the version of the master secret of this cluster that the disk was last "
+        "keyed with.",
         "ansible-playbook attested.kubernetes.recover",
     )
     RECOVERY_RACE_LOST = _row(
@@ -1660,7 +1740,8 @@ class Reason(Enum):
     RESCUE_ASKS_AGAIN = _row(
         Coarse.LOCAL,
         "A machine that got the master secret requests a key again.",
-        "The secret did not open its disk: compare it with the state file and the disk's header before you send it again.",
+        "The secret did not open its disk: compare it with the state file and the disk's header before you send it "
+        "again.",
         "attested rescue keys --master-secret FILE --state FILE --disk DISK",
     )
     RESCUE_CALL_FAILED = _row(
@@ -1672,19 +1753,23 @@ class Reason(Enum):
     RESCUE_FILE_MALFORMED = _row(
         Coarse.LOCAL,
         "A file of a Constellation cluster cannot be read, or its measurements enforce nothing.",
-        "Give constellation-conf.yaml, constellation-state.yaml (version v1) or the attestationConfig of the ConfigMap join-config unchanged. Measurements are 64 hex digits, in quotes where they are digits alone. A measurement salt can be given alone; disk keys do not need it.",
+        "Give constellation-conf.yaml, constellation-state.yaml (version v1) or the attestationConfig of the "
+        "ConfigMap join-config unchanged. Measurements are 64 hex digits, in quotes where they are digits alone. A "
+        "measurement salt can be given alone; disk keys do not need it.",
         "attested rescue --help",
     )
     RESCUE_MEASUREMENT_MISMATCH = _row(
         Coarse.LOCAL,
         "A Constellation node booted other software than its configuration expects.",
-        "Send it no secret. Compare the image of the machine with the image that the configuration describes. If only register 15 differs, the cluster id is another one.",
+        "Send it no secret. Compare the image of the machine with the image that the configuration describes. If only"
+        " register 15 differs, the cluster id is another one.",
         "attested rescue verify --help",
     )
     RESCUE_NO_DISK = _row(
         Coarse.LOCAL,
         "The file or disk has no LUKS2 header, neither at its start nor in a partition.",
-        "Check its type with file and fdisk -l. On a virtual machine use the second disk, which holds Constellation's state. Convert a qcow2 or VMDK image to raw first.",
+        "Check its type with file and fdisk -l. On a virtual machine use the second disk, which holds Constellation's"
+        " state. Convert a qcow2 or VMDK image to raw first.",
         "qemu-img convert -O raw IMAGE disk.img",
     )
     RESCUE_SEVERAL_DISKS = _row(
@@ -1706,7 +1791,8 @@ class Reason(Enum):
     )
     REVOCATION_UNSIGNED = _row(
         Coarse.UNAVAILABLE,
-        "A revocation that this control plane knows is not in the signed policy, so a further control plane would not know it.",
+        "A revocation that this control plane knows is not in the signed policy, so a further control plane would not"
+        " know it.",
         "Apply the site, which signs the revocation: the waiting machine then gets its ticket.",
         "ansible-playbook attested.kubernetes.policy",
     )
@@ -1735,8 +1821,10 @@ class Reason(Enum):
     )
     SECRETS_IN_CLEAR = _row(
         Coarse.REFUSED,
-        "An init or recovery request holds the master secret in clear, or a URI of it, as Constellation's program sends it.",
-        "Run init or recover from this collection: it sends each machine its secrets sealed to the machine's TPM after verification.",
+        "An init or recovery request holds the master secret in clear, or a URI of it, as Constellation's program "
+        "sends it.",
+        "Run init or recover from this collection: it sends each machine its secrets sealed to the machine's TPM "
+        "after verification.",
         "ansible-playbook attested.kubernetes.status",
     )
     SECURE_BOOT_OFF = _row(
@@ -1753,7 +1841,8 @@ class Reason(Enum):
     )
     SERVING_EXTENSION_REFUSED = _row(
         Coarse.REFUSED,
-        "A kubelet's request for a serving certificate has other extensions than subject alternative names, or a malformed one.",
+        "A kubelet's request for a serving certificate has other extensions than subject alternative names, or a "
+        "malformed one.",
         "A kubelet requests no other extensions: find out which other program on that machine uses its credential.",
         "kubectl get csr",
     )
@@ -1766,19 +1855,22 @@ class Reason(Enum):
     SERVING_NOT_PROVEN = _row(
         Coarse.REFUSED,
         "A node requests a serving certificate, but has not pushed evidence yet.",
-        "The request waits ten minutes for that. Push evidence by hand on the machine; its kubelet then repeats the request.",
+        "The request waits ten minutes for that. Push evidence by hand on the machine; its kubelet then repeats the "
+        "request.",
         "systemctl start attested-reattest",
     )
     SERVING_REQUESTER_REFUSED = _row(
         Coarse.REFUSED,
-        "The requester of a serving certificate is not a node, or is another machine than the current one of this node.",
+        "The requester of a serving certificate is not a node, or is another machine than the current one of this "
+        "node.",
         "Only a kubelet may ask, with the certificate from its machine's ticket: renew that certificate.",
         "attested renew --now",
     )
     SERVING_SAN_REFUSED = _row(
         Coarse.REFUSED,
         "A kubelet requests a serving certificate for a name or address that its identity does not have.",
-        "Compare attested_node_ip in the site with the kubelet's --node-ip, then apply the site, which is the only source of addresses.",
+        "Compare attested_node_ip in the site with the kubelet's --node-ip, then apply the site, which is the only "
+        "source of addresses.",
         "ansible-playbook attested.kubernetes.policy",
     )
     SERVING_USAGE_REFUSED = _row(
@@ -1802,7 +1894,8 @@ class Reason(Enum):
     SHARES_UNLIKE = _row(
         Coarse.LOCAL,
         "The shares do not belong together: they are of different clusters or splits, or one share was given twice.",
-        "Run attested secret show on each share. Combine different shares that name the same cluster, master secret and split.",
+        "Run attested secret show on each share. Combine different shares that name the same cluster, master secret "
+        "and split.",
         "attested secret show FILE",
     )
     SHARE_MALFORMED = _row(
@@ -1820,7 +1913,8 @@ class Reason(Enum):
     SHARE_WORDS_WRONG = _row(
         Coarse.LOCAL,
         "A word of a share is not in the word list, or the words fail the checksum.",
-        "Compare the named word with the paper, then the words beside it. Often two words were exchanged or one was left out; the first four letters tell the words of the list apart.",
+        "Compare the named word with the paper, then the words beside it. Often two words were exchanged or one was "
+        "left out; the first four letters tell the words of the list apart.",
         "attested secret show FILE",
     )
     SITE_CLUSTER_FILE = _row(
@@ -1844,7 +1938,8 @@ class Reason(Enum):
     SITE_POLICY_EXCEPTION = _row(
         Coarse.LOCAL,
         "An exception from the policy is invalid.",
-        "An exception names a profile, enrolled nodes, an end within 14 days and a reason; see docs/protocol/policy.md.",
+        "An exception names a profile, enrolled nodes, an end within 14 days and a reason; see "
+        "docs/protocol/policy.md.",
         "ansible-playbook attested.kubernetes.policy --check",
     )
     SITE_SECRETS_INCOMPLETE = _row(
@@ -1856,7 +1951,8 @@ class Reason(Enum):
     SITE_SECRET_MALFORMED = _row(
         Coarse.LOCAL,
         "A secret of the site cannot be used: the join CA, the master secret or the measurement salt.",
-        "Restore the file of .secrets/ or the line of cluster.yml from its backup, or import Constellation's constellation-mastersecret.json unchanged. Never make a new join CA for a running cluster.",
+        "Restore the file of .secrets/ or the line of cluster.yml from its backup, or import Constellation's "
+        "constellation-mastersecret.json unchanged. Never make a new join CA for a running cluster.",
         "ansible-playbook attested.kubernetes.secrets",
     )
     SITE_VAULT = _row(
@@ -1898,13 +1994,15 @@ class Reason(Enum):
     SOURCE_NOT_ACCEPTED = _row(
         Coarse.REFUSED,
         "The machine measured no site before its node lock, or a site without a signature of a signer in the profile.",
-        "Boot it from the signed site (attested_source_url), or add the fingerprint to sourceSigners of the profile deliberately.",
+        "Boot it from the signed site (attested_source_url), or add the fingerprint to sourceSigners of the profile "
+        "deliberately.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     SOURCE_NOT_A_REPOSITORY = _row(
         Coarse.LOCAL,
         "The URL of the site's repository does not lead to a git repository.",
-        "A proxy or a login page may answer, or the path is wrong. Open attested_source_url from the machine's network.",
+        "A proxy or a login page may answer, or the path is wrong. Open attested_source_url from the machine's "
+        "network.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_OBJECT_BROKEN = _row(
@@ -1928,7 +2026,8 @@ class Reason(Enum):
     SOURCE_SIGNATURE = _row(
         Coarse.LOCAL,
         "The SSH signature of the site's commit does not verify, or has an unsupported form.",
-        "Sign with git's SSH format and a key of ssh-ed25519 or ecdsa-sha2-nistp256. If you did, the commit was changed.",
+        "Sign with git's SSH format and a key of ssh-ed25519 or ecdsa-sha2-nistp256. If you did, the commit was "
+        "changed.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_SIGNER_UNKNOWN = _row(
@@ -1940,19 +2039,23 @@ class Reason(Enum):
     SOURCE_STATE_MALFORMED = _row(
         Coarse.LOCAL,
         "This machine's record of the site's last version cannot be read.",
-        "Find out what changed /var/lib/attested/source. Without that directory only the minimum version of node.yml applies.",
+        "Find out what changed /var/lib/attested/source. Without that directory only the minimum version of node.yml "
+        "applies.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_TOO_OLD = _row(
         Coarse.REFUSED,
-        "The machine measured an older version of its site before its node lock than the profile requires, or did not measure one.",
+        "The machine measured an older version of its site before its node lock than the profile requires, or did not"
+        " measure one.",
         "Restart the machine, which then takes the newest version, or lower sourceMinimum of the profile deliberately.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
     )
     SOURCE_TREE_REFUSED = _row(
         Coarse.LOCAL,
-        "The site's repository contains a submodule, a link out of the site, an unusual name or kind of file, or too much data.",
-        "The message names the entry. Replace a link or a submodule by plain files, and keep bundles and images out of the repository. Find out who committed a name that git itself never creates.",
+        "The site's repository contains a submodule, a link out of the site, an unusual name or kind of file, or too "
+        "much data.",
+        "The message names the entry. Replace a link or a submodule by plain files, and keep bundles and images out "
+        "of the repository. Find out who committed a name that git itself never creates.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_UNREACHABLE = _row(
@@ -1970,7 +2073,8 @@ class Reason(Enum):
     STATE_CHANGED = _row(
         Coarse.UNAVAILABLE,
         "This boot differs from the one that the keys are sealed to, so the TPM does not unseal them.",
-        "If the change of firmware, kernel or command line was intended, add a profile for it and supply the secret again. Otherwise find out who changed the boot.",
+        "If the change of firmware, kernel or command line was intended, add a profile for it and supply the secret "
+        "again. Otherwise find out who changed the boot.",
         "ansible-playbook attested.kubernetes.init",
     )
     STATE_DISK_BUSY = _row(
@@ -1988,13 +2092,15 @@ class Reason(Enum):
     STATE_DISK_CORRUPT = _row(
         Coarse.LOCAL,
         "Sectors of a state disk were changed below the encryption.",
-        "No changed data was read: reading such a sector is an error. Drain the node and find out whether the disk fails or who had access. Then reset the node and clear or replace the disk.",
+        "No changed data was read: reading such a sector is an error. Drain the node and find out whether the disk "
+        "fails or who had access. Then reset the node and clear or replace the disk.",
         "journalctl --dmesg --boot --grep='INTEGRITY AEAD ERROR'",
     )
     STATE_DISK_COUNTER_LOST = _row(
         Coarse.LOCAL,
         "The TPM's counter is missing, or lower than the record in a state disk.",
-        "The TPM was cleared or replaced, or the disk belongs to another machine: reset the node, or replace the machine.",
+        "The TPM was cleared or replaced, or the disk belongs to another machine: reset the node, or replace the "
+        "machine.",
         "ansible-playbook attested.kubernetes.reset",
     )
     STATE_DISK_FOREIGN = _row(
@@ -2010,7 +2116,8 @@ class Reason(Enum):
     STATE_DISK_HIDES_DATA = _row(
         Coarse.LOCAL,
         "A directory that the state disk is to be mounted over is not empty.",
-        "Stop the program that writes there and move the content away. Otherwise it would be hidden and stay unencrypted.",
+        "Stop the program that writes there and move the content away. Otherwise it would be hidden and stay "
+        "unencrypted.",
     )
     STATE_DISK_KEY = _row(
         Coarse.LOCAL,
@@ -2033,7 +2140,8 @@ class Reason(Enum):
     STATE_DISK_OPTION = _row(
         Coarse.LOCAL,
         "An option of a state disk has an unusable value.",
-        "Correct the option that the message names. Give a disk by its path below /dev/disk/by-id, since names like /dev/sdb change from boot to boot. The option erase takes the last part of that path.",
+        "Correct the option that the message names. Give a disk by its path below /dev/disk/by-id, since names like "
+        "/dev/sdb change from boot to boot. The option erase takes the last part of that path.",
         "ls -l /dev/disk/by-id",
     )
     STATE_DISK_RECORD = _row(
@@ -2044,13 +2152,15 @@ class Reason(Enum):
     STATE_DISK_ROLLED_BACK = _row(
         Coarse.LOCAL,
         "A state disk is in an older state than at its last unlock.",
-        "The disk or its record was restored from a copy: do not trust its content. Reset the node and let it join again.",
+        "The disk or its record was restored from a copy: do not trust its content. Reset the node and let it join "
+        "again.",
         "ansible-playbook attested.kubernetes.reset",
     )
     STATE_DISK_TOO_LATE = _row(
         Coarse.LOCAL,
         "A state disk cannot be added to a node that has already joined.",
-        "A state disk is made at the first join only. Remove attested_state_disk, or reset the node and let it join again.",
+        "A state disk is made at the first join only. Remove attested_state_disk, or reset the node and let it join "
+        "again.",
         "ansible-playbook attested.kubernetes.reset",
     )
     STATE_DISK_TOO_SMALL = _row(
@@ -2066,7 +2176,8 @@ class Reason(Enum):
     SUPPORT_MATERIAL_MALFORMED = _row(
         Coarse.LOCAL,
         "The support material of a machine is not in the form that this version writes.",
-        "Run prepare on that machine with this version and run support_bundle again. The bundle has the material of all other machines.",
+        "Run prepare on that machine with this version and run support_bundle again. The bundle has the material of "
+        "all other machines.",
         "ansible-playbook attested.kubernetes.support_bundle",
     )
     SWAP_ACTIVE = _row(
@@ -2078,7 +2189,8 @@ class Reason(Enum):
     TEE_ATTRIBUTES = _row(
         Coarse.REFUSED,
         "A confidential guest was started with attributes that the policy does not allow.",
-        "Start the guest without migration, and with multithreading or a provider's key only where the policy allows them.",
+        "Start the guest without migration, and with multithreading or a provider's key only where the policy allows "
+        "them.",
     )
     TEE_CERTIFICATE_MISMATCH = _row(
         Coarse.REFUSED,
@@ -2088,7 +2200,8 @@ class Reason(Enum):
     TEE_CHAIN_UNTRUSTED = _row(
         Coarse.REFUSED,
         "The certificate chain of a report or of its collateral does not end at the configured root.",
-        "Use the manufacturer's chain for this processor family. A report with another chain does not come from such a processor.",
+        "Use the manufacturer's chain for this processor family. A report with another chain does not come from such "
+        "a processor.",
     )
     TEE_CHIP_UNKNOWN = _row(
         Coarse.REFUSED,
@@ -2176,13 +2289,15 @@ class Reason(Enum):
     TICKET_REFUSED = _row(
         Coarse.LOCAL,
         "The cluster refused a ticket for this machine.",
-        "The machine itself gets no reason. The playbooks node and status show an admin the register and the event. On a control plane use kubectl describe joinattempts, or search the log for the correlation id.",
+        "The machine itself gets no reason. The playbooks node and status show an admin the register and the event. "
+        "On a control plane use kubectl describe joinattempts, or search the log for the correlation id.",
         "ansible-playbook attested.kubernetes.status",
     )
     TICKET_SIGNATURE = _row(
         Coarse.LOCAL,
         "The pinned join CA did not sign the ticket for this exchange.",
-        "Another party answered or changed bytes between this node and the key service. Compare the join CA pin in node.yml with cluster.yml.",
+        "Another party answered or changed bytes between this node and the key service. Compare the join CA pin in "
+        "node.yml with cluster.yml.",
     )
     TLS_BROKEN = _row(
         Coarse.UNAVAILABLE,
@@ -2223,22 +2338,26 @@ class Reason(Enum):
     TPM_HIERARCHY_AUTH = _row(
         Coarse.LOCAL,
         "The owner or endorsement hierarchy of the TPM has an authorization value that the machine does not have.",
-        "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (vaulted) for this machine and run the playbook again, also after each reboot. Or set an empty value with tpm2_changeauth.",
+        "Set attested_tpm_owner_auth and attested_tpm_endorsement_auth (vaulted) for this machine and run the "
+        "playbook again, also after each reboot. Or set an empty value with tpm2_changeauth.",
     )
     TPM_HIERARCHY_DISABLED = _row(
         Coarse.LOCAL,
         "The owner or endorsement hierarchy of the TPM is disabled, so its keys cannot be created or used.",
-        "Enable the hierarchy in the firmware setup, then power the machine off and on. A program that called TPM2_HierarchyControl has the same effect until the next reset.",
+        "Enable the hierarchy in the firmware setup, then power the machine off and on. A program that called "
+        "TPM2_HierarchyControl has the same effect until the next reset.",
     )
     TPM_LOCKOUT = _row(
         Coarse.LOCAL,
         "The TPM is in dictionary attack lockout after too many wrong authorization values.",
-        "Find the program that tries them. End the lockout with tpm2_dictionarylockout --clear-lockout, or wait until the TPM's recovery time has passed.",
+        "Find the program that tries them. End the lockout with tpm2_dictionarylockout --clear-lockout, or wait until"
+        " the TPM's recovery time has passed.",
     )
     TPM_MALFORMED = _row(
         Coarse.INVALID,
         "Bytes are not a valid TPM structure.",
-        "Check that both sides run the same version. A TPM that sends such an answer is faulty or not the expected one.",
+        "Check that both sides run the same version. A TPM that sends such an answer is faulty or not the expected "
+        "one.",
     )
     TPM_NV_FOREIGN = _row(
         Coarse.LOCAL,
@@ -2269,7 +2388,8 @@ class Reason(Enum):
     TPM_ROLLED_BACK = _row(
         Coarse.REFUSED,
         "A counter of the TPM, or its clock within one run, is lower than at the machine's last ticket.",
-        "A TPM does not count backwards: find out who cleared it or restored an older state (docs/machines.md says how to accept a cleared TPM). Two requests of one machine may also have overlapped: run again.",
+        "A TPM does not count backwards: find out who cleared it or restored an older state (docs/machines.md says "
+        "how to accept a cleared TPM). Two requests of one machine may also have overlapped: run again.",
         "kubectl get joinattempts",
     )
     TPM_UNREACHABLE = _row(
@@ -2280,7 +2400,8 @@ class Reason(Enum):
     VARIANT_NOT_ADMITTED = _row(
         Coarse.REFUSED,
         "A machine requests a ticket with evidence that can be verified but does not permit joining.",
-        "Use a machine with a TPM 2.0. The documentation of the attestation variants says which of them permit joining.",
+        "Use a machine with a TPM 2.0. The documentation of the attestation variants says which of them permit "
+        "joining.",
     )
     VARIANT_UNKNOWN = _row(
         Coarse.REFUSED,
@@ -2302,25 +2423,29 @@ class Reason(Enum):
     VERIFICATION_RATE = _row(
         Coarse.BUSY,
         "One address, or all together, request evidence of this machine more often than is allowed.",
-        "Ask again later. Find the address that asks most often, or raise questions_per_second of the verification service.",
+        "Ask again later. Find the address that asks most often, or raise questions_per_second of the verification "
+        "service.",
         "journalctl -u attested-verification-service",
     )
     VERIFICATION_UNANSWERED = _row(
         Coarse.LOCAL,
         "The answer of the machine at this address is not that of a verification service.",
-        "Search the log of the verification service there for the correlation id, and compare the versions of both sides.",
+        "Search the log of the verification service there for the correlation id, and compare the versions of both "
+        "sides.",
         "journalctl -u attested-verification-service",
     )
     VERIFICATION_UNAVAILABLE = _row(
         Coarse.LOCAL,
         "The verification service of a node does not answer in time, or its witness cannot use the TPM.",
-        "Ask again in a minute, or over ssh. If this lasts, check attested-verification-service and attested-witness on the node.",
+        "Ask again in a minute, or over ssh. If this lasts, check attested-verification-service and attested-witness "
+        "on the node.",
         "ansible-playbook attested.kubernetes.verify -e attested_verify_over=ssh",
     )
     WITNESS_CALLER_UNKNOWN = _row(
         Coarse.REFUSED,
         "A process of a user other than root or the verification service called the witness.",
-        "Only the verification service of the same machine may call the witness; find out which program runs as that user.",
+        "Only the verification service of the same machine may call the witness; find out which program runs as that "
+        "user.",
         "journalctl -u attested-witness",
     )
     WITNESS_UNREACHABLE = _row(
