@@ -33,11 +33,17 @@ def refused(action: Callable[[], object]) -> None:
     assert caught.value.code == "TICKET_REFUSED"
 
 
-def attempts(api: ApiBed, *, reason: str, count: int = 1, **chosen: str) -> list[dict[str, Any]]:
+def attempts_of(api: ApiBed, *, reason: str, node: str = "") -> list[dict[str, Any]]:
+    """Return the attempts that were refused for ``reason``, of all machines or of ``node``."""
+    found = list_attempts(api.get(KIND)["items"])
+    return [one for one in found if one["reason"] == reason and node in {"", one["node"], one["machine"]}]
+
+
+def attempts(api: ApiBed, *, reason: str, count: int = 1, node: str = "") -> list[dict[str, Any]]:
     """Return the attempts once at least ``count`` of them are told; the writer works when the answer is out already."""
     deadline = time.monotonic() + _SECONDS
     while True:
-        found = list_attempts(api.get(KIND)["items"], reason=reason, **chosen)
+        found = attempts_of(api, reason=reason, node=node)
         if sum(one["count"] for one in found) >= count or time.monotonic() > deadline:
             return found
         time.sleep(0.2)
@@ -69,7 +75,7 @@ def test_strangers_share_one_object(api: ApiBed, machines: Machines) -> None:
     def guess(bound: Any) -> Any:
         return dataclasses.replace(bound, proof=b"\x03" * 32)
 
-    before = sum(one["count"] for one in list_attempts(api.get(KIND)["items"], reason="ACTIVATION_NOT_PROVEN"))
+    before = sum(one["count"] for one in attempts_of(api, reason="ACTIVATION_NOT_PROVEN"))
     for machine in (machines(), machines()):
         refused(lambda machine=machine: machine.attack(Attack(bound=guess)))
     (found,) = attempts(api, reason="ACTIVATION_NOT_PROVEN", count=before + 2)
