@@ -13,6 +13,7 @@ guided by coverage; here the structure is changed as well: values that no field 
 from __future__ import annotations
 
 import argparse
+import base64
 import importlib
 import json
 import random
@@ -35,6 +36,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.host impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import load_config
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.generation import parse_record
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.appraisal import appraise
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import BindingContext
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.config import KeyServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import import_master_secret
@@ -53,6 +56,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifes
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.signature import verify_policy
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_service import JoinServiceConfig
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import Stage, failure_lines
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange, identity_of, learned
@@ -118,6 +122,27 @@ def _signed_policy() -> list[bytes]:
 def _read_policy(data: bytes) -> object:
     (document,) = load_one(data)
     return verify_policy(document, public_key=POLICY_KEY, cluster_id=_CLUSTER)
+
+
+@cache
+def _appraisal() -> tuple[bytes, bytes, bytes]:
+    """Return a good answer of attestation_info, the policy that accepts it, and the profile that the policy names."""
+    machine = Exchange()
+    challenge, _record = machine.challenged()
+    context = BindingContext(purpose=Purpose.VERIFY, cluster_id=bytes(32), request=machine.logs.to_bytes())
+    bound = machine.answered(challenge, context=context).bound.to_bytes()
+    parts = {"binding": bound, "event_logs": machine.logs.to_bytes(), "challenge": challenge.to_bytes()}
+    text = {name: base64.b64encode(data).decode() for name, data in parts.items()}
+    policy = {"variant": "tpm2", "purpose": "verify", "clusterId": "00" * 32, "challenge": text.pop("challenge")}
+    profile = yaml.safe_dump(render_profile(learned(boots.load("deb13-base"))))
+    return json.dumps(text).encode(), json.dumps({**policy, "profile": "profile.yml"}).encode(), profile.encode()
+
+
+def _appraise(document: bytes, policy: bytes) -> object:
+    found = appraise(document, policy, read=lambda _name: _appraisal()[2], now=SystemClock().now())
+    if found.error:
+        raise found.error
+    return found
 
 
 def load_one(data: bytes) -> list[Any]:
@@ -258,6 +283,17 @@ def _documents() -> dict[str, Document]:
         "recovery kit": _target("recovery_kit"),
         "site's pin": _target("source_pin"),
         "successors of authorities": _target("successors"),
+        "answer of attestation_info": Document(
+            seeds=lambda: [_appraisal()[0]], read=lambda data: _appraise(data, _appraisal()[1])
+        ),
+        "policy of an appraisal": Document(
+            seeds=lambda: [
+                _appraisal()[1],
+                json.dumps({"variant": "sev-snp", "minimumTcb": {"snp": 8}, "measurements": ["00" * 48]}).encode(),
+                json.dumps({"variant": "tdx", "measurements": {"0": ["00" * 48]}, "statuses": ["UpToDate"]}).encode(),
+            ],
+            read=lambda data: _appraise(_appraisal()[0], data),
+        ),
         "TDX collateral": _target("tdx_collateral"),
         "variables of a host": Document(
             seeds=_text({"attested_state_disk_uuid": "7b5c1c52-0a3b-4b5e-9c8e-1f2d3c4b5a69", "x": [1]}),
