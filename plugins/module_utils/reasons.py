@@ -232,12 +232,6 @@ class Reason(Enum):
         "cluster.",
         "ansible-playbook attested.kubernetes.status",
     )
-    AUTHORITIES_UNREACHED = _row(
-        Coarse.LOCAL,
-        "A rotation of the CAs needs exactly the control planes and kubelets of the cluster.",
-        "Start the machines that are down, and remove from the cluster the nodes that no longer exist.",
-        "ansible-playbook attested.kubernetes.status",
-    )
     AUTHORITY_UNUSABLE = _row(
         Coarse.LOCAL,
         "A file of a CA or of the service account key is unusable.",
@@ -756,13 +750,6 @@ class Reason(Enum):
         "The API server of this control plane does not use the new encryption configuration.",
         "Read the log of its kube-apiserver, then run the rotation again. No key was removed.",
         "ansible-playbook attested.kubernetes.rotate_encryption_key",
-    )
-    ENCRYPTION_PLANES_UNREACHED = _row(
-        Coarse.LOCAL,
-        "A rotation of the encryption key needs exactly the control planes of the cluster.",
-        "Start the machines that are down, run without --limit, and remove from the cluster the control planes that "
-        "no longer exist.",
-        "ansible-playbook attested.kubernetes.status",
     )
     ENCRYPTION_REWRITE_FAILED = _row(
         Coarse.LOCAL,
@@ -1340,12 +1327,6 @@ class Reason(Enum):
         "Use a name that the playbook shows with --check.",
         "ansible-playbook attested.kubernetes.rotate_master_secret --check",
     )
-    MASTER_SECRET_UNREACHED = _row(
-        Coarse.LOCAL,
-        "A rotation of the master secret needs exactly the nodes of the cluster.",
-        "Start the machines that are down, and remove from the cluster the nodes that no longer exist.",
-        "ansible-playbook attested.kubernetes.status",
-    )
     MESSAGE_MALFORMED = _row(
         Coarse.INVALID,
         "A message of the other side cannot be parsed.",
@@ -1801,6 +1782,13 @@ class Reason(Enum):
         "A machine requests another role than the registered one.",
         "The NodeIdentity names the role: remove the node and enroll it in the intended role.",
         "kubectl get attested",
+    )
+    ROTATION_NODES_UNREACHED = _row(
+        Coarse.LOCAL,
+        "A rotation needs exactly the nodes of the cluster that hold what is rotated.",
+        "Start the machines that are down, run without --limit, and remove from the cluster the nodes that no longer "
+        "exist.",
+        "ansible-playbook attested.kubernetes.status",
     )
     RUNTIME_INSTALL_FAILED = _row(
         Coarse.LOCAL,

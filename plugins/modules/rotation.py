@@ -19,11 +19,10 @@ description:
     C(.secrets/).
   - Plans on the machine that runs the playbook; a control plane, the host of the task, says which nodes the cluster
     has. No secret is ever returned.
-  - Fails with V(AUTHORITIES_UNREACHED), V(ENCRYPTION_PLANES_UNREACHED) or V(MASTER_SECRET_UNREACHED) unless O(found)
-    are all nodes of the cluster and no others (for V(encryption_key) all control planes), with V(AUTHORITIES_DIFFER),
-    V(ENCRYPTION_KEYS_DIFFER), V(ENCRYPTION_KEY_LOST), V(ENCRYPTION_FOREIGN), V(ETCD_UNREACHABLE),
-    V(MASTER_SECRETS_DIFFER), V(MASTER_SECRET_UNKNOWN), V(OPTION_INVALID), V(KUBECTL_FAILED),
-    V(SITE_SECRETS_INCOMPLETE) or V(SITE_VAULT).
+  - Fails with V(ROTATION_NODES_UNREACHED) unless O(found) are all nodes of the cluster and no others (for
+    V(encryption_key) all control planes), with V(AUTHORITIES_DIFFER), V(ENCRYPTION_KEYS_DIFFER),
+    V(ENCRYPTION_KEY_LOST), V(ENCRYPTION_FOREIGN), V(ETCD_UNREACHABLE), V(MASTER_SECRETS_DIFFER),
+    V(MASTER_SECRET_UNKNOWN), V(OPTION_INVALID), V(KUBECTL_FAILED), V(SITE_SECRETS_INCOMPLETE) or V(SITE_VAULT).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:

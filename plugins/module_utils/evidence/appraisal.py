@@ -154,9 +154,8 @@ def _file(fields: Fields, name: str) -> str:
     return fields.text(name, limit=4096)
 
 
-def _profiles(fields: Fields, read: Read) -> tuple[MeasurementProfile, ...]:
-    name = _file(fields, "profile")
-    return parse_documents([(name, read(name).decode("utf-8", "replace"))]).profiles if name else ()
+def _profiles(name: str, read: Read) -> tuple[MeasurementProfile, ...]:
+    return parse_documents([(name, read(name).decode("utf-8", "replace"))]).profiles
 
 
 def _snp(document: bytes, fields: Fields, read: Read, now: datetime, reached: Reached) -> Mapping[str, str]:
@@ -231,8 +230,9 @@ def _constellation(document: bytes, fields: Fields, read: Read, now: datetime, r
         attestation_keys=_digests(fields, "attestationKeys", size=34),
     )
     user_data, nonce = (bytes.fromhex(fields.matching(name, _HEX, "hex digits")) for name in ("userData", "nonce"))
-    profiles = _profiles(fields, read)
+    profile = _file(fields, "profile")
     _complete(fields)
+    profiles = _profiles(profile, read)
     found = constellation.verify_constellation_document(
         document, user_data=user_data, nonce=nonce, policy=allowed, reached=reached
     )
@@ -251,8 +251,9 @@ def _constellation(document: bytes, fields: Fields, read: Read, now: datetime, r
 def _tpm(document: bytes, fields: Fields, read: Read, now: datetime, reached: Reached) -> Mapping[str, str]:
     purpose, cluster = fields.choice("purpose", Purpose), _digest(fields, "clusterId", size=32)
     asked = _decoded(fields.take("challenge"), fields.problems, "policy: challenge")
-    profiles = _profiles(fields, read)
+    profile = _file(fields, "profile")
     _complete(fields)
+    profiles = _profiles(profile, read)
     reached(1)
     bound, logs = _answer(document)
     challenge = Challenge.parse(asked)

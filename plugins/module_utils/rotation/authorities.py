@@ -140,14 +140,14 @@ class AuthorityPlan:
 def plan_authorities(found: FoundAuthorities, *, old: str, now: datetime) -> AuthorityPlan:
     """Return what is to do until nothing is left of the authorities that go with the cluster CA ``old``.
 
-    A rotation that was begun is ended first, whatever ``old`` is. Raises AUTHORITIES_UNREACHED (not every control
+    A rotation that was begun is ended first, whatever ``old`` is. Raises ROTATION_NODES_UNREACHED (not every control
     plane and kubelet answered, or more than the cluster has) and AUTHORITIES_DIFFER (two sets of successors, or
     control planes that do not hold the same where nothing was begun).
     """
     groups = (("control plane", found.planes, found.members), ("kubelet", found.kubelets, found.nodes))
     for what, answered, known in groups:
         names = {one.name for one in answered}
-        require_all(what, names, known, error=KubeadmError, reason=Reason.AUTHORITIES_UNREACHED)
+        require_all(what, names, known)
     successors = _successors(found.planes)
     if successors:
         return _goes_on(found, successors, now)

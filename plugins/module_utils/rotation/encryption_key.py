@@ -99,12 +99,11 @@ class RotationPlan:
 def plan_rotation(found: FoundKeys, *, old: str) -> RotationPlan:
     """Return what is to do until nothing is left of the key ``old``.
 
-    Raises ENCRYPTION_PLANES_UNREACHED (not every control plane answered, or more than the cluster has),
+    Raises ROTATION_NODES_UNREACHED (not every control plane answered, or more than the cluster has),
     ENCRYPTION_KEYS_DIFFER (one name, two keys), ENCRYPTION_KEY_LOST (Secrets under a key that is in no file).
     """
     answered = {plane.name for plane in found.planes}
-    unreached = Reason.ENCRYPTION_PLANES_UNREACHED
-    require_all("control plane", answered, found.members, error=KubeadmError, reason=unreached)
+    require_all("control plane", answered, found.members)
     _require_one_meaning(found.planes)
     known = {name for plane in found.planes for name in plane.keys}
     _require_readable(found.stored, known)

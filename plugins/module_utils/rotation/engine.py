@@ -15,24 +15,22 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
+from ..errors import KubeadmError
+from ..reasons import Reason
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from ..errors import AttestedError
-    from ..reasons import Reason
 
 Phase = TypeVar("Phase", bound=Enum)
 One = TypeVar("One")
 
 
-def require_all(
-    what: str, answered: Collection[str], known: Collection[str], *, error: type[AttestedError], reason: Reason
-) -> None:
-    """Raise ``reason`` unless exactly those answered that the cluster has, and at least one."""
+def require_all(what: str, answered: Collection[str], known: Collection[str]) -> None:
+    """Raise ROTATION_NODES_UNREACHED unless exactly those answered that the cluster has, and at least one."""
     if set(answered) != set(known) or not answered:
-        raise error(
+        raise KubeadmError(
             f"expected what every {what} of the cluster has ({_listed(known)}), got that of {_listed(answered)}",
-            reason=reason,
+            reason=Reason.ROTATION_NODES_UNREACHED,
         )
 
 

@@ -83,12 +83,12 @@ class MasterPlan:
 def plan_rotation(found: FoundVersions, *, old: str) -> MasterPlan:
     """Return what is to do until nothing is left of the version ``old``, or of one that was begun and not ended.
 
-    Where ``old`` is "" only what was begun is ended. Raises MASTER_SECRET_UNREACHED (not every node answered, or more
+    Where ``old`` is "" only what was begun is ended. Raises ROTATION_NODES_UNREACHED (not every node answered, or more
     than the cluster has), MASTER_SECRETS_DIFFER (somebody has a version that the site lacks), MASTER_SECRET_UNKNOWN.
     """
     planes = {one.name for one in found.planes}
     for what, answered, known in (("control plane", planes, found.members), ("node", set(found.disks), found.nodes)):
-        require_all(what, answered, known, error=KeyServiceError, reason=Reason.MASTER_SECRET_UNREACHED)
+        require_all(what, answered, known)
     _require_known(found)
     successor = max(found.site, key=version_number)
     if old == successor:
@@ -162,7 +162,7 @@ def _require_known(found: FoundVersions) -> None:
         )
     if any(not one.names for one in found.planes):
         raise KeyServiceError(
-            "expected a master secret on every control plane, one has none", reason=Reason.MASTER_SECRET_UNREACHED
+            "expected a master secret on every control plane, one has none", reason=Reason.ROTATION_NODES_UNREACHED
         )
 
 

@@ -225,7 +225,7 @@ def test_check_mode_without_a_name_says_which_ca_is_in_force_and_touches_nothing
     assert f"rotate_authorities -e confirm={OLD}" in said
     called, said = site.run("--check", *CONFIRM)
     assert called == []
-    assert "retire: nobody believes the old ones any more" in said
+    assert "retire: remove the old CAs and keys from all trust bundles" in said
 
 
 @pytest.mark.parametrize("confirm", [(), ("-e", "confirm=cp-1"), ("-e", "confirm=")])
@@ -253,7 +253,7 @@ def test_a_cluster_with_another_node_is_not_begun(site: Site) -> None:
     site.write(kubelets={**site.state["kubelets"], "w-9": {}})
     site.name_nodes(*site.nodes, "w-9")
     called, said = site.run(*CONFIRM, ends=2)
-    assert (called, "AUTHORITIES_UNREACHED" in said) == ([], True)
+    assert (called, "ROTATION_NODES_UNREACHED" in said) == ([], True)
 
 
 def test_one_control_plane_needs_nobody_to_give_anything_to(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def of_planes(phase: str) -> list[str]:
 def test_the_encryption_key_is_replaced_phase_by_phase_and_a_stopped_run_goes_on(tmp_path: Path) -> None:
     site, confirm = KeySite(tmp_path), ("-e", f"confirm={KEY}")
     called, said = site.run("--check", *confirm)
-    assert (called, "rewrite: every Secret is written again under it" in said) == ([], True)
+    assert (called, "rewrite: encrypt every Secret again with it" in said) == ([], True)
     assert "Secrets in etcd: key-1 3" in said
 
     site.write(sick="rewrite")
@@ -100,7 +100,7 @@ def test_the_encryption_key_is_replaced_phase_by_phase_and_a_stopped_run_goes_on
 
     called, said = site.run(*confirm)
     assert (called, "changed=0" in said) == ([], True)
-    assert f"{KEY} is in no file and closes no Secret. Secrets are written with {NEW_KEY}." in said
+    assert f"{KEY} is in no file and encrypts no Secret. New Secrets are encrypted with {NEW_KEY}." in said
 
 
 def test_a_cluster_in_clear_is_encrypted(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_master_secret_is_replaced_phase_by_phase_and_a_stopped_run_goes_on(
     assert called[0] == "rekey w-1"
     assert sorted(called[1:3]) == ["2 to cp-1", "2 to cp-2"]
     assert called[3:] == ["forget in the site", "kit with 2"]
-    assert f"is under {NEW} alone, and so is the site" in said
+    assert f"use {NEW} alone" in said
     assert (site.state["site"], site.state["disks"]) == ([NEW], {"cp-2": NEW, "w-1": NEW})
 
     called, said = site.run(*confirm)
@@ -142,4 +142,4 @@ def test_a_node_that_does_not_answer_ends_it_before_anything_is_made(tmp_path: P
     site = SecretSite(tmp_path)
     site.write(nodes=[*site.nodes, "w-9"])
     called, said = site.run("-e", f"confirm={OLD}", ends=2)
-    assert (called, "MASTER_SECRET_UNREACHED" in said) == ([], True)
+    assert (called, "ROTATION_NODES_UNREACHED" in said) == ([], True)

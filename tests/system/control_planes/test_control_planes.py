@@ -172,7 +172,7 @@ def test_a_rotation_needs_every_control_plane(road: Road) -> None:
     process = road.start("rotate_encryption_key", *WORDS, "-e", "confirm=key-1", "--limit", "localhost,cp-1,cp-2")
     said, _errors = process.communicate(timeout=600)
     assert process.returncode
-    assert "ENCRYPTION_PLANES_UNREACHED" in said
+    assert "ROTATION_NODES_UNREACHED" in said
     assert key_file(road, "cp-1") == before
 
 

@@ -314,6 +314,12 @@ def test_a_policy_that_cannot_be_read_names_every_problem(case: Case) -> None:
     assert "policy: 'nonsense': unknown field" in str(caught.value)
 
 
+def test_no_file_is_read_for_a_policy_that_is_wrong(case: Case) -> None:
+    case.files = {}
+    with pytest.raises(PolicyError):
+        case.appraised(nonsense=1)
+
+
 @pytest.mark.parametrize(
     ("policy", "said"),
     [

@@ -361,16 +361,20 @@ def test_one_set_of_successors_is_one_in_any_order():
     ("change", "code"),
     [
         pytest.param(
-            lambda found: replace(found, planes=found.planes[:2]), "AUTHORITIES_UNREACHED", id="one does not answer"
+            lambda found: replace(found, planes=found.planes[:2]), "ROTATION_NODES_UNREACHED", id="one does not answer"
         ),
         pytest.param(
             lambda found: replace(found, members=frozenset({"cp-1", "cp-2"})),
-            "AUTHORITIES_UNREACHED",
+            "ROTATION_NODES_UNREACHED",
             id="one is not of the cluster",
         ),
-        pytest.param(lambda found: replace(found, kubelets=[]), "AUTHORITIES_UNREACHED", id="a kubelet is not asked"),
         pytest.param(
-            lambda found: replace(found, planes=[], members=frozenset()), "AUTHORITIES_UNREACHED", id="no control plane"
+            lambda found: replace(found, kubelets=[]), "ROTATION_NODES_UNREACHED", id="a kubelet is not asked"
+        ),
+        pytest.param(
+            lambda found: replace(found, planes=[], members=frozenset()),
+            "ROTATION_NODES_UNREACHED",
+            id="no control plane",
         ),
         pytest.param(
             lambda found: replace(

@@ -308,14 +308,14 @@ def test_a_control_plane_whose_file_is_lost_gets_what_the_others_have():
     ("given", "code"),
     [
         pytest.param(
-            found(plane("a", OLD), stored={}, members=["a", "b"]), "ENCRYPTION_PLANES_UNREACHED", id="one is missing"
+            found(plane("a", OLD), stored={}, members=["a", "b"]), "ROTATION_NODES_UNREACHED", id="one is missing"
         ),
         pytest.param(
             found(plane("a", OLD), plane("b", OLD), stored={}, members=["a"]),
-            "ENCRYPTION_PLANES_UNREACHED",
+            "ROTATION_NODES_UNREACHED",
             id="one is no control plane of this cluster",
         ),
-        pytest.param(found(stored={}), "ENCRYPTION_PLANES_UNREACHED", id="none answered"),
+        pytest.param(found(stored={}), "ROTATION_NODES_UNREACHED", id="none answered"),
         pytest.param(
             found(
                 plane("a", OLD), PlaneKeys(name="b", keys={OLD: "another"}, taken=True), stored={}, members=["a", "b"]

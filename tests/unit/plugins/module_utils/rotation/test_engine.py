@@ -23,10 +23,6 @@ class Step(Enum):
     THIRD = 3
 
 
-def require(answered: set[str], known: set[str]) -> None:
-    require_all("node", answered, known, error=KubeadmError, reason=Reason.AUTHORITIES_UNREACHED)
-
-
 @pytest.mark.parametrize(
     ("answered", "known", "got"),
     [
@@ -37,13 +33,13 @@ def require(answered: set[str], known: set[str]) -> None:
 )
 def test_a_plan_needs_every_node_and_no_other(answered: set[str], known: set[str], got: str) -> None:
     with pytest.raises(KubeadmError) as caught:
-        require(answered, known)
-    assert caught.value.reason is Reason.AUTHORITIES_UNREACHED
+        require_all("node", answered, known)
+    assert caught.value.reason is Reason.ROTATION_NODES_UNREACHED
     assert caught.value.message == f"expected what every node of the cluster has {got}"
 
 
 def test_every_node_answered() -> None:
-    require({"a", "b"}, {"b", "a"})
+    require_all("node", {"a", "b"}, {"b", "a"})
 
 
 def test_a_phase_is_left_where_any_check_finds_a_node_and_phases_keep_their_order() -> None:

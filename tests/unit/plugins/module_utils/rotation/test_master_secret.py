@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KeyServiceError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KeyServiceError, KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import DiskId
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
@@ -299,25 +299,26 @@ def test_who_has_what_the_site_lacks_is_named() -> None:
 
 
 def test_nodes_that_did_not_answer_are_missed() -> None:
-    with pytest.raises(
-        KeyServiceError, match=r"every node of the cluster has \(bare, cp-0, cp-1, w-0\), got that of w-0"
-    ):
+    with pytest.raises(KubeadmError, match=r"every node of the cluster has \(bare, cp-0, cp-1, w-0\), got that of w-0"):
         plan_rotation(found(disks={"w-0": NEW}), old=OLD)
 
 
 @pytest.mark.parametrize(
     ("changes", "old", "code"),
     [
-        pytest.param({"planes": planes(NEW)[1:]}, OLD, "MASTER_SECRET_UNREACHED", id="a control plane is missing"),
-        pytest.param({"planes": planes()}, OLD, "MASTER_SECRET_UNREACHED", id="no control plane has one"),
+        pytest.param({"planes": planes(NEW)[1:]}, OLD, "ROTATION_NODES_UNREACHED", id="a control plane is missing"),
+        pytest.param({"planes": planes()}, OLD, "ROTATION_NODES_UNREACHED", id="no control plane has one"),
         pytest.param(
-            {"planes": [*planes(NEW)[:1], *planes()[1:]]}, OLD, "MASTER_SECRET_UNREACHED", id="a control plane has none"
+            {"planes": [*planes(NEW)[:1], *planes()[1:]]},
+            OLD,
+            "ROTATION_NODES_UNREACHED",
+            id="a control plane has none",
         ),
         pytest.param(
-            {"planes": [], "members": frozenset()}, OLD, "MASTER_SECRET_UNREACHED", id="there is no control plane"
+            {"planes": [], "members": frozenset()}, OLD, "ROTATION_NODES_UNREACHED", id="there is no control plane"
         ),
-        pytest.param({"disks": {"w-0": NEW}}, OLD, "MASTER_SECRET_UNREACHED", id="a node is missing"),
-        pytest.param({"nodes": frozenset()}, OLD, "MASTER_SECRET_UNREACHED", id="a node too many"),
+        pytest.param({"disks": {"w-0": NEW}}, OLD, "ROTATION_NODES_UNREACHED", id="a node is missing"),
+        pytest.param({"nodes": frozenset()}, OLD, "ROTATION_NODES_UNREACHED", id="a node too many"),
         pytest.param({"site": (OLD,)}, OLD, "MASTER_SECRETS_DIFFER", id="the site is older than the cluster"),
         pytest.param({}, "3-" + "ab" * 8, "MASTER_SECRET_UNKNOWN", id="a version that is not there yet"),
         pytest.param({}, "2-" + "ab" * 8, "MASTER_SECRET_UNKNOWN", id="another one of the newest number"),

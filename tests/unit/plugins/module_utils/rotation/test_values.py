@@ -114,7 +114,7 @@ def test_a_phase_that_waits_says_until_when() -> None:
 @pytest.mark.parametrize("nodes", [{"cp-1"}, {"cp-1", "w-1", "w-2"}], ids=["one too many", "one too few"])
 def test_nodes_that_the_cluster_does_not_have_or_that_did_not_answer_end_it(nodes: set[str]) -> None:
     facts = replace(FACTS, nodes=frozenset(nodes))
-    assert code_of(lambda: authorities(everything(BEFORE), facts)) == "AUTHORITIES_UNREACHED"
+    assert code_of(lambda: authorities(everything(BEFORE), facts)) == "ROTATION_NODES_UNREACHED"
 
 
 def keys(name: str, *order: str, taken: bool = True) -> dict[str, Any]:
