@@ -6,7 +6,7 @@
 Nothing fails because it took long: what is over its budget is named in the last line, since a machine that others use
 as well says nothing by an exit code. A benchmark that could not run to its end makes it 1, and so does one that found
 something wrong. A part of a benchmark that has parts is NAME.PART.
-Usage: python tests/bench/run.py [NAME[.PART] ...]      (`make bench`; for example: run.py under_fire.herd)
+Usage: python tests/bench/run.py [NAME[.PART] ...] [--record DIRECTORY]      (`make bench`; run.py under_fire.herd)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ansible_collections.attested.kubernetes.tests.support.bench import REPORT, Figure, table
+from ansible_collections.attested.kubernetes.tests.support.bench import REPORT, Figure, Record, calibration, table
 
 HERE = Path(__file__).resolve().parent
 
@@ -30,35 +30,41 @@ def benchmarks() -> list[str]:
     return sorted(path.stem for path in HERE.glob("*.py") if path.stem != Path(__file__).stem)
 
 
-def run(name: str, reported: Path) -> bool:
-    """Run one benchmark, its output shown as it comes; return whether it came to its end."""
+def run(name: str, reported: Path) -> tuple[Figure, ...] | None:
+    """Run one benchmark, its output shown as it comes; return its figures, None where it did not come to its end."""
     print(f"\n=== {name}", flush=True)
     begun = time.monotonic()
+    reported.write_text("", encoding="utf-8")
     environment = {**os.environ, REPORT: str(reported)}
     benchmark, _dot, part = name.partition(".")
     words = [sys.executable, str(HERE / f"{benchmark}.py"), *(["--only", part] if part else [])]
     done = subprocess.run(words, env=environment, check=False)
     print(f"=== {name}: {time.monotonic() - begun:.0f} s, exit code {done.returncode}", flush=True)
-    return done.returncode == 0
+    figures = tuple(Figure(**json.loads(line)) for line in reported.read_text(encoding="utf-8").splitlines())
+    return figures if done.returncode == 0 else None
 
 
 def main() -> int:
     """Run what the command line names, all if nothing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="*", help=", ".join(benchmarks()))
-    names = parser.parse_args().name or benchmarks()
+    parser.add_argument(
+        "--record", metavar="DIRECTORY", type=Path, help="write the figures there, as DATE-benchmarks.json"
+    )
+    given = parser.parse_args()
+    speed, load = calibration(), os.getloadavg()
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        reported = Path(directory) / "figures"
-        reported.touch()
-        failed = [name for name in names if not run(name, reported)]
-        lines = reported.read_text(encoding="utf-8").splitlines()
-    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
-    figures = [Figure(**json.loads(line)) for line in lines]
+        found = {name: run(name, Path(directory) / "figures") for name in given.name or benchmarks()}
+    whole = {name: figures for name, figures in found.items() if figures is not None}
+    figures = [figure for each in whole.values() for figure in each]
     over = [one.name for one in figures if one.is_over]
-    print(f"\n{table(figures)}")
-    print(f"{os.cpu_count()} processors, load {load}; failed: {', '.join(failed) or 'none'}")
+    print(f"\n{table([*speed, *figures])}")
+    print(f"{os.cpu_count()} processors, load before {' '.join(f'{one:.1f}' for one in load)}")
+    print(f"failed: {', '.join(name for name in found if name not in whole) or 'none'}")
     print(f"over budget: {'; '.join(over) or 'none'}")
-    return int(bool(failed))
+    if given.record and whole:
+        print(f"recorded in {Record.of(whole, speed=speed, load=load).write(given.record)}")
+    return int(len(whole) < len(found))
 
 
 if __name__ == "__main__":

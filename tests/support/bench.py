@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import statistics
 import time
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.tests.support.boundaries import commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +46,65 @@ class Figure:
         beside = f"{_short(self.baseline)} {self.baseline_name}" if self.baseline else "-"
         budget = f"{_short(self.budget)}{' OVER' * self.is_over}" if self.budget else "-"
         return (self.name, f"{_short(self.value)} {self.unit}", budget, ratio, beside)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What one run of the benchmarks measured, kept in `docs/records`; ``benchmarks`` holds the figures of each."""
+
+    date: str
+    commit: str
+    processors: int
+    load: tuple[float, ...]
+    speed: tuple[Figure, ...]
+    benchmarks: Mapping[str, tuple[Figure, ...]]
+
+    @classmethod
+    def of(
+        cls, benchmarks: Mapping[str, tuple[Figure, ...]], *, speed: Sequence[Figure], load: Sequence[float]
+    ) -> Record:
+        """Return the record of a run that ends now, on what is checked out."""
+        return cls(
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            commit=commit(),
+            processors=os.cpu_count() or 1,
+            load=tuple(round(one, 2) for one in load),
+            speed=tuple(speed),
+            benchmarks=benchmarks,
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """Return the record of a file that `write` made."""
+        body = json.loads(path.read_text(encoding="utf-8"))
+        return cls(
+            date=body["date"],
+            commit=body["commit"],
+            processors=body["processors"],
+            load=tuple(body["load"]),
+            speed=tuple(Figure(**one) for one in body["speed"]),
+            benchmarks={name: tuple(Figure(**one) for one in body["benchmarks"][name]) for name in body["benchmarks"]},
+        )
+
+    def write(self, directory: Path) -> Path:
+        """Write the record as DATE-benchmarks.json, the date with its minute (UTC), and return its path."""
+        path = directory / f"{self.date[:16].replace(':', '')}-benchmarks.json"
+        body = {"version": 1, "record": "benchmarks", **asdict(self)}
+        path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+        return path
+
+
+def calibration() -> tuple[Figure, ...]:
+    """Measure the machine itself: a loop of Python and a SHA-256, the medians of nine rounds."""
+    block = bytes(1 << 24)
+    taken = interleaved(
+        {
+            "calibration: add the first 2,000,000 numbers": lambda: sum(number for number in range(2_000_000)),
+            "calibration: SHA-256 of 16 MiB": lambda: hashlib.sha256(block).digest(),
+        },
+        rounds=9,
+    )
+    return tuple(Figure(name=name, value=value, unit="ms") for name, value in taken.items())
 
 
 @dataclass(slots=True)

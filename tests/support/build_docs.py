@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write what the docs take from the code: reason codes, variables, the tables of attacks and of presets.
+"""Write what the docs take from code and records: reason codes, variables, attacks, presets, performance.
 
 Usage: python tests/support/build_docs.py [--check]
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
+from ansible_collections.attested.kubernetes.tests.support.bench import Record
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 from ansible_collections.attested.kubernetes.tests.support.preset_table import table as presets
 from ansible_collections.attested.kubernetes.tests.support.site_variables import Variable, sections, variable
@@ -103,6 +104,36 @@ def profiles() -> str:
     return _with_table("profiles.md", presets(), PRESETS_BEGIN, PRESETS_END)
 
 
+def performance() -> str:
+    """Return the page of the benchmarks, each from the last record that has it (`docs/records`)."""
+    records = [Record.read(path) for path in sorted((ROOT / "docs" / "records").glob("*-benchmarks.json"))]
+    last = {name: record for record in records for name in record.benchmarks}
+    rows = [
+        "# Performance",
+        "",
+        NOTICE,
+        "What each benchmark of `tests/bench` measured in its last record. Read the ratio: it compares with a baseline",
+        "of the same run, and the absolute values depend on the machine. `make bench` runs all. To record a run,",
+        "use `python tests/bench/run.py --record docs/records`, then `python tests/support/build_docs.py`.",
+    ]
+    for name, record in sorted(last.items()):
+        speed = "; ".join(
+            f"{one.name.removeprefix('calibration: ')} {one.value:.3g} {one.unit}" for one in record.speed
+        )
+        taken = f"{record.date.partition('T')[0]}, commit `{record.commit[:12]}`, {record.processors} processors"
+        rows += [
+            "",
+            f"## {name}",
+            "",
+            f"{taken}, load {record.load[0]:g} before the run. Machine: {speed}.",
+            "",
+            "| figure | measured | budget | ratio | baseline of the same run |",
+            "|---|---|---|---|---|",
+            *(f"| {' | '.join(_cell(cell) for cell in figure.row())} |" for figure in record.benchmarks[name]),
+        ]
+    return "\n".join(rows) + "\n"
+
+
 def _with_table(page: str, table: str, begin: str, end: str) -> str:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     before, _old, rest = text.partition(begin)
@@ -131,6 +162,7 @@ def _cell(text: str) -> str:
 
 
 PAGES = {
+    "docs/performance.md": performance,
     "docs/profiles.md": profiles,
     "docs/reason-codes.md": reason_codes,
     "docs/threat-model.md": threat_model,

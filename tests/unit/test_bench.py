@@ -1,15 +1,17 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A benchmark says what it measured: the highest memory, a refusal that was one, a rate beside its aim."""
+"""A benchmark says what it measured: the highest memory, a refusal that was one, a rate beside its aim, a record."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ansible_collections.attested.kubernetes.tests.bench.run import main as run_benchmarks
 from ansible_collections.attested.kubernetes.tests.bench.state_disk import (
     BOOT,
     BY_HAND,
@@ -25,7 +27,8 @@ from ansible_collections.attested.kubernetes.tests.bench.state_disk import (
     require_equal,
 )
 from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import Round, costs
-from ansible_collections.attested.kubernetes.tests.support.bench import Peak, require_refusal
+from ansible_collections.attested.kubernetes.tests.support import build_docs
+from ansible_collections.attested.kubernetes.tests.support.bench import Figure, Peak, Record, require_refusal
 
 MEGA = 1_000_000
 BUSY = ("JOIN_SERVICE_BUSY", "larger than max")
@@ -119,3 +122,50 @@ def test_a_state_disk_has_its_budget_by_cryptsetup_itself(changed: dict[str, flo
     speeds = {f"{name}, {whose}": 90.0 for name in (READ, WRITE) for whose in (OURS, THEIRS)}
     alike = {FORMAT: 1000.0, LUKS_FORMAT: 1000.0, OPEN: 100.0, LUKS_OPEN: 100.0, BOOT: 300.0, BY_HAND: 300.0}
     assert [one.name for one in figures({**alike, **speeds, **changed}) if one.is_over] == over
+
+
+FIGURE = Figure(name="a ticket | c=1", value=25.5, unit="ms", baseline_name="bare", baseline=5.1, budget=20)
+
+
+def record(date: str, *names: str, value: float = 25.5) -> Record:
+    return Record(
+        date=date,
+        commit="a" * 40,
+        processors=2,
+        load=(0.5, 1.0, 1.5),
+        speed=(Figure(name="calibration: a loop", value=50, unit="ms"),),
+        benchmarks={name: (replace(FIGURE, value=value),) for name in names},
+    )
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    written = record("2026-11-25T23:51:14+00:00", "join", "quote")
+    path = written.write(tmp_path)
+    assert path.name == "2026-11-25T2351-benchmarks.json"
+    assert Record.read(path) == written
+
+
+def test_the_page_shows_the_last_record_of_each_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = tmp_path / "docs" / "records"
+    records.mkdir(parents=True)
+    record("2026-11-25T23:51:14+00:00", "join", "quote").write(records)
+    record("2026-11-26T00:10:00+00:00", "join", value=12).write(records)
+    monkeypatch.setattr(build_docs, "ROOT", tmp_path)
+    page = build_docs.performance()
+    first, second = page.index("## join"), page.index("## quote")
+    assert "| a ticket \\| c=1 | 12 ms | 20 | 2.35 | 5.1 bare |" in page[first:second]
+    assert (
+        "2026-11-26, commit `aaaaaaaaaaaa`, 2 processors, load 0.5 before the run. Machine: a loop 50 ms."
+        in page[first:second]
+    )
+    assert "| a ticket \\| c=1 | 25.5 ms | 20 OVER | 5.00 | 5.1 bare |" in page[second:]
+
+
+def test_a_run_records_the_benchmarks_that_came_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["run.py", "verification", "state_disk.nothing", "--record", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    assert run_benchmarks() == 1
+    (path,) = tmp_path.iterdir()
+    kept = Record.read(path)
+    assert list(kept.benchmarks) == ["verification"]
+    assert all(figure.value > 0 for figure in (*kept.speed, *kept.benchmarks["verification"]))
