@@ -112,8 +112,7 @@ class Reason(Enum):
     )
     ADMIN_UNAUTHENTICATED = _row(
         Coarse.REFUSED,
-        "An init or recovery request came without an admin certificate of the pinned join CA, and without an init "
-        "secret where one is accepted.",
+        "An init or recovery request came without an admin certificate of the pinned join CA.",
         "Run init from the site that the machine was prepared from. Run recover from the site or the recovery kit, "
         "which hold the key of the join CA.",
         "ansible-playbook attested.kubernetes.status",
@@ -1028,24 +1027,6 @@ class Reason(Enum):
         Coarse.REFUSED,
         "The machine took its node lock for another init request.",
         "Repeat the request that was begun, or reset the machine and start again.",
-        "ansible-playbook attested.kubernetes.init",
-    )
-    INIT_SECRET_DELAYED = _row(
-        Coarse.BUSY,
-        "This address sent a wrong init secret and has to wait.",
-        "Wait as long as the answer says, then send the right secret.",
-        "ansible-playbook attested.kubernetes.init",
-    )
-    INIT_SECRET_HASH_MALFORMED = _row(
-        Coarse.LOCAL,
-        "The machine's hash of the init secret is malformed.",
-        "Run prepare again.",
-        "ansible-playbook attested.kubernetes.prepare",
-    )
-    INIT_SECRET_WRONG = _row(
-        Coarse.REFUSED,
-        "The init secret is not the one of this machine.",
-        "Use the site that the machine was prepared from.",
         "ansible-playbook attested.kubernetes.init",
     )
     INTERNAL = _row(

@@ -24,7 +24,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.in_forc
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import Attester
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_admin import make_admin_key, prove_admin
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_client import Wish
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_handler import Desk, Doors
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_handler import Desk
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import InitOrder, Success
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import (
     InitServiceConfig,
@@ -125,7 +125,6 @@ class InitBed:
 
     founding: Founding = field(default_factory=Founding)
     boot: boots.Boot = field(default_factory=lambda: boots.load("deb13-base"))
-    secret_hash: str | None = None
     clock: Any = field(default_factory=SystemClock)
     attester: Any = None
     keys: tuple[JoinCa, KeyBundle] | None = None
@@ -142,7 +141,7 @@ class InitBed:
         self.desk = Desk(
             attester=self.attester,
             facts=self.facts,
-            doors=Doors(pins=JoinCaPins.from_pem(self.ca.certificate), secret_hash=self.secret_hash),
+            pins=JoinCaPins.from_pem(self.ca.certificate),
             founder=self.founding,
             clock=self.clock,
             random=SystemRandom(),

@@ -35,7 +35,7 @@ from ..kubeadm.operation import Machine
 from ..kubeadm.spec import KubernetesPaths, NodeSpec
 from ..policy.identity import Role
 from ..reasons import Reason
-from ..services.init_handler import Desk, Doors
+from ..services.init_handler import Desk
 from ..services.machine_socket import INIT_SOCKET, init_service
 from ..services.recovery_contest import Contest
 from ..services.recovery_handler import RecoveryDesk
@@ -85,7 +85,7 @@ class BootstrapperConfig:
 
     ``role`` is what the machine asks to be (the key service knows what it is registered as); ``serve_init``: an admin
     may make a cluster on it; ``init_user`` is who asks from the network side; ``inventory`` is what playbooks are run
-    with; ``init_secret_hash`` lets in who has no certificate. ``api_proxy``: as in `NodeSpec`.
+    with. ``api_proxy``: as in `NodeSpec`.
     ``state_disk``, ``_erase``, ``_minimum_bytes``: as in `DiskSettings.of`. ``recovery_after_seconds``: how long a
     rebooted node with a disk asks before an admin may recover it too, through the service of ``recovery_user``.
     """
@@ -98,7 +98,6 @@ class BootstrapperConfig:
     serve_init: bool = False
     init_user: str = "attested-init"
     inventory: Path = Path("/etc/attested/bootstrap/inventory.yml")
-    init_secret_hash: str | None = None
     state_disk: str = ""
     state_disk_erase: str = ""
     state_disk_minimum_bytes: int = MINIMUM_BYTES
@@ -189,7 +188,7 @@ class SocketDoor:
         return Desk(
             attester=partial(attester_of, self._node_config),
             facts=partial(facts_of, self._node_config),
-            doors=Doors(pins=JoinCaPins.from_pem(self._node.join_ca), secret_hash=self._config.init_secret_hash),
+            pins=JoinCaPins.from_pem(self._node.join_ca),
             founder=founder,
             clock=SystemClock(),
             random=SystemRandom(),

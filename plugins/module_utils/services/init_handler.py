@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import AttestedError, KeyServiceError, Refusal
@@ -18,7 +17,6 @@ from .exchanges import Exchanges
 from .init_admin import verify_admin
 from .init_job import Jobs, ended
 from .init_messages import InitOrder, digest_of
-from .init_secret import SourceDelays, verify_init_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,14 +47,6 @@ class Founder(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
-    """Whom this machine lets begin: admins under ``pins``, and where there is ``secret_hash``, who knows its secret."""
-
-    pins: JoinCaPins
-    secret_hash: str | None = None
-
-
 class Desk:
     """Answers four questions; used by one thread at a time but for `follow`."""
 
@@ -65,19 +55,18 @@ class Desk:
         *,
         attester: Callable[[], AbstractContextManager[Attester]],
         facts: Callable[[], Facts],
-        doors: Doors,
+        pins: JoinCaPins,
         founder: Founder,
         clock: Clock,
         random: Random,
     ) -> None:
-        """Open the TPM by ``attester`` for each answer, take ``facts`` as they are then, hand over to ``founder``."""
+        """Open the TPM by ``attester`` for each answer, with the ``facts`` of that time; ``pins`` certify admins."""
         self._exchanges = Exchanges(purpose=Purpose.INIT, attester=attester, facts=facts, clock=clock)
         self._facts = facts
-        self._doors = doors
+        self._pins = pins
         self._founder = founder
         self._clock = clock
         self._random = random
-        self._delays = SourceDelays(clock=clock)
         self._jobs = Jobs(clock=clock)
         self._handles: OrderedDict[bytes, Job] = OrderedDict()
 
@@ -94,7 +83,7 @@ class Desk:
 
         1. It is a request, its secrets sealed. MESSAGE_MALFORMED, MESSAGE_TOO_LARGE, SECRETS_IN_CLEAR
         2. It belongs to an open exchange of this very channel. CHALLENGE_UNKNOWN, CHANNEL_NOT_BOUND
-        3. An admin of this cluster has signed it for this exchange, or it holds the init secret. ADMIN_..., INIT_...
+        3. An admin of this cluster has signed it for this exchange. ADMIN_...
         4. The exchange is used up; what was sealed to it opens. SEAL_UNOPENABLE
         5. It holds the keys of the cluster that this machine is configured for. CLUSTER_ID_MISMATCH
         6. No other request is at work, or has taken the lock. INIT_REQUEST_DIFFERS, RACE_LOST
@@ -106,7 +95,7 @@ class Desk:
             given = self._exchanges.of(  # 2
                 order.challenge_id, exporter=asked.exporter, spki_sha256=asked.spki_sha256
             )
-            self._require_admin(order, given, asked)  # 3
+            self._require_admin(given, asked)  # 3
             digest = ""
             try:
                 bundle = self._opened(order, given)  # 4, 5
@@ -128,29 +117,17 @@ class Desk:
 
     # ---- the steps
 
-    def _require_admin(self, order: InitOrder, given: Answer, asked: Begin) -> None:
-        if asked.admin_proof:
-            verify_admin(
-                asked.admin_proof,
-                pins=self._doors.pins,
-                cluster_id=self._facts().cluster_id,
-                binding=given.binding,
-                request=asked.request,
-                now=self._clock.now(),
-            )
-            return
-        if not order.init_secret or self._doors.secret_hash is None:
-            raise Refusal(
-                "expected an admin's proof, or the init secret where this machine has one, got neither",
-                reason=Reason.ADMIN_UNAUTHENTICATED,
-            )
-        self._delays.require(asked.source)
-        try:
-            verify_init_secret(order.init_secret, self._doors.secret_hash)
-        except Refusal:
-            self._delays.failed(asked.source)
-            raise
-        self._delays.passed(asked.source)
+    def _require_admin(self, given: Answer, asked: Begin) -> None:
+        if not asked.admin_proof:
+            raise Refusal("expected an admin's proof, got none", reason=Reason.ADMIN_UNAUTHENTICATED)
+        verify_admin(
+            asked.admin_proof,
+            pins=self._pins,
+            cluster_id=self._facts().cluster_id,
+            binding=given.binding,
+            request=asked.request,
+            now=self._clock.now(),
+        )
 
     def _opened(self, order: InitOrder, given: Answer) -> KeyBundle:
         self._exchanges.use_up(order.challenge_id)

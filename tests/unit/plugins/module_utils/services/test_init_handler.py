@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.challenge import ChallengeRequest, answer
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
@@ -22,7 +21,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_
     Success,
     parse_response,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_secret import hash_init_secret
 from ansible_collections.attested.kubernetes.tests.support.brought import packed
 from ansible_collections.attested.kubernetes.tests.support.init_bed import (
     EXPORTER,
@@ -38,8 +36,6 @@ from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import Fak
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-SECRET = b"a-init_secret%of@constellation-32"
-SECRET_HASH = hash_init_secret(SECRET, random=SystemRandom())
 KUBEADM_FAILED = KubeadmError("expected phase certs to end well", reason=Reason.KUBEADM_PHASE_FAILED)
 
 
@@ -95,12 +91,17 @@ def test_a_machine_that_is_locked_between_its_logs_and_the_quote_answers_once_mo
 # ---- who asks
 
 
-def test_without_proof_or_secret_nothing_begins(bed):
+def test_without_an_admins_proof_nothing_begins(bed):
     verified = bed.judged()
-    assert (
-        refused(bed, bed.asked(bed.order(verified), verified, admin_proof=b""))
-        == "ADMIN_UNAUTHENTICATED: or the init secret"
-    )
+    assert refused(bed, bed.asked(bed.order(verified), verified, admin_proof=b"")) == "ADMIN_UNAUTHENTICATED"
+
+
+def test_constellations_init_secret_is_no_proof(bed):
+    """Field 8 is reserved: whatever it holds, the request needs a certificate."""
+    verified = bed.judged()
+    secret = b"\x42\x06secret"
+    asked = bed.asked(bed.order(verified), verified, admin_proof=b"")
+    assert refused(bed, replace(asked, request=asked.request + secret)) == "ADMIN_UNAUTHENTICATED"
 
 
 def test_a_request_that_was_changed_on_its_way_is_refused(bed):
@@ -186,52 +187,6 @@ def test_an_admins_clock_that_is_a_year_off_is_named_and_the_next_try_succeeds(b
     assert caught.value.code == "ADMIN_CERTIFICATE_EXPIRED"
     assert bed.founding.founded == []
     assert isinstance(said(bed, bed.desk.begin(with_admins_clock(bed, timedelta())))[-1], Success)
-
-
-# ---- the init secret
-
-
-@pytest.fixture
-def with_secret():
-    return InitBed(secret_hash=SECRET_HASH, clock=FakeClock())
-
-
-def by_secret(bed, secret, source="192.0.2.1"):
-    verified = bed.judged()
-    return bed.asked(bed.order(verified, init_secret=secret), verified, admin_proof=b"", source=source)
-
-
-def test_the_init_secret_opens_too(with_secret):
-    assert isinstance(said(with_secret, with_secret.desk.begin(by_secret(with_secret, SECRET)))[-1], Success)
-
-
-def test_a_wrong_secret_delays_its_source_and_locks_nobody_out(with_secret):
-    bed = with_secret
-    waits = []
-    for _try in range(9):
-        assert refused(bed, by_secret(bed, b"wrong")) == "INIT_SECRET_WRONG"
-        with pytest.raises(AttestedError) as caught:
-            bed.desk.begin(by_secret(bed, SECRET))
-        assert caught.value.code == "INIT_SECRET_DELAYED"
-        waits.append(caught.value.retry_after_seconds)
-        bed.clock.elapsed += waits[-1] + 0.01
-    assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60, 60])
-    assert refused(bed, by_secret(bed, b"wrong")) == "INIT_SECRET_WRONG"
-    bed.desk.begin(by_secret(bed, SECRET, source="192.0.2.2"))
-    bed.clock.elapsed += 61
-    bed.desk.begin(by_secret(bed, SECRET))
-    assert refused_later(bed) == "INIT_SECRET_WRONG"
-
-
-def refused_later(bed):
-    """A source that was right begins at one second again."""
-    with pytest.raises(AttestedError) as caught:
-        bed.desk.begin(by_secret(bed, b"wrong"))
-    return Coded(caught.value)
-
-
-def test_a_machine_without_a_secret_takes_none(bed):
-    assert refused(bed, by_secret(bed, SECRET)) == "ADMIN_UNAUTHENTICATED: or the init secret"
 
 
 # ---- the exchange

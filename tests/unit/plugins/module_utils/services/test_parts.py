@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The parts of init by themselves: messages, sameness of requests, the hash of the secret, redaction, jobs."""
+"""The parts of init by themselves: messages, sameness of requests, redaction, jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import base64
 from dataclasses import replace
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.redaction import MAX_LINE, MAX_LINES, redact
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
@@ -25,10 +24,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_
     Success,
     digest_of,
     parse_response,
-)
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_secret import (
-    hash_init_secret,
-    verify_init_secret,
 )
 from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from hypothesis import given
@@ -153,7 +148,6 @@ def test_an_empty_answer_is_refused():
         pytest.param(replace(ORDER, challenge_id=b"d" * 16), id="another exchange"),
         pytest.param(replace(ORDER, sealed=b"another box"), id="sealed anew"),
         pytest.param(replace(ORDER, admin_request=b""), id="another admin's key"),
-        pytest.param(replace(ORDER, init_secret=b"secret"), id="another way to say who asks"),
         pytest.param(replace(ORDER, policy=b"of another day", policy_objects=b"[{}]"), id="another policy"),
         pytest.param(replace(ORDER, policy=b"", policy_objects=b""), id="no policy, as older admins have none"),
     ],
@@ -182,38 +176,6 @@ def test_a_request_for_something_else_is_another(change):
 
 def test_the_same_words_for_another_cluster_are_another_request():
     assert digest_of(ORDER.to_bytes(), cluster_id=bytes(32)) != digest_of(ORDER.to_bytes(), cluster_id=CLUSTER)
-
-
-# ---- the hash of the secret
-
-
-def test_a_hash_is_salted_and_shows_nothing():
-    one, two = (hash_init_secret(b"secret", random=SystemRandom()) for _again in range(2))
-    assert one != two
-    assert "secret" not in one
-    verify_init_secret(b"secret", one)
-    assert code_of(verify_init_secret, b"Secret", one) == "INIT_SECRET_WRONG"
-
-
-GOOD = hash_init_secret(b"secret", random=SystemRandom())
-
-
-@pytest.mark.parametrize(
-    "hashed",
-    [
-        pytest.param("", id="nothing"),
-        pytest.param(GOOD.replace("scrypt", "bcrypt"), id="another kind"),
-        pytest.param(GOOD.replace("$14$", "$4$"), id="too cheap"),
-        pytest.param(GOOD.replace("$14$", "$30$"), id="too dear"),
-        pytest.param(GOOD + "$", id="a part more"),
-        pytest.param(GOOD[:-4], id="a hash cut short"),
-        pytest.param(
-            "$".join([*GOOD.split("$")[:2], base64.b64encode(b"salt").decode(), GOOD.split("$")[3]]), id="salt"
-        ),
-    ],
-)
-def test_another_hash_is_refused(hashed):
-    assert code_of(verify_init_secret, b"secret", hashed) == "INIT_SECRET_HASH_MALFORMED"
 
 
 # ---- redaction
