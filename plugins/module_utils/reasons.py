@@ -295,6 +295,13 @@ class Reason(Enum):
         "Make the bundle again with this version of the collection.",
         "ansible-playbook attested.kubernetes.bundle",
     )
+    CALLER_UNKNOWN = _row(
+        Coarse.REFUSED,
+        "A process of a user other than root or the service in front called a process that uses this machine's TPM.",
+        "Only the init, recovery or verification service of the same machine may call it. Find out which program runs "
+        "as the user that the message names.",
+        "journalctl -u attested-bootstrapper -u attested-witness",
+    )
     CALL_GONE = _row(
         Coarse.UNAVAILABLE,
         "The machine closed the connection before its ticket or evidence was decided, so nothing was written or "
@@ -860,7 +867,7 @@ class Reason(Enum):
     )
     FILE_VERSION_UNKNOWN = _row(
         Coarse.LOCAL,
-        "A recovery kit or a share has a format version that this program does not know.",
+        "A recovery kit, a share or a key bundle has a format version that this program does not know.",
         "Install the version of attested.kubernetes that wrote it, or a newer one.",
         "attested --version",
     )
@@ -985,13 +992,6 @@ class Reason(Enum):
         "Run init again: it finds the running work and follows it.",
         "ansible-playbook attested.kubernetes.init",
     )
-    INIT_CALLER_UNKNOWN = _row(
-        Coarse.REFUSED,
-        "A process of a user other than root or the init service called the bootstrapper.",
-        "Only the init service of the same machine may call the bootstrapper; find out which program runs as that "
-        "user.",
-        "journalctl -u attested-bootstrapper",
-    )
     INIT_CERTIFICATE_FOREIGN = _row(
         Coarse.LOCAL,
         "The certificate that the machine returned after init is not for the admin's own key.",
@@ -1101,12 +1101,6 @@ class Reason(Enum):
         "The file was changed or truncated: remove it and supply the secret again with init.",
         "ansible-playbook attested.kubernetes.init",
     )
-    KEY_BUNDLE_VERSION_UNKNOWN = _row(
-        Coarse.LOCAL,
-        "The stored key bundle has a version that this release does not know.",
-        "Run the release of the collection that wrote it, or supply the secret again with init.",
-        "ansible-playbook attested.kubernetes.init",
-    )
     KEY_SERVICE_CALLER_UNKNOWN = _row(
         Coarse.LOCAL,
         "A process of another user called the key service.",
@@ -1166,15 +1160,9 @@ class Reason(Enum):
     )
     KUBEADM_PHASE_FAILED = _row(
         Coarse.LOCAL,
-        "A phase of kubeadm ended with an error.",
+        "A phase of kubeadm ended with an error, or did not end within its time.",
         "Read the last lines of kubeadm, repair the cause and run again: completed phases are not repeated.",
         "ansible-playbook attested.kubernetes.node --limit NODE",
-    )
-    KUBEADM_TIMEOUT = _row(
-        Coarse.LOCAL,
-        "A phase of kubeadm did not end within its time.",
-        "Check whether the kubelet runs and the API server answers; running again continues.",
-        "journalctl -u kubelet -n 50",
     )
     KUBEADM_VERSION_DIFFERS = _row(
         Coarse.LOCAL,
@@ -1649,12 +1637,6 @@ class Reason(Enum):
         "Run recover again. A node that was opened in the meantime says so.",
         "ansible-playbook attested.kubernetes.recover",
     )
-    RECOVERY_CALLER_UNKNOWN = _row(
-        Coarse.REFUSED,
-        "A process of a user other than root or the recovery service called the process that opens the node's disk.",
-        "Only the recovery service of the same machine may call it; find out which program runs as that user.",
-        "journalctl -u attested-bootstrapper",
-    )
     RECOVERY_DISK_DIFFERS = _row(
         Coarse.REFUSED,
         "The sealed key is for another disk than the one in this machine.",
@@ -1948,18 +1930,6 @@ class Reason(Enum):
         "Do not rewrite the branch. If the rewrite was intended, remove /var/lib/attested/source on the machine.",
         "journalctl -u attested-node-boot",
     )
-    SOURCE_LOCKED_BEFORE = _row(
-        Coarse.LOCAL,
-        "The machine was locked to a cluster in this boot before the site's commit could be measured.",
-        "Restart the machine. With attested_source_url only a boot from the signed site may make it a node.",
-        "journalctl -u attested-node-boot",
-    )
-    SOURCE_MEASURED_OTHER = _row(
-        Coarse.LOCAL,
-        "This boot measured another commit or configuration than the current one.",
-        "Restart the machine: a boot runs one commit.",
-        "journalctl -u attested-node-boot",
-    )
     SOURCE_NOT_ACCEPTED = _row(
         Coarse.REFUSED,
         "The machine measured no site before its node lock, or a site without a signature of a signer in the profile.",
@@ -2010,6 +1980,13 @@ class Reason(Enum):
         "This machine's record of the site's last version cannot be read.",
         "Find out what changed /var/lib/attested/source. Without that directory only the minimum version of node.yml "
         "applies.",
+        "journalctl -u attested-node-boot",
+    )
+    SOURCE_TOO_LATE = _row(
+        Coarse.LOCAL,
+        "This boot measured another commit or configuration before, or was locked to a cluster before it measured one.",
+        "Restart the machine: a boot runs one commit. With attested_source_url only a boot from the signed site may "
+        "make it a node.",
         "journalctl -u attested-node-boot",
     )
     SOURCE_TOO_OLD = _row(
@@ -2409,13 +2386,6 @@ class Reason(Enum):
         "Ask again in a minute, or over ssh. If this lasts, check attested-verification-service and attested-witness "
         "on the node.",
         "ansible-playbook attested.kubernetes.verify -e attested_verify_over=ssh",
-    )
-    WITNESS_CALLER_UNKNOWN = _row(
-        Coarse.REFUSED,
-        "A process of a user other than root or the verification service called the witness.",
-        "Only the verification service of the same machine may call the witness; find out which program runs as that "
-        "user.",
-        "journalctl -u attested-witness",
     )
     WITNESS_UNREACHABLE = _row(
         Coarse.UNAVAILABLE,

@@ -14,8 +14,7 @@ description:
     server refuses such tokens, and no binding approves certificates automatically.
   - A phase that is done stays done; after a failure or a kill the next run goes on where the last one stopped.
   - Needs the machine locked to its cluster (V(NODELOCK_NOT_HELD)) and installed by C(attested.kubernetes.prepare).
-  - A phase that fails ends with V(KUBEADM_PHASE_FAILED) and the last lines of kubeadm, one that hangs with
-    V(KUBEADM_TIMEOUT).
+  - A phase that fails or hangs ends with V(KUBEADM_PHASE_FAILED), and a failed one shows the last lines of kubeadm.
   - Secrets are encrypted in etcd with a key that is made once, in C(/etc/kubernetes/attested/encryption.yaml), and
     never overwritten. A file there that would not encrypt is refused with V(ENCRYPTION_MALFORMED); one that is gone
     while etcd has data fails with V(ENCRYPTION_KEY_LOST).

@@ -149,7 +149,7 @@ async def running_node(
             allowed=frozenset({os.getuid()}),
             group=os.getgid(),
             refused=lambda _uid: None,
-            stranger=Reason.WITNESS_CALLER_UNKNOWN,
+            stranger=Reason.CALLER_UNKNOWN,
         )
         config = VerificationServiceConfig(
             listen_address="127.0.0.1",

@@ -256,8 +256,7 @@ class NodeLock:
     def measure(self, text: str) -> bool:
         """Extend the register by ``text``, which says what this boot runs, and return whether that was new.
 
-        Once a boot and before the lock, in the same steps. Raises SOURCE_MEASURED_OTHER, SOURCE_LOCKED_BEFORE,
-        NODELOCK_FOREIGN.
+        Once a boot and before the lock, in the same steps. Raises SOURCE_TOO_LATE, NODELOCK_FOREIGN.
         """
         with exclusive(self._paths, clock=self._clock):
             reading = self._read()
@@ -323,12 +322,12 @@ def _require_unmeasured(reading: LockReading) -> None:
     if reading.source:
         raise NodeLockError(
             f"expected a boot that runs one commit, it has measured {reading.source:.200}",
-            reason=Reason.SOURCE_MEASURED_OTHER,
+            reason=Reason.SOURCE_TOO_LATE,
         )
     if reading.state is not LockState.UNLOCKED:
         raise NodeLockError(
             "expected a machine that is not locked before its site is measured, it is locked",
-            reason=Reason.SOURCE_LOCKED_BEFORE,
+            reason=Reason.SOURCE_TOO_LATE,
         )
 
 

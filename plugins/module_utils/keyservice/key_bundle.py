@@ -83,13 +83,13 @@ class KeyBundle:
     def from_bytes(cls, data: bytes) -> KeyBundle:
         """Return the bundle of ``data``.
 
-        Raises KEY_BUNDLE_VERSION_UNKNOWN, SITE_SECRET_MALFORMED or CLUSTER_ID_MISMATCH.
+        Raises FILE_VERSION_UNKNOWN, SITE_SECRET_MALFORMED or CLUSTER_ID_MISMATCH.
         """
         message = parse(_BUNDLE, data)
         if message.version not in (_BUNDLE_VERSION, _ROTATED_VERSION):
             raise KeyServiceError(
                 f"expected a key bundle of version {_BUNDLE_VERSION} or {_ROTATED_VERSION}, got {message.version}",
-                reason=Reason.KEY_BUNDLE_VERSION_UNKNOWN,
+                reason=Reason.FILE_VERSION_UNKNOWN,
             )
         bundle = cls(
             ring=_ring_of(message),

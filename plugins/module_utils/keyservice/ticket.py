@@ -250,7 +250,7 @@ class SealedSecrets:
            MESSAGE_MALFORMED
         2. What is in it derives the cluster id. TICKET_NOT_OURS
         3. It is what the role gets, and a control plane's bundle is of this cluster. TICKET_MALFORMED,
-           CLUSTER_ID_MISMATCH, KEY_BUNDLE_VERSION_UNKNOWN, MESSAGE_MALFORMED, TICKET_NOT_OURS
+           CLUSTER_ID_MISMATCH, FILE_VERSION_UNKNOWN, MESSAGE_MALFORMED, TICKET_NOT_OURS
         """
         plain = open_sealed(self.box, secret=self.secret, binding=self.binding, one_time_key=self.one_time_key)  # 1
         secrets = TicketSecrets.from_bytes(plain)

@@ -41,7 +41,7 @@ class Kubeadm:
         self._ignored = tuple(ignored)
 
     def run(self, phase: Phase) -> None:
-        """Run one phase; raises KUBEADM_PHASE_FAILED or KUBEADM_TIMEOUT with kubeadm's own last lines."""
+        """Run one phase; raises KUBEADM_PHASE_FAILED, with kubeadm's own last lines where it ended."""
         argv = ["kubeadm", self._operation, "phase", *phase.command, "--config", str(self._config)]
         if phase.name == "preflight" and self._ignored:
             argv.append(f"--ignore-preflight-errors={','.join(self._ignored)}")
@@ -52,7 +52,8 @@ class Kubeadm:
                 raise
             raise KubeadmError(
                 f"expected kubeadm {self._operation} phase {phase.name} to end within {phase.timeout_seconds:g} s",
-                reason=Reason.KUBEADM_TIMEOUT,
+                reason=Reason.KUBEADM_PHASE_FAILED,
+                hint="Check whether the kubelet runs and the API server answers. Running again continues.",
             ) from error
         if result.returncode != 0:
             raise KubeadmError(

@@ -174,7 +174,7 @@ class SocketDoor:
             allowed=frozenset({0, caller.pw_uid}),
             group=caller.pw_gid,
             refused=lambda uid: self._log.event("caller_refused", user=uid),
-            stranger=Reason.INIT_CALLER_UNKNOWN,
+            stranger=Reason.CALLER_UNKNOWN,
         )
         await server.start()
         try:

@@ -53,9 +53,8 @@ _PERSON_NEEDED = frozenset(
         Reason.NODELOCK_FOREIGN,
         Reason.NODELOCK_OTHER_CLUSTER,
         Reason.NODE_CONFIG_MALFORMED,
-        Reason.SOURCE_LOCKED_BEFORE,
-        Reason.SOURCE_MEASURED_OTHER,
         Reason.SOURCE_STATE_MALFORMED,
+        Reason.SOURCE_TOO_LATE,
     }
 )
 """What no later start of the same boot would find better; a repository may be put right at any time."""

@@ -72,7 +72,7 @@ async def serve(
         allowed=frozenset({0, entry.pw_uid}),
         group=entry.pw_gid,
         refused=lambda uid: log.event("caller_refused", user=uid),
-        stranger=Reason.WITNESS_CALLER_UNKNOWN,
+        stranger=Reason.CALLER_UNKNOWN,
     )
     await server.start()
     Notifier().ready(f"{release()}, answering at {socket}")

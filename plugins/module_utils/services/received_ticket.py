@@ -92,7 +92,7 @@ def open_ticket(
     5. Its secrets open with this exchange's secret and one-time key. SEAL_UNOPENABLE
     6. They derive the cluster id. TICKET_NOT_OURS
     7. They are those of the role, and a control plane's bundle is of this cluster. TICKET_MALFORMED,
-       CLUSTER_ID_MISMATCH, KEY_BUNDLE_VERSION_UNKNOWN, MESSAGE_MALFORMED, TICKET_NOT_OURS
+       CLUSTER_ID_MISMATCH, FILE_VERSION_UNKNOWN, MESSAGE_MALFORMED, TICKET_NOT_OURS
 
     ``secret`` is the activation secret s; the caller owes to discard it and the one-time key afterwards. Steps 1 to 4
     are `read_ticket`, the others `SealedSecrets.opened`, which another process may do.

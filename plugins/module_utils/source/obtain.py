@@ -201,5 +201,5 @@ def _require_same(found: Measured, measured: Measured | None) -> None:
     if measured is not None and found != measured:
         raise Refusal(
             f"expected commit {measured.commit}, which this boot has measured, got {found.commit}",
-            reason=Reason.SOURCE_MEASURED_OTHER,
+            reason=Reason.SOURCE_TOO_LATE,
         )

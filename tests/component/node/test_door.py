@@ -106,7 +106,7 @@ async def test_another_user_is_sent_away(swtpm: Swtpm, directory: Path) -> None:
                 await init_port(bed.socket).identity(correlation_id="c-1")
         finally:
             os.seteuid(0)
-    assert refused.value.reason is Reason.INIT_CALLER_UNKNOWN
+    assert refused.value.reason is Reason.CALLER_UNKNOWN
     assert bed.log.events == ["caller_refused"]
 
 

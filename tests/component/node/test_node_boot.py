@@ -25,6 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.playbook 
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.source.obtain import Machine, Places
 from ansible_collections.attested.kubernetes.plugins.module_utils.source.version import Installed, parse_measured
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 from ansible_collections.attested.kubernetes.tests.support.site_repository import BUNDLE, RELEASE, Key, SiteRepository
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def test_a_machine_that_is_locked_already_is_not_played(boot, lock, tmp_path):
     lock.acquire(CLUSTER)
     with pytest.raises(AttestedError) as caught:
         boot().run()
-    assert caught.value.code == "SOURCE_LOCKED_BEFORE"
+    assert Coded(caught.value) == "SOURCE_TOO_LATE: a machine that is not locked before"
     assert not (tmp_path / "played").exists()
 
 
@@ -176,7 +177,7 @@ def test_a_machine_that_is_locked_already_is_not_played(boot, lock, tmp_path):
     [
         pytest.param(Reason.SOURCE_UNREACHABLE, 1, id="a network that may come"),
         pytest.param(Reason.SOURCE_UNSIGNED, 1, id="a repository that may be put right"),
-        pytest.param(Reason.SOURCE_MEASURED_OTHER, 78, id="a boot that has measured another"),
+        pytest.param(Reason.SOURCE_TOO_LATE, 78, id="a boot that has measured another"),
         pytest.param(Reason.NODELOCK_FOREIGN, 78, id="a register that nobody explains"),
     ],
 )

@@ -277,4 +277,4 @@ async def test_the_witness_hears_its_service_only(machine: Machine, monkeypatch:
     async with machine.running() as bed:
         monkeypatch.undo()
         assert await code_of(bed, question(machine.policy())) == "VERIFICATION_UNANSWERED"
-        assert bed.reasons() == ["WITNESS_CALLER_UNKNOWN"]
+        assert bed.reasons() == ["CALLER_UNKNOWN"]

@@ -58,7 +58,7 @@ SECRET = ("secret", "kept")
 WORD = "written-before-the-cut"
 LOCKED = "/run/attested/locked"
 TRIES = 4
-TOO_SLOW = ("API_UNREACHABLE", "KUBECTL_FAILED", "KUBEADM_TIMEOUT", "KUBEADM_PHASE_FAILED")
+TOO_SLOW = ("API_UNREACHABLE", "KUBECTL_FAILED", "KUBEADM_PHASE_FAILED")
 """Why an init may give up where everything is emulated; whatever else it says is a failure."""
 
 

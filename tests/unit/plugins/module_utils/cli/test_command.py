@@ -17,10 +17,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 
 
 def test_a_code_is_explained_whatever_its_case(capsys):
-    assert command.main(["explain", "kubeadm_timeout"]) == 0
+    assert command.main(["explain", "nodelock_open"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("KUBEADM_TIMEOUT\n")
-    assert "running again continues" in " ".join(shown.split())
+    assert shown.startswith("NODELOCK_OPEN\n")
+    assert "Run the node playbook on it" in " ".join(shown.split())
 
 
 def test_a_program_gets_json(capsys):

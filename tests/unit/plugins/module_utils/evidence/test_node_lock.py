@@ -20,6 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_
     NodeLockPaths,
     exclusive,
 )
+from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
 
 CLUSTER = bytes(range(32))
 OTHER = bytes(range(32, 64))
@@ -252,7 +253,7 @@ def test_a_boot_measures_one_site(tpm, paths):
     lock.measure("the site")
     with pytest.raises(NodeLockError) as caught:
         lock.measure("another")
-    assert (caught.value.code, tpm.events) == ("SOURCE_MEASURED_OTHER", 1)
+    assert (Coded(caught.value), tpm.events) == ("SOURCE_TOO_LATE: a boot that runs one commit", 1)
 
 
 def test_a_locked_machine_measures_no_site_any_more(tpm, paths):
@@ -260,7 +261,8 @@ def test_a_locked_machine_measures_no_site_any_more(tpm, paths):
     lock.acquire(CLUSTER)
     with pytest.raises(NodeLockError) as caught:
         lock.measure("the site")
-    assert (caught.value.code, lock.read().source, tpm.events) == ("SOURCE_LOCKED_BEFORE", "", 1)
+    assert Coded(caught.value) == "SOURCE_TOO_LATE: a machine that is not locked before"
+    assert (lock.read().source, tpm.events) == ("", 1)
 
 
 def test_a_foreign_register_measures_no_site(tpm, paths):

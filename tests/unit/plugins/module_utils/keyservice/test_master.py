@@ -107,7 +107,7 @@ def test_a_bundle_of_another_version_is_refused(bundle: KeyBundle) -> None:
     message.version = 1
     with pytest.raises(KeyServiceError) as caught:
         KeyBundle.from_bytes(message.SerializeToString())
-    assert caught.value.code == "KEY_BUNDLE_VERSION_UNKNOWN"
+    assert Coded(caught.value) == "FILE_VERSION_UNKNOWN: a key bundle of version"
 
 
 def test_a_bundle_whose_secrets_derive_another_cluster_is_refused(bundle: KeyBundle) -> None:

@@ -132,7 +132,8 @@ def test_a_phase_that_hangs_is_told_as_such(control_plane, programs):
     programs.answers[("kubeadm", "init", "phase", "upload-config")] = "timeout"
     with pytest.raises(KubeadmError) as caught:
         control_plane.apply(control_plane.plan())
-    assert caught.value.code == "KUBEADM_TIMEOUT"
+    assert Coded(caught.value) == "KUBEADM_PHASE_FAILED: expected kubeadm init phase upload-config"
+    assert caught.value.hint.startswith("Check whether the kubelet runs")
 
 
 def test_an_api_server_that_never_gets_ready_is_told(control_plane, health):

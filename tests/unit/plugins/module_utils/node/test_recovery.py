@@ -371,4 +371,4 @@ async def test_only_root_and_the_services_user_may_ask_at_the_door(tmp_path, mon
     async with door.opened():
         pass
     assert (made["allowed"], made["group"]) == (frozenset({0, 4711}), 4712)
-    assert made["stranger"] is Reason.RECOVERY_CALLER_UNKNOWN
+    assert made["stranger"] is Reason.CALLER_UNKNOWN
