@@ -84,6 +84,12 @@ class Reason(Enum):
         "Compare the join CA of the site with the one in /etc/attested/node.yml of the machine.",
         "ansible-playbook attested.kubernetes.prepare",
     )
+    ADMIN_KUBECONFIG_MALFORMED = _row(
+        Coarse.LOCAL,
+        "The admin's kubeconfig of the site, .secrets/admin.kubeconfig, is not in the form that init writes.",
+        "Remove the file and run init again, which writes a new one.",
+        "ansible-playbook attested.kubernetes.init -e over_ssh=true",
+    )
     ADMIN_RATE = _row(
         Coarse.BUSY,
         "One address calls the init or the recovery service more often than is allowed.",

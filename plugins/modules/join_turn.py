@@ -26,12 +26,9 @@ options:
     description: Who has it, shown to machines that have to wait.
     type: str
     required: true
-  kubeconfig:
-    description: Kubeconfig on this machine with the rights for it.
-    type: path
-    default: /etc/kubernetes/admin.conf
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.kubectl
 attributes:
   check_mode:
     support: full
@@ -62,16 +59,19 @@ RETURN = r"""
 {}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    kubectl_spec,
+    run_module,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.join_turn import run_join_turn
 
 SPEC = ArgumentSpec(
     options={
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         "holder": {"type": "str", "required": True},
-        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
     }
-)
+).merged(kubectl_spec())
 
 
 def main() -> None:

@@ -42,13 +42,10 @@ options:
     description: Where the volume of O(device) is mounted.
     type: path
     default: /var/lib/attested/state
-  kubeconfig:
-    description: Kubeconfig on this machine with the rights for it.
-    type: path
-    default: /etc/kubernetes/admin.conf
 extends_documentation_fragment:
   - attested.kubernetes.rotation
   - attested.kubernetes.attributes.reader
+  - attested.kubernetes.kubectl
   - attested.kubernetes.node_config
 """
 
@@ -156,6 +153,7 @@ stored:
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
+    kubectl_spec,
     node_config_spec,
     rotation_spec,
     run_module,
@@ -167,9 +165,8 @@ SPEC = ArgumentSpec(
         "scope": {"type": "str", "choices": ["node", "cluster"], "default": "node"},
         "device": {"type": "path"},
         "mount_point": {"type": "path", "default": "/var/lib/attested/state"},
-        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
     }
-).merged(rotation_spec(), node_config_spec())
+).merged(rotation_spec(), kubectl_spec(), node_config_spec())
 
 
 def main() -> None:

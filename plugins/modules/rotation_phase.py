@@ -45,13 +45,10 @@ options:
     description: The box with the keys that are sent to this machine, base64. Only this machine, in this boot, can
       open it.
     type: str
-  kubeconfig:
-    description: Kubeconfig on this machine with the rights for it.
-    type: path
-    default: /etc/kubernetes/admin.conf
 extends_documentation_fragment:
   - attested.kubernetes.rotation
   - attested.kubernetes.attributes
+  - attested.kubernetes.kubectl
   - attested.kubernetes.node_config
   - attested.kubernetes.tpm.timeout
 attributes:
@@ -104,6 +101,7 @@ names:
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
+    kubectl_spec,
     node_config_spec,
     rotation_spec,
     run_module,
@@ -116,7 +114,6 @@ SPEC = ArgumentSpec(
         "plan": {"type": "dict"},
         "handle": {"type": "str", "no_log": False},
         "sealed": {"type": "str", "no_log": False},
-        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
     },
     required_together=(("handle", "sealed"),),
     required_if=(
@@ -124,7 +121,7 @@ SPEC = ArgumentSpec(
         ("kind", "encryption_key", ("plan",)),
         ("kind", "master_secret", ("handle", "sealed")),
     ),
-).merged(rotation_spec(), node_config_spec(), tpm_timeout_spec())
+).merged(rotation_spec(), kubectl_spec(), node_config_spec(), tpm_timeout_spec())
 
 
 def main() -> None:

@@ -31,12 +31,9 @@ options:
   orders:
     description: The sealed orders by name of control plane. Without them a one-time key is offered.
     type: dict
-  kubeconfig:
-    description: Kubeconfig on this machine with the rights for it.
-    type: path
-    default: /etc/kubernetes/admin.conf
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.kubectl
 attributes:
   check_mode:
     support: full
@@ -89,7 +86,11 @@ boxes:
   sample: {"cp-2": "CAESDA=="}
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    kubectl_spec,
+    run_module,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import run_share
 
 SPEC = ArgumentSpec(
@@ -97,10 +98,9 @@ SPEC = ArgumentSpec(
         "kind": {"type": "str", "choices": ["authorities", "encryption_key"], "required": True},
         "handle": {"type": "str", "no_log": False},
         "orders": {"type": "dict"},
-        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
     },
     required_together=(("handle", "orders"),),
-)
+).merged(kubectl_spec())
 
 
 def main() -> None:

@@ -27,12 +27,9 @@ options:
     description: How many Secrets are written in one go, between two lines that are shown.
     type: int
     default: 200
-  kubeconfig:
-    description: Kubeconfig on this machine with the rights for it.
-    type: path
-    default: /etc/kubernetes/admin.conf
 extends_documentation_fragment:
   - attested.kubernetes.attributes
+  - attested.kubernetes.kubectl
 attributes:
   check_mode:
     support: full
@@ -79,16 +76,19 @@ total:
   sample: 12
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    kubectl_spec,
+    run_module,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.encryption_rotation import run_stored_secrets
 
 SPEC = ArgumentSpec(
     options={
         "in_force": {"type": "str", "required": True},
         "most": {"type": "int", "default": 200},
-        "kubeconfig": {"type": "path", "default": "/etc/kubernetes/admin.conf"},
     }
-)
+).merged(kubectl_spec())
 
 
 def main() -> None:

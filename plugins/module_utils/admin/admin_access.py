@@ -53,7 +53,7 @@ def needs_certificate(site: Site, vault: Vault, *, now: datetime, authorities: b
 
 
 def _kubeconfig(site: Site, vault: Vault) -> dict[str, Any]:
-    """Return the admin's kubeconfig, which has one cluster and one user; raises KUBECONFIG_MALFORMED."""
+    """Return the admin's kubeconfig, which has one cluster and one user; raises ADMIN_KUBECONFIG_MALFORMED."""
     try:
         body: dict[str, Any] = load_document(vault.decrypt(read_bytes(site.admin_kubeconfig)))
         texts = (
@@ -67,7 +67,7 @@ def _kubeconfig(site: Site, vault: Vault) -> dict[str, Any]:
     if not whole:
         raise SiteError(
             "expected a kubeconfig with one cluster and one user in .secrets/admin.kubeconfig, got something else",
-            reason=Reason.KUBECONFIG_MALFORMED,
+            reason=Reason.ADMIN_KUBECONFIG_MALFORMED,
         )
     return body
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import load_json
-from ..errors import AttestedError, KeyServiceError
+from ..errors import AttestedError, KeyServiceError, SystemFault
 from ..policy.cluster import POLICY_NAME
 from ..policy.identity import Admission
 from ..proto.messages import message_class, parse
@@ -85,18 +85,25 @@ class PolicyDesk:
         self._log = log
 
     def answer(self, data: bytes) -> bytes:
-        """Answer one message; every error is part of the answer."""
+        """Answer one message; every error is part of the answer, because a call without one reads as no service."""
         response = message_class(POLICY_RESPONSE)()
         try:
-            request = parse(POLICY_REQUEST, data)
-            if request.adopt:
-                response.changed = self._adopt(request.adopt)
-            seen = self._authority.seen()
-            response.generation = seen.generation
+            try:
+                self._decide(parse(POLICY_REQUEST, data), response)
+            finally:
+                response.revoked.extend(sorted(self._record.remembered()))
         except AttestedError as error:
             _refuse(response, error)
-        response.revoked.extend(sorted(self._record.remembered()))
+        except Exception as error:  # noqa: BLE001 - logged here, and told as INTERNAL
+            said = f"{type(error).__name__}: {error}"
+            self._log.event("policy_question", outcome="failed", reason=Reason.INTERNAL.name, detail=said)
+            _refuse(response, SystemFault(type(error).__name__, reason=Reason.INTERNAL))
         return bytes(response.SerializeToString())
+
+    def _decide(self, request: Any, response: Any) -> None:
+        if request.adopt:
+            response.changed = self._adopt(request.adopt)
+        response.generation = self._authority.seen().generation
 
     def _adopt(self, document: bytes) -> bool:
         try:

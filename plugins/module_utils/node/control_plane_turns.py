@@ -54,7 +54,11 @@ class AdminCredential:
         if digest != self._digest:
             found = embedded_credential(data)
             if found is None:
-                raise KubeadmError("expected admin.conf with a certificate inside", reason=Reason.KUBECONFIG_MALFORMED)
+                raise KubeadmError(
+                    f"expected {self._paths.admin_config} with a certificate inside",
+                    reason=Reason.KUBECONFIG_MALFORMED,
+                    hint="Move the file away and let kubeadm write a new one: kubeadm init phase kubeconfig admin.",
+                )
             make_directory(self._directory, mode=0o700)
             write_atomic(certificate, found.certificate)
             write_atomic(key, found.key)

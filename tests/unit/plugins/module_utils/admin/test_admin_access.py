@@ -13,6 +13,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin import a
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.admin_access import Access
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
 from ansible_collections.attested.kubernetes.tests.support.cluster_ca import ClusterCa
 
 if TYPE_CHECKING:
@@ -98,3 +99,20 @@ def test_a_kubeconfig_that_names_both_is_due_once_the_other_one_signs(
     )
     admin_access.write_kubeconfig(site, XorVault(), access)
     assert admin_access.needs_certificate(site, XorVault(), now=NOW, authorities=both) is due
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{", id="no YAML"),
+        pytest.param(b"clusters: []", id="no cluster"),
+        pytest.param(b"current-context: 1\nclusters: [{cluster: {}}]", id="no certificate"),
+    ],
+)
+def test_a_kubeconfig_of_another_form_leads_to_a_new_one_and_to_no_reset(site: Site, text: bytes) -> None:
+    site.admin_kubeconfig.write_bytes(XorVault().encrypt(text))
+    with pytest.raises(SiteError) as caught:
+        admin_access.has_access(site, XorVault(), cluster_name="prod", now=NOW)
+    assert caught.value.code == "ADMIN_KUBECONFIG_MALFORMED"
+    assert "reset" not in f"{caught.value.hint} {caught.value.reason.value.command}"

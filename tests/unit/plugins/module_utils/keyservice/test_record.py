@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log, open_log
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, TpmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault, TpmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import policy_record_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, POLICIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
@@ -293,6 +293,25 @@ def test_what_is_no_newer_policy_of_the_site_is_not_adopted(bed: Bed, document: 
     desk = desk_of(bed)
     assert asked(desk, document).refusal.code == expected
     assert asked(desk).generation == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(ZeroDivisionError("x"), "INTERNAL", id="an unexpected error"),
+        pytest.param(SystemFault("x", reason=Reason.FILE_UNUSABLE), "FILE_UNUSABLE", id="a file that cannot be read"),
+    ],
+)
+def test_a_failed_answer_is_an_answer_and_no_absent_key_service(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: str
+) -> None:
+    def fail(_record: PolicyRecord) -> frozenset[str]:
+        raise error
+
+    bed.adopted()
+    desk = desk_of(bed)
+    monkeypatch.setattr(PolicyRecord, "remembered", fail)
+    assert asked(desk).refusal.code == expected
 
 
 def log_to(stream: io.StringIO) -> Log:
