@@ -615,8 +615,8 @@ class Reason(Enum):
     )
     DEPENDENCY_MISSING = _row(
         Coarse.LOCAL,
-        "The Python interpreter that runs this has no required library.",
-        "Set ansible_python_interpreter to the virtual environment that prepare makes.",
+        "The Python interpreter that runs this lacks a required library, or has another version of this collection.",
+        "Run prepare, and set ansible_python_interpreter to the virtual environment that it makes.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     DISK_ID_MALFORMED = _row(

@@ -66,15 +66,15 @@ cluster_ca:
   sample: "-----BEGIN CERTIFICATE-----..."
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.ca_rotation import run_admin_certificate
 
 SPEC = ArgumentSpec(options={"request": {"type": "str", "required": True}, "hours": {"type": "int", "default": 24}})
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_admin_certificate, libraries=("cryptography", "yaml"))
+    run_module(SPEC, installed("node.ca_rotation:run_admin_certificate"), libraries=("cryptography", "yaml"))
 
 
 if __name__ == "__main__":

@@ -67,13 +67,13 @@ RETURN = r"""
 {}
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import BASELINE, LEVELS
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.admission_plugins import run_admission_plugins
 
 SPEC = ArgumentSpec(
     options={
@@ -85,7 +85,11 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_admission_plugins, libraries=("cryptography", "kubernetes", "yaml"))
+    run_module(
+        SPEC,
+        installed("node.admission_plugins:run_admission_plugins"),
+        libraries=("cryptography", "kubernetes", "yaml"),
+    )
 
 
 if __name__ == "__main__":

@@ -72,13 +72,13 @@ steps:
   sample: [{"name": "lock", "title": "Lock the machine to its cluster", "seconds": 0.012}]
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.cluster_keys import run_cluster_keys
 
 SPEC = ArgumentSpec(
     options={
@@ -90,7 +90,9 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_cluster_keys, libraries=("cryptography", "google.protobuf", "yaml"))
+    run_module(
+        SPEC, installed("node.cluster_keys:run_cluster_keys"), libraries=("cryptography", "google.protobuf", "yaml")
+    )
 
 
 if __name__ == "__main__":

@@ -88,12 +88,12 @@ expires:
   sample: "2026-11-21T12:15:00+00:00"
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.client import run_ticket
 
 SPEC = node_config_spec().merged(
     ArgumentSpec(
@@ -110,7 +110,7 @@ SPEC = node_config_spec().merged(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_ticket, libraries=("cryptography", "grpc", "yaml"))
+    run_module(SPEC, installed("node.client:run_ticket"), libraries=("cryptography", "grpc", "yaml"))
 
 
 if __name__ == "__main__":

@@ -168,13 +168,13 @@ reboot_required:
   sample: true
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     kubeadm_spec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.client import run_node
 
 SPEC = (
     kubeadm_spec()
@@ -200,7 +200,7 @@ SPEC = (
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_node, libraries=("cryptography", "grpc", "yaml"))
+    run_module(SPEC, installed("node.client:run_node"), libraries=("cryptography", "grpc", "yaml"))
 
 
 if __name__ == "__main__":

@@ -59,19 +59,19 @@ expires:
   sample: "2026-11-25T12:00:00+00:00"
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.renew import run_kubelet
 
 SPEC = ArgumentSpec(options={}).merged(node_config_spec())
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_kubelet, libraries=("cryptography", "grpc", "yaml"))
+    run_module(SPEC, installed("node.renew:run_kubelet"), libraries=("cryptography", "grpc", "yaml"))
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ needs_person:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import Form, node_config_spec, run_form
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.status import run_status
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.status_info import run_status
 
 SPEC = node_config_spec()
 FORM = Form(spec=SPEC, run=run_status, libraries=("cryptography", "yaml"))

@@ -151,6 +151,7 @@ stored:
   sample: {"key-1": 12}
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     kubectl_spec,
@@ -158,7 +159,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
     rotation_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.rotation import run_info
 
 SPEC = ArgumentSpec(
     options={
@@ -171,7 +171,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_info, libraries=("cryptography", "google.protobuf", "yaml"))
+    run_module(SPEC, installed("node.rotation:run_info"), libraries=("cryptography", "google.protobuf", "yaml"))
 
 
 if __name__ == "__main__":

@@ -99,6 +99,7 @@ names:
   sample: [2-9f2c1d5e9f2c1d5e, 1-0a4f5e2a7c11d58f]
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     kubectl_spec,
@@ -107,7 +108,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.rotation import run_phase
 
 SPEC = ArgumentSpec(
     options={
@@ -126,7 +126,9 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_phase, libraries=("cryptography", "kubernetes", "google.protobuf", "yaml"))
+    run_module(
+        SPEC, installed("node.rotation:run_phase"), libraries=("cryptography", "kubernetes", "google.protobuf", "yaml")
+    )
 
 
 if __name__ == "__main__":

@@ -86,12 +86,12 @@ boxes:
   sample: {"cp-2": "CAESDA=="}
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     kubectl_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.key_share import run_share
 
 SPEC = ArgumentSpec(
     options={
@@ -105,7 +105,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_share, libraries=("cryptography", "yaml"))
+    run_module(SPEC, installed("node.key_share:run_share"), libraries=("cryptography", "yaml"))
 
 
 if __name__ == "__main__":

@@ -76,13 +76,13 @@ steps:
   sample: [loosen, add_beside, prove, drop_first, add_permanent, drop_beside, record]
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     node_config_spec,
     run_module,
     tpm_timeout_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.master_versions import run_rekey
 
 SPEC = ArgumentSpec(
     options={
@@ -95,7 +95,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_rekey, libraries=("cryptography", "grpc", "yaml"))
+    run_module(SPEC, installed("node.master_versions:run_rekey"), libraries=("cryptography", "grpc", "yaml"))
 
 
 if __name__ == "__main__":

@@ -76,12 +76,12 @@ total:
   sample: 12
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     kubectl_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.encryption_rotation import run_stored_secrets
 
 SPEC = ArgumentSpec(
     options={
@@ -93,7 +93,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_stored_secrets, libraries=("cryptography", "yaml"))
+    run_module(SPEC, installed("node.encryption_rotation:run_stored_secrets"), libraries=("cryptography", "yaml"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.member import MEMBER_OPERATION
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import MEMBER_OPERATION
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.phases import (
     INIT_PHASES,
     JOIN_PHASES,

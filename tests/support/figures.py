@@ -89,6 +89,7 @@ def of_module_utils() -> Figures:
     imports = {path: import_lines(house.tree_of(path)) for path in files}
     code = {path: house.code_lines(path) - imports[path] for path in files}
     importers = Counter(target for path in house.plugin_files() for target in imported(path))
+    importers.update(target for path in house.plugin_files() for target, _function in house.installed_by(path))
     names = Counter(path.name for path in files if path.name != "__init__.py")
     sizes = sorted(size for path in files for size in function_lines(house.tree_of(path)))
     share = sum(imports.values()) / (sum(code.values()) + sum(imports.values()))

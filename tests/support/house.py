@@ -103,6 +103,16 @@ def targets_of(path: Path, *, typing: bool = False) -> frozenset[Path]:
     return frozenset(target for item in items if (target := file_of(item.module))) - {path}
 
 
+def installed_by(path: Path) -> list[tuple[Path, str]]:
+    """Return file and function of each ``installed("file:function")`` in ``path`` (docs/adr/0064)."""
+    found = []
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "installed":
+            file, _colon, function = ast.literal_eval(node.args[0]).partition(":")
+            found.append((UTILS.joinpath(*file.split(".")).with_suffix(".py"), function))
+    return found
+
+
 @cache
 def names_of(path: Path) -> frozenset[str]:
     """Return the names that the file itself defines at its top: classes, functions, constants, type aliases."""

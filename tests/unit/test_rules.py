@@ -31,6 +31,21 @@ TIERS = (
     {"services", "node", "rescue", "cli"},
 )
 """Low to high: a package imports from its own tier and from lower ones, and no packages import each other."""
+MOST_SHIPPED = 60
+INSTALLED = {
+    "admin_certificate",
+    "admission_plugins",
+    "cluster_keys",
+    "join_ticket",
+    "kubeadm_node",
+    "kubelet_authorities",
+    "rotation_info",
+    "rotation_phase",
+    "rotation_share",
+    "state_disk_key",
+    "stored_secrets",
+}
+"""Modules whose work comes from the wheel in the node's environment."""
 SMALL = 60  # a file with fewer lines of code than this belongs into its only importer
 SMALL_ALONE = {
     "admin/master_rotation.py": "an action imports it",
@@ -43,6 +58,7 @@ SMALL_ALONE = {
     "node/agent.py": "a program",
     "node/boot_record.py": "client.py, its importer, has 318 of 400 lines",
     "node/join_turn.py": "a module imports it",
+    "node/status_info.py": "a module imports it",
     "node/reattest.py": "a command of attested-agent",
     "services/recovery_helper.py": "a process of its own, without gRPC",
     "services/init_service.py": "a program",
@@ -72,6 +88,7 @@ def test_nothing_points_up(path):
 
 def test_a_small_file_has_several_importers():
     importers = Counter(target for path in ALL for target in house.targets_of(path))
+    importers.update(target for path in ALL for target, _function in house.installed_by(path))
     found = {
         str(path.relative_to(UTILS))
         for path in ALL
@@ -132,9 +149,19 @@ def test_a_library_has_its_place(library, packages):
 
 
 @pytest.mark.parametrize("path", MODULES)
-def test_a_module_ships_no_service(path):
+def test_a_module_ships_no_service_and_few_files(path):
+    """What needs more imports it from the node's environment (docs/adr/0064)."""
     shipped = [shown(target) for target in house.reachable(path)]
     assert [name for name in shipped if name.endswith("service.py") or name.endswith(SERVING)] == []
+    assert sum(name.startswith("plugins/module_utils/") for name in shipped) <= MOST_SHIPPED
+
+
+def test_what_names_its_work_has_an_environment_of_ours():
+    """What runs before prepare, or where nothing is installed, ships all that it uses."""
+    found = {path.stem: house.installed_by(path) for path in sorted((ROOT / "plugins" / "modules").glob("*.py"))}
+    assert {name for name, works in found.items() if works} == INSTALLED
+    assert [(file, name) for works in found.values() for file, name in works if name not in house.names_of(file)] == []
+    assert [shown(path) for path in ALL if UTILS in path.parents and house.installed_by(path)] == []
 
 
 @pytest.mark.parametrize("file", ["evidence.verify", "evidence.node_lock", "services.judge", "core.module"])

@@ -41,6 +41,7 @@ from .initial_disk import FounderDisk
 from .issue import ClusterFacts
 from .join_attempts import AttemptWriter
 from .join_lease import JoinTurns
+from .key_bundle import KeyBundle, KeyPaths
 from .kube_api import IDENTITIES, PROFILES, ApiGateway
 from .kube_http import CredentialFiles
 from .kubelet import SERVICE_LIFE, load_cluster_ca, mint_service_credential
@@ -55,7 +56,7 @@ from .refusals import Teller
 from .releaser import Releaser
 from .rpc import KeyService
 from .serving_approver import ServingApprover
-from .wrap import KeyPaths, KeyStore
+from .wrap import KeyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from ..core.host import Clock
     from ..core.logs import Log
     from ..core.metrics import Metrics
-    from .key_bundle import KeyBundle
     from .kubelet import ClusterCa
 
 

@@ -14,9 +14,9 @@ from ..reasons import Reason
 from .client import SOCKET
 from .control_plane import KUBERNETES
 from .initial_disk import FOUNDER_DISK
+from .key_bundle import KeyPaths
 from .policy_client import POLICY_SOCKET
 from .record import LOCK_DIRECTORY
-from .wrap import KeyPaths
 
 CONFIG = "/etc/attested/key-service.yml"
 

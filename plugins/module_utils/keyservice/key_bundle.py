@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import KeyServiceError
@@ -146,3 +147,26 @@ def _ring_of(message: Any) -> MasterRing:
 
 def _secret(key: bytes, salt: bytes) -> MasterSecret:
     return MasterSecret(key=SecretBytes(key), salt=SecretBytes(salt))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPaths:
+    """Where the two copies live; both directories are root's alone."""
+
+    rest: Path = Path("/var/lib/attested/key-service")
+    opened: Path = Path("/run/attested/key-service")
+
+    @property
+    def rest_file(self) -> Path:
+        """The encrypted copy."""
+        return self.rest / "keys.json"
+
+    @property
+    def opened_file(self) -> Path:
+        """The opened copy, in memory."""
+        return self.opened / "keys"
+
+    @property
+    def held_file(self) -> Path:
+        """Which versions of the master secret the key service that runs has taken, by name; no secret."""
+        return self.opened / "held.json"

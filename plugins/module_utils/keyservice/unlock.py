@@ -24,12 +24,12 @@ from ..errors import AttestedError, KeyServiceError
 from ..evidence.node_lock import Acquisition, NodeLock, NodeLockPaths
 from ..reasons import Reason
 from ..tpm.client import open_tpm
-from .wrap import KeyPaths, KeyStore, RestSealer
+from .key_bundle import KeyBundle, KeyPaths
+from .wrap import KeyStore, RestSealer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .key_bundle import KeyBundle
     from .wrap import Sealer
 
 

@@ -16,7 +16,6 @@ import binascii
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from .._deps.crypto import aead, exceptions
@@ -27,10 +26,11 @@ from ..errors import KeyServiceError, TpmError
 from ..reasons import Reason
 from ..tpm.sealed import SealedObject, seal, unseal
 from ..transport.binding import label, length_prefixed
-from .key_bundle import KeyBundle
+from .key_bundle import KeyBundle, KeyPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from ..core.host import Random
     from ..tpm.client import Tpm
@@ -101,29 +101,6 @@ class RestSealer:
     def unseal(self, sealed: str) -> bytes:
         """Return the secret; raises as the two sealers do."""
         return (self._by_disk if sealed.startswith(_ON_DISK) else self._by_tpm).unseal(sealed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyPaths:
-    """Where the two copies live; both directories are root's alone."""
-
-    rest: Path = Path("/var/lib/attested/key-service")
-    opened: Path = Path("/run/attested/key-service")
-
-    @property
-    def rest_file(self) -> Path:
-        """The encrypted copy."""
-        return self.rest / "keys.json"
-
-    @property
-    def opened_file(self) -> Path:
-        """The opened copy, in memory."""
-        return self.opened / "keys"
-
-    @property
-    def held_file(self) -> Path:
-        """Which versions of the master secret the key service that runs has taken, by name; no secret."""
-        return self.opened / "held.json"
 
 
 def _in_memory(directory: Path) -> None:

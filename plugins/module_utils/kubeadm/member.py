@@ -17,7 +17,7 @@ from .api import Health, KubeconfigNodeReader, LocalHealth, NodeReader, NodeView
 from .cluster import pinned, write_patches
 from .files import place_shared_files, require_shared_files, write_api_server_files
 from .node import JoinMaterial, kubelet_kubeconfig, place_credential, see_node
-from .operation import Machine, Operation, Plan
+from .operation import MEMBER_OPERATION, Machine, Operation, Plan
 from .phases import MEMBER_PHASES
 from .render import ignored_checks, render_join
 from .spec import API_PORT
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from .spec import NodeSpec
 
-
-MEMBER_OPERATION = "join-control-plane"
-"""In the journal: whoever was a worker, or made the cluster, does not become a member, and the other way round."""
 
 # There because we wrote it.
 _OWN_FILES = ("FileAvailable--etc-kubernetes-kubelet.conf",)

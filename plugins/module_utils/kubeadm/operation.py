@@ -184,6 +184,16 @@ class Machine:
         return Journal(self.paths.state)
 
 
+MEMBER_OPERATION = "join-control-plane"
+"""In the journal: whoever was a worker, or made the cluster, does not become a member, and the other way round."""
+
+
+def is_control_plane(machine: Machine) -> bool:
+    """Say whether an init or a join as a control plane was begun here; raises NODE_JOURNAL_MALFORMED."""
+    progress = machine.journal.load()
+    return progress is not None and progress.operation in ("init", MEMBER_OPERATION)
+
+
 def _nothing_to_wait_for() -> None:
     """Return at once: a node that joins finds a running API server."""
 

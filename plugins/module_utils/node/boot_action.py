@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ..errors import NodeLockError
 from ..evidence.eventlog.nodelock import LockState
 from ..evidence.node_lock import require_open_to
-from ..kubeadm.member import MEMBER_OPERATION
 from ..reasons import Reason
 from .claim import Contender
 from .disk_setup import is_founded
@@ -83,12 +82,6 @@ def choose_course(
             reason=Reason.NODELOCK_UNCLAIMED,
         )
     return _CLAIMED[claim.contender]
-
-
-def is_control_plane(machine: Machine) -> bool:
-    """Say whether an init or a join as a control plane was begun here; raises NODE_JOURNAL_MALFORMED."""
-    progress = machine.journal.load()
-    return progress is not None and progress.operation in ("init", MEMBER_OPERATION)
 
 
 def read_membership(machine: Machine, journal: NodeJournal) -> Membership:

@@ -21,7 +21,7 @@ from ..kubeadm.cluster_info import node_spec
 from ..kubeadm.credential import KubeletCredential
 from ..kubeadm.member import ControlPlaneMember, ReturningFounder
 from ..kubeadm.node import Worker
-from ..kubeadm.operation import Machine
+from ..kubeadm.operation import Machine, is_control_plane
 from ..kubeadm.reset import Reset
 from ..kubeadm.spec import KubernetesPaths, NodeSpec
 from ..policy.identity import Role
@@ -35,7 +35,6 @@ from ..services.ticket_store import TicketStore
 from ..tpm.client import open_tpm
 from ..tpm.keys import load_attestation_key, load_endorsement_key
 from ..transport.pins import JoinCaPins
-from .boot_action import is_control_plane
 from .boot_record import BootRecord
 from .config import NodeConfig, load_node_config
 from .disk_setup import is_founded

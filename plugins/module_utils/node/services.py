@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.files import write_atomic
-from ..kubeadm.member import MEMBER_OPERATION
+from ..kubeadm.operation import MEMBER_OPERATION
 from .journal import NodePhase
 from .playbook import PlaybookOrder
 

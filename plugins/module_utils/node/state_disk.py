@@ -18,9 +18,9 @@ from ..disk.paths import LEAST_BYTES, StatePaths
 from ..disk.plan import BY_ID, require_by_id
 from ..disk.state_disk import run as change_disk
 from ..errors import DiskError
+from ..keyservice.key_bundle import KeyPaths
 from ..keyservice.ring import NamedDiskKey
 from ..keyservice.ticket import SealedSecrets
-from ..keyservice.wrap import KeyPaths
 from ..policy.identity import Role
 from ..reasons import Reason
 

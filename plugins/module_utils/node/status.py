@@ -9,19 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..core.command import SystemRunner
-from ..core.host import SystemClock
 from ..errors import AttestedError
 from ..kubeadm.certificate_renewal import first_to_end, read_leaves
 from ..kubeadm.credential import validity
 from ..kubeadm.gateway import KubeletUnit
-from ..kubeadm.operation import Machine
+from ..kubeadm.operation import Machine, is_control_plane
 from ..kubeadm.phases import INIT_PHASES
-from ..kubeadm.spec import KubernetesPaths
 from ..reasons import Reason
-from ..result import Result
-from .boot_action import is_control_plane
-from .config import load_node_config
 from .disk_record import PATH as DISK_PATH
 from .disk_record import DiskRecord
 from .journal import NodeJournal, NodePhase
@@ -29,7 +23,6 @@ from .push_record import PATH, PushRecord
 from .renewal_record import CONTROL_PLANE_DIRECTORY, DIRECTORY, RenewalRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from ..kubeadm.credential import Validity
@@ -266,14 +259,3 @@ def _goes_on(state: NodeState, now: datetime) -> bool:
 
 def _stamp(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat(timespec="seconds")
-
-
-# What the module `node_status_info` does.
-
-
-def run_status(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
-    """Read the node's status; changes nothing."""
-    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
-    config = load_node_config(params["node_config"])
-    status = read_status(machine, NodeJournal(clock=machine.clock))
-    return Result(values={"node": config.name, **status.as_result()})

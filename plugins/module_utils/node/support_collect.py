@@ -24,7 +24,7 @@ from ..core.files import read_bytes
 from ..core.host import SystemClock
 from ..core.redaction import HIDDEN, hide
 from ..errors import AttestedError
-from ..keyservice.wrap import KeyPaths, KeyStore
+from ..keyservice.key_bundle import KeyBundle, KeyPaths
 from ..kubeadm.kubectl import Kubectl
 from ..kubeadm.operation import Machine
 from ..kubeadm.spec import KubernetesPaths
@@ -190,6 +190,7 @@ def _entries(directory: Path) -> Iterator[str]:
 # The machine's own keys are read for that, by root and in memory only; they are compared with and never kept.
 
 _LIMIT = 64 << 10
+_OPENED_LIMIT = 1 << 20
 _MAX_FILES = 512
 _PLACES = ("etc/kubernetes", "run/attested/tickets", "var/lib/kubelet/pki")
 _KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s(.*?)-----END", re.DOTALL)
@@ -250,10 +251,10 @@ def _files(root: Path) -> Iterator[bytes]:
 
 def _opened(root: Path) -> Iterator[bytes]:
     """Return the opened keys of the key service, where there are any and the libraries to read them."""
-    store = KeyStore(KeyPaths(opened=root / KeyPaths().opened.relative_to("/")))
+    path = KeyPaths(opened=root / KeyPaths().opened.relative_to("/")).opened_file
     with contextlib.suppress(AttestedError):
-        bundle = store.opened()
-        if bundle is not None:
+        if path.exists():
+            bundle = KeyBundle.from_bytes(read_bytes(path, limit=_OPENED_LIMIT))
             yield from (one.reveal() for one in bundle.ring.secrets())
             for body in _KEY.findall(bundle.join_ca_key.reveal()):
                 yield _decoded(b"".join(body.split()))[-_MIDDLE:]

@@ -201,6 +201,16 @@ def test_anything_else_is_the_modules(bed: Bed, keywords: dict[str, Any]) -> Non
         assert (bed.work / "file").read_text() == "two\n"
 
 
+def test_a_module_whose_work_is_installed_needs_our_environment(bed: Bed) -> None:
+    """By a Python with the wheel the work is done, as far as it goes here; by another one the task leads to prepare."""
+    task = {"attested.kubernetes.join_ticket": {"node_config": str(bed.root / "node.yml")}}
+    (by_ours,), said = bed.run(task)
+    assert (by_ours["reason"], bed.modules_used(said)) == ("JOIN_CA_PIN_INVALID", 1)
+    (by_another,), _said = bed.run(task, vars={"ansible_python_interpreter": "/usr/bin/python3"})
+    assert by_another["reason"] == "DEPENDENCY_MISSING"
+    assert by_another["command"].endswith(".prepare")
+
+
 @pytest.mark.parametrize("way", [HERE, BY_MODULE], ids=["here", "by the module"])
 def test_defaults_of_a_module_hold(bed: Bed, way: Mapping[str, str]) -> None:
     wanted = [{"path": str(bed.work / "file"), "content": "default\n"}]

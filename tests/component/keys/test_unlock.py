@@ -12,10 +12,14 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import (
+    KeyBundle,
+    KeyPaths,
+    make_bundle,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.unlock import main, unlock
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyPaths, KeyStore, TpmSealer
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyStore, TpmSealer
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY
 
 if TYPE_CHECKING:

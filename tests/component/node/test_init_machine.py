@@ -14,7 +14,8 @@ import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.nodelock import LockState
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyPaths, KeyStore
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyPaths
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.claim import Claim, ClaimFile, Contender, Race
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.init_machine import (
     Ground,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.node_lock import NodeLock, NodeLockPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyPaths, make_bundle
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyPaths, KeyStore, TpmSealer
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyStore, TpmSealer
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.config import EventLogPaths, NodeConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.member import MemberKeys
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.order import ControlPlaneTicket

@@ -16,11 +16,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.errors import 
     SystemFault,
     TpmError,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import (
+    KeyBundle,
+    KeyPaths,
+    make_bundle,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import (
     DiskSealer,
-    KeyPaths,
     KeyStore,
     RestSealer,
 )

@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.disk.state_disk import _job
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import DiskError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyPaths, make_bundle
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import (
     DiskKey,
     MasterSecret,
     SecretBytes,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ring import NamedDiskKey
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyPaths, KeyStore
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.wrap import KeyStore
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.master_versions import (
     rekey,
     require_same_cluster,
