@@ -249,6 +249,24 @@ class Reason(Enum):
         "The service is starting or has ended; read its log. Peers retry by themselves.",
         "journalctl -u attested-join-service",
     )
+    BACKUP_DAMAGED = _row(
+        Coarse.LOCAL,
+        "A backup of etcd is cut off, was altered, or is another file.",
+        "Take another copy, or an older backup. The message names what was expected.",
+        "ls -l backups",
+    )
+    BACKUP_OTHER_CLUSTER = _row(
+        Coarse.LOCAL,
+        "A backup of etcd belongs to another cluster, or to other CAs.",
+        "Take a backup of this cluster. After a rotation of the CAs only later backups can be restored.",
+        "ls -l backups",
+    )
+    BACKUP_UNPROVEN = _row(
+        Coarse.LOCAL,
+        "An etcd that was started from the snapshot did not answer as expected.",
+        "Run it again. If it fails again, look at the disk of this control plane, and take the backup from another one.",
+        "ansible-playbook attested.kubernetes.backup",
+    )
     BINDING_MALFORMED = _row(
         Coarse.INVALID,
         "A part of the channel binding has a wrong length.",
@@ -873,7 +891,7 @@ class Reason(Enum):
     )
     FILE_VERSION_UNKNOWN = _row(
         Coarse.LOCAL,
-        "A recovery kit, a share or a key bundle has a format version that this program does not know.",
+        "A recovery kit, a share, a backup or a key bundle has a format version that this program does not know.",
         "Install the version of attested.kubernetes that wrote it, or a newer one.",
         "attested --version",
     )
@@ -1134,7 +1152,7 @@ class Reason(Enum):
     )
     KIT_KEY_WRONG = _row(
         Coarse.LOCAL,
-        "The given passphrase, age identity or token does not open the recovery kit.",
+        "The given passphrase, age identity or token does not open the recovery kit or the backup.",
         "attested kit show says what the kit is encrypted to: give that passphrase, identity or token. A lost "
         "passphrase cannot be recovered; use another copy of the kit, or the shares.",
         "attested kit show FILE",

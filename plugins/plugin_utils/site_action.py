@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import base64
+import shlex
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
@@ -18,7 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identiti
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_profile import load_ek_store
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
@@ -26,7 +28,7 @@ from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import 
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_port import AnsibleNodePort, run_module_there
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import InventoryNode
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
@@ -82,6 +84,22 @@ class SiteAction(AttestedAction):
         sealed = base64.b64encode(to.machine.seal(data)).decode("ascii")
         known = {name: params[name] for name in ("node_config", "tpm_timeout_seconds")}
         return run_module_there(self.execute, module, {"handle": handle, "sealed": sealed, **known, **options})
+
+    @contextmanager
+    def folder_there(self) -> Iterator[str]:
+        """Make a directory on the node for one file of etcd, and remove it with the block.
+
+        It belongs to the user of the connection, who may not be root: this side fetches from it, and root writes into
+        it, and the other way round. It is not in memory, so what lies in it is encrypted.
+        """
+        made = self._low_level_execute_command("mktemp -d /var/tmp/attested-etcd-XXXXXXXXXX", sudoable=False)
+        folder = str(made["stdout"]).strip()
+        if made["rc"] != 0 or not folder.startswith("/var/tmp/"):  # noqa: S108  # made by mktemp
+            raise SystemFault("expected mktemp to make a directory in /var/tmp", reason=Reason.COMMAND_FAILED)
+        try:
+            yield folder
+        finally:
+            self._low_level_execute_command(f"rm -rf {shlex.quote(folder)}", sudoable=False)
 
     def nodes(self) -> tuple[InventoryNode, ...]:
         """Return the nodes of the inventory."""

@@ -59,6 +59,7 @@ AFTERWARDS = {
 APART = {
     "answering": "asks, and is imported by others",
     "approve": "needs a machine that waits",
+    "backup": "writes one file of the admin's, tests/api_bed/test_backup.py",
     "cilium_values": "writes one file of the admin's, tests/component/roles",
     "lab": "makes the lab",
     "lab_down": "takes the lab away",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`pyrage` (the file format age), guarded, and loaded only where a kit is closed to recipients or opened by one."""
+"""`pyrage` (the file format age), guarded, and loaded only where a kit or a backup is closed or opened by one."""
 
 from __future__ import annotations
 

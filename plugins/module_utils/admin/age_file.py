@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._deps.age import age
-from ..errors import KeyServiceError, SiteError
+from ..errors import KeyServiceError, SiteError, SystemFault
 from ..keyservice.master import SecretBytes
 from ..reasons import Reason
 
@@ -29,6 +29,16 @@ _STRANGER = "No matching keys"
 
 def close_to(content: bytes, recipients: Sequence[str]) -> bytes:
     """Return ``content`` as a file of age that each of ``recipients`` opens; raises KIT_KEY_UNUSABLE."""
+    keys = _keys_of(recipients)
+    return bytes(age().encrypt(content, keys))
+
+
+def require_recipients(recipients: Sequence[str]) -> None:
+    """Raise KIT_KEY_UNUSABLE unless `close_to` and `close_stream` take these."""
+    _keys_of(recipients)
+
+
+def _keys_of(recipients: Sequence[str]) -> list[Any]:
     if not 1 <= len(set(recipients)) <= _MAX_RECIPIENTS:
         raise _unusable(f"1 to {_MAX_RECIPIENTS} recipients")
     library = age()
@@ -40,7 +50,7 @@ def close_to(content: bytes, recipients: Sequence[str]) -> bytes:
             keys.append(library.x25519.Recipient.from_str(recipient))
         except library.RecipientError:
             raise _unusable(f"a recipient of age, {recipient} has a typing mistake,") from None
-    return bytes(library.encrypt(content, keys))
+    return keys
 
 
 def open_by(data: bytes, identities: Sequence[SecretBytes]) -> SecretBytes:
@@ -68,6 +78,62 @@ def open_by(data: bytes, identities: Sequence[SecretBytes]) -> SecretBytes:
         raise KeyServiceError(  # 4
             "expected a whole file of age, it was altered or cut off", reason=Reason.KIT_DAMAGED
         ) from None
+
+
+# The same for what does not fit into memory.
+
+
+class Source(Protocol):
+    """Where bytes come from."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return at most ``size`` bytes, none at the end."""
+
+
+class Sink(Protocol):
+    """Where bytes go; it raises nothing, as the library would hide what it raises."""
+
+    def write(self, data: bytes, /) -> int:
+        """Take them all and return how many they are."""
+
+    def flush(self) -> None:
+        """Do what is left to do."""
+
+
+def close_stream(source: Source, target: Sink, recipients: Sequence[str]) -> None:
+    """Write what ``source`` gives as a file of age into ``target``; raises KIT_KEY_UNUSABLE, FILE_UNUSABLE."""
+    library, keys = age(), _keys_of(recipients)
+    try:
+        library.encrypt_io(source, target, keys)
+    except (library.EncryptError, OSError) as error:
+        raise SystemFault(f"cannot write a file of age: {error}", reason=Reason.FILE_UNUSABLE) from error
+
+
+def open_stream(source: Source, sink: Sink, identities: Sequence[SecretBytes]) -> None:
+    """Give ``sink`` the content of the file of age ``source``, each piece once it is proven.
+
+    1. One of ``identities`` is a recipient (KIT_KEY_WRONG). 2. It is a file of age, whole and unaltered
+    (BACKUP_DAMAGED): only then is the last piece out.
+    """
+    library = age()
+    keys = [library.x25519.Identity.from_str(one.reveal().decode("ascii")) for one in identities]
+    try:
+        library.decrypt_io(source, sink, keys)
+    except (library.DecryptError, OSError) as error:
+        if _STRANGER in str(error):  # 1
+            raise KeyServiceError(
+                f"expected an identity that this backup is encrypted to, none of {len(keys)} is",
+                reason=Reason.KIT_KEY_WRONG,
+            ) from None
+        raise KeyServiceError(  # 2
+            "expected a whole file of age, it was altered or cut off", reason=Reason.BACKUP_DAMAGED
+        ) from None
+
+
+def make_identity() -> tuple[SecretBytes, str]:
+    """Return a new identity and its recipient."""
+    made = age().x25519.Identity.generate()
+    return SecretBytes(str(made).encode("ascii")), str(made.to_public())
 
 
 def parse_identities(data: bytes) -> tuple[SecretBytes, ...]:

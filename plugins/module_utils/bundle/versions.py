@@ -46,7 +46,13 @@ RELEASES = {
 }
 
 SOURCES = (
-    Source(name="etcd", module="etcd", package="go.etcd.io/etcd/server/v3"),
+    Source(
+        name="etcd",
+        module="etcd",
+        package="go.etcd.io/etcd/server/v3",
+        install_path="/usr/local/bin/etcd",
+        control_plane_only=True,
+    ),
     Source(name="kube-apiserver", module="kubernetes", package="k8s.io/kubernetes/cmd/kube-apiserver"),
     Source(
         name="kubectl",
@@ -72,8 +78,20 @@ SOURCES = (
     ),
     Source(name="kube-scheduler", module="kubernetes", package="k8s.io/kubernetes/cmd/kube-scheduler"),
     Source(name="kube-proxy", module="kubernetes", package="k8s.io/kubernetes/cmd/kube-proxy"),
-    Source(name="etcdctl", module="etcd", package="go.etcd.io/etcd/etcdctl/v3"),
-    Source(name="etcdutl", module="etcd", package="go.etcd.io/etcd/etcdutl/v3"),
+    Source(
+        name="etcdctl",
+        module="etcd",
+        package="go.etcd.io/etcd/etcdctl/v3",
+        install_path="/usr/local/bin/etcdctl",
+        control_plane_only=True,
+    ),
+    Source(
+        name="etcdutl",
+        module="etcd",
+        package="go.etcd.io/etcd/etcdutl/v3",
+        install_path="/usr/local/bin/etcdutl",
+        control_plane_only=True,
+    ),
     Source(name="coredns", module="coredns", package="github.com/coredns/coredns"),
     Source(name="pause", module="pause", package="attested.invalid/pause"),
 )

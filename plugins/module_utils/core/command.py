@@ -19,9 +19,10 @@ from ..errors import SystemFault
 from ..reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _TAIL = 2000
+_STOP_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,13 @@ class Follower(Protocol):
         self, argv: Sequence[str], *, stdin: bytes, on_line: Callable[[str], None], timeout_seconds: float
     ) -> None:
         """Run ``argv`` and hand on each line of its output; an exit code other than 0 raises `SystemFault`."""
+
+
+class Starter(Protocol):
+    """Keeps a program running for as long as a block lasts; `SystemRunner` for real."""
+
+    def started(self, argv: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+        """Start ``argv`` and end it with the block."""
 
 
 class SystemRunner:
@@ -114,6 +122,24 @@ class SystemRunner:
         if late:
             raise SystemFault(f"{words[0]} did not end within {timeout_seconds:g} s", reason=Reason.COMMAND_TIMEOUT)
         _checked(CommandResult(argv=words, returncode=process.returncode, stdout=said, stderr=b""))
+
+    @contextlib.contextmanager
+    def started(self, argv: Sequence[str]) -> Iterator[None]:
+        """Start ``argv``, whose output is dropped, and end it with the block; raises COMMAND_MISSING."""
+        words, silent = tuple(argv), subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(words, stdin=silent, stdout=silent, stderr=silent)
+        except OSError as error:
+            raise SystemFault(f"cannot start {words[0]}: {error.strerror}", reason=Reason.COMMAND_MISSING) from error
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _followed(

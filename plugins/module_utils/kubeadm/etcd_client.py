@@ -108,6 +108,18 @@ class EtcdGateway:
                 reason=Reason.ETCD_MEMBER_UNHEALTHY,
             )
 
+    def is_healthy(self) -> bool:
+        """Say whether this member answers and could read from a majority."""
+        return self._is_healthy(self._endpoint)
+
+    def revision(self) -> int:
+        """Return the revision that this member is at; raises ETCD_UNREACHABLE, ETCD_REFUSED."""
+        answer = self._call("/v3/maintenance/status", {})
+        try:
+            return int(answer["header"]["revision"])
+        except (KeyError, TypeError, ValueError):
+            raise _unreachable(self._endpoint, "its status has no revision") from None
+
     def pages(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values from ``first`` up to and without ``end``, read page by page; raises as `members`."""
         while True:

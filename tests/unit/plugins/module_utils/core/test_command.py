@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import SystemRunner
@@ -96,4 +98,21 @@ def test_a_followed_program_may_leave_its_input_unread():
 def test_a_followed_program_that_is_not_there():
     with pytest.raises(SystemFault) as caught:
         RUNNER.follow(["no-such-program"], stdin=b"", on_line=print, timeout_seconds=1)
+    assert caught.value.code == "COMMAND_MISSING"
+
+
+def test_a_program_runs_for_as_long_as_a_block(tmp_path):
+    place = tmp_path / "pid"
+    code = f"import os, time; open({str(place)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    with RUNNER.started([sys.executable, "-c", code]):
+        while not (place.exists() and place.read_text()):
+            time.sleep(0.01)
+        running = Path(f"/proc/{place.read_text()}")
+        assert running.exists()
+    assert not running.exists()
+
+
+def test_a_program_for_a_block_that_is_not_there():
+    with pytest.raises(SystemFault) as caught, RUNNER.started(["no-such-program"]):
+        pass
     assert caught.value.code == "COMMAND_MISSING"

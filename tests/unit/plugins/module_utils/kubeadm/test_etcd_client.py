@@ -394,3 +394,29 @@ def test_a_page_is_bounded(first: Served, gateway: EtcdGateway, size: int, taken
         with pytest.raises(EtcdError) as caught:
             list(gateway.pages(b"/a/", b"/a0"))
         assert caught.value.code == "ETCD_UNREACHABLE"
+
+
+STATUS = "/v3/maintenance/status"
+
+
+def test_a_member_says_at_which_revision_it_is(first: Served, gateway: EtcdGateway) -> None:
+    first.answers[STATUS] = (200, b'{"header": {"cluster_id": "7", "revision": "1000000041"}, "version": "3.6.6"}')
+    assert gateway.revision() == 1_000_000_041
+    assert first.asked == [("POST", STATUS, first.url, b"{}")]
+
+
+@pytest.mark.parametrize("said", [b"{}", b'{"header": {}}', b'{"header": {"revision": "x"}}', b'{"header": 1}', b"[]"])
+def test_a_status_without_a_revision_is_no_answer(first: Served, gateway: EtcdGateway, said: bytes) -> None:
+    first.answers[STATUS] = (200, said)
+    with pytest.raises(EtcdError, match="has no revision") as caught:
+        gateway.revision()
+    assert caught.value.code == "ETCD_UNREACHABLE"
+
+
+@pytest.mark.parametrize(("answer", "healthy"), [(WELL, True), ((503, b'{"health":"true"}'), False)])
+def test_the_member_of_this_machine_is_asked_whether_it_is_healthy(
+    first: Served, gateway: EtcdGateway, answer: tuple[int, bytes], healthy: bool
+) -> None:
+    first.answers[HEALTH] = answer
+    assert gateway.is_healthy() is healthy
+    assert first.asked == [("GET", HEALTH, first.url, b"")]

@@ -1,0 +1,106 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action of the module ``etcd_backup``: a control plane writes the encrypted file, which is fetched and kept here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import read_cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.etcd_archive import (
+    digest_of,
+    parse_manifest,
+    surplus,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import make_directory, remove
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    node_config_spec,
+    site_spec,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_port import run_module_there
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_action import SiteAction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NODE_MODULE = "attested.kubernetes.etcd_snapshot"
+
+
+class ActionModule(SiteAction):
+    """Keep the newest backups of a cluster in a directory of the admin's."""
+
+    SPEC = site_spec().merged(
+        node_config_spec(),
+        ArgumentSpec(
+            options={
+                "directory": {"type": "path", "required": True},
+                "keep": {"type": "int", "default": 7},
+                "recipients": {"type": "list", "elements": "str", "required": True},
+            },
+        ),
+    )
+
+    def perform(self, params: Mapping[str, Any], check_mode: bool) -> Result:
+        """Have the control plane of this task write a backup; fetch it; remove the oldest."""
+        if params["keep"] < 1:
+            raise SiteError(f"expected keep as 1 or more, got {params['keep']}", reason=Reason.OPTION_INVALID)
+        directory = Path(params["directory"]).resolve()
+        before = _names(directory)
+        if check_mode:
+            self._ask(params, "/var/tmp/attested-backup/etcd.age")  # noqa: S108  # nothing is written there
+            gone = surplus([*before, "etcd-99999999T999999Z.age"], keep=params["keep"])
+            return _result(directory, "etcd-TIME.age", before, gone)
+        with self.folder_there() as folder:
+            said = self._ask(params, f"{folder}/etcd.age")
+            manifest = parse_manifest(json.dumps(said["manifest"]).encode())
+            manifest.require_cluster(read_cluster_file(Site.at(params["site"]).cluster_file).cluster_id)
+            make_directory(directory)
+            self._fetch(f"{folder}/etcd.age", directory / manifest.file_name, str(said["file_sha256"]))
+        gone = surplus(_names(directory), keep=params["keep"])
+        for name in gone:
+            remove(directory / name)
+        return _result(directory, manifest.file_name, before, gone, manifest=manifest.values())
+
+    def _ask(self, params: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        options = {"recipients": params["recipients"], "node_config": params["node_config"]}
+        return run_module_there(self.execute, _NODE_MODULE, {"path": path, **options})
+
+    def _fetch(self, remote: str, target: Path, digest: str) -> None:
+        """Fetch a file whole or not at all; raises BACKUP_DAMAGED, and FILE_UNUSABLE."""
+        part = target.with_name(f".{target.name}.part")
+        try:
+            part.touch(mode=0o600)
+            self._connection.fetch_file(remote, str(part))
+            if digest_of(part) != digest:
+                raise SystemFault(f"expected {remote} with SHA-256 {digest}", reason=Reason.BACKUP_DAMAGED)
+            part.chmod(0o600)
+            part.replace(target)
+        except OSError as error:
+            raise SystemFault(f"cannot write {target}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("etcd-*.age"))
+
+
+def _result(directory: Path, name: str, before: list[str], gone: tuple[str, ...], **values: Any) -> Result:
+    after = [one for one in (*before, name) if one not in gone]
+    return Result(
+        changed=True,
+        values={"path": str(directory / name), "removed": list(gone), "manifest": {}, **values},
+        diff=Diff(before=_lines(before), after=_lines(after), header=str(directory)),
+    )
+
+
+def _lines(names: list[str]) -> str:
+    return "".join(f"{name}\n" for name in names)

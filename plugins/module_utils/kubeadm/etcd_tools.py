@@ -1,0 +1,210 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Snapshots of etcd by its own programs: saved, proven by an etcd of its own that answers from it, made a member again.
+
+A snapshot in clear lies in etcd's own directory, beside the data that it is a copy of, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..core.documents import load_json
+from ..core.files import make_directory
+from ..errors import EtcdError, SystemFault
+from ..reasons import Reason
+from .etcd_client import EtcdCredentials, EtcdGateway
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ..core.command import Runner, Starter
+    from ..core.host import Clock
+
+BUMP = 1_000_000_000
+"""By how much a restore raises the revision: more than any watcher of the cluster can have seen."""
+
+_SECONDS = 1800.0
+_START_SECONDS = 120.0
+_PAUSE_SECONDS = 0.2
+_POLICY = b"/registry/attested-kubernetes.dev/attestationpolicies/cluster"
+_CLUSTER = b"/registry/namespaces/kube-system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proven:
+    """What an etcd answered that was started from a snapshot: its revision, and the generation of the policy in it."""
+
+    revision: int
+    policy_generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """The one member of a restored cluster: its name, and where it says that others reach it."""
+
+    name: str
+    peer_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdTools:
+    """etcd, etcdctl and etcdutl of this machine; ``certificates`` as kubeadm has them in pki/etcd."""
+
+    runner: Runner
+    starter: Starter
+    clock: Clock
+    certificates: Path
+    endpoint: str
+
+    @property
+    def gateway(self) -> EtcdGateway:
+        """The member of this machine."""
+        return EtcdGateway(self.endpoint, self._credentials)
+
+    def save(self, target: Path) -> int:
+        """Write a snapshot of this member to ``target`` and return the revision that it had before.
+
+        Raises ETCD_MEMBER_UNHEALTHY where the member does not answer or has no quorum: what it has may be old.
+        """
+        if not self.gateway.is_healthy():
+            raise EtcdError(
+                f"expected the etcd member at {self.endpoint} to be healthy, it is not",
+                reason=Reason.ETCD_MEMBER_UNHEALTHY,
+            )
+        before = self.gateway.revision()
+        of = self._credentials
+        words = [f"--endpoints={self.endpoint}", f"--cacert={of.ca}", f"--cert={of.certificate}", f"--key={of.key}"]
+        self.runner.run(["etcdctl", *words, "snapshot", "save", str(target)], timeout_seconds=_SECONDS)
+        target.chmod(0o600)
+        return before
+
+    def restore(self, snapshot: Path, data: Path, member: Member, *options: str) -> None:
+        """Make the data of a one-member cluster out of a snapshot; etcdutl checks its digest. Raises COMMAND_FAILED."""
+        words = [
+            f"--data-dir={data}",
+            f"--name={member.name}",
+            f"--initial-cluster={member.name}={member.peer_url}",
+            f"--initial-advertise-peer-urls={member.peer_url}",
+            *options,
+        ]
+        self.runner.run(["etcdutl", "snapshot", "restore", str(snapshot), *words], timeout_seconds=_SECONDS)
+
+    def prove(self, snapshot: Path, scratch: Path, *, least: int) -> Proven:
+        """Return what an etcd answers that is started from the snapshot; raises BACKUP_UNPROVEN.
+
+        1. The snapshot is whole, and not older than revision ``least``. 2. A cluster can be made of it. 3. That
+        answers from the snapshot's revision on. 4. It holds a Kubernetes cluster.
+        """
+        try:
+            revision = self._revision(snapshot)
+            if revision < least:  # 1
+                raise _unproven(f"revision {least} or a later one in the snapshot, got {revision}")
+            member = Member(name="scratch", peer_url=f"https://127.0.0.1:{_free_port()}")
+            client_url = f"https://127.0.0.1:{_free_port()}"
+            self.restore(snapshot, scratch, member)  # 2
+            with self.starter.started(self._server(scratch, member, client_url)):
+                return self._answers(EtcdGateway(client_url, self._credentials), revision)  # 3, 4
+        except SystemFault as error:
+            if error.reason is Reason.COMMAND_MISSING:
+                raise
+            raise _unproven(f"a snapshot that etcd takes: {error.message}") from error
+
+    def _revision(self, snapshot: Path) -> int:
+        said = self.runner.run(
+            ["etcdutl", "snapshot", "status", str(snapshot), "--write-out=json"], timeout_seconds=_SECONDS
+        )
+        try:
+            return int(load_json(said.stdout)["revision"])
+        except (KeyError, TypeError, ValueError):
+            raise _unproven("a revision in the status of the snapshot") from None
+
+    def _answers(self, gateway: EtcdGateway, least: int) -> Proven:
+        revision = wait(self.clock, gateway.revision, seconds=_START_SECONDS)
+        if revision is None or revision < least:
+            raise _unproven(f"an etcd from the snapshot that answers at revision {least}, got {revision}")
+        if not dict(_one(gateway, _CLUSTER)):
+            raise _unproven(f"the key {_CLUSTER.decode()} in the snapshot")
+        policy = dict(_one(gateway, _POLICY)).get(_POLICY)
+        return Proven(revision=revision, policy_generation=0 if policy is None else _generation(policy))
+
+    def _server(self, data: Path, member: Member, client_url: str) -> list[str]:
+        """Return the command of an etcd on loopback that only clients with a certificate of etcd's CA can ask."""
+        d = self.certificates
+        return [
+            "etcd",
+            f"--name={member.name}",
+            f"--data-dir={data}",
+            f"--listen-client-urls={client_url}",
+            f"--advertise-client-urls={client_url}",
+            f"--listen-peer-urls={member.peer_url}",
+            f"--initial-advertise-peer-urls={member.peer_url}",
+            f"--initial-cluster={member.name}={member.peer_url}",
+            *(f"--{kind}trusted-ca-file={d / 'ca.crt'}" for kind in ("", "peer-")),
+            *(f"--{kind}cert-file={d / 'server.crt'}" for kind in ("", "peer-")),
+            *(f"--{kind}key-file={d / 'server.key'}" for kind in ("", "peer-")),
+            "--client-cert-auth",
+            "--peer-client-cert-auth",
+            "--unsafe-no-fsync",
+            "--log-level=error",
+        ]
+
+    @property
+    def _credentials(self) -> EtcdCredentials:
+        return EtcdCredentials.below(self.certificates)
+
+
+def wait(clock: Clock, ask: Callable[[], int], *, seconds: float) -> int | None:
+    """Return what etcd answers once it does, None where it does not within ``seconds``."""
+    deadline = clock.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except EtcdError:
+            if clock.monotonic() > deadline:
+                return None
+            clock.sleep(_PAUSE_SECONDS)
+
+
+def empty(directory: Path) -> Path:
+    """Return a directory of root's alone with nothing in it; raises FILE_UNUSABLE."""
+    clear(directory)
+    make_directory(directory, mode=0o700)
+    return directory
+
+
+def clear(directory: Path) -> None:
+    """Remove a directory of ours with all that is in it; raises FILE_UNUSABLE."""
+    try:
+        if directory.exists():
+            shutil.rmtree(directory)
+    except OSError as error:
+        raise SystemFault(f"cannot remove {directory}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+
+
+def _one(gateway: EtcdGateway, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+    return gateway.pages(key, key + b"\0")
+
+
+def _generation(policy: bytes) -> int:
+    try:
+        document: Any = load_json(policy)
+        return int(document["spec"]["generation"])
+    except (KeyError, TypeError, ValueError):
+        raise _unproven("a policy with a generation in the snapshot") from None
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _unproven(expected: str) -> EtcdError:
+    return EtcdError(f"expected {expected}; no backup was written", reason=Reason.BACKUP_UNPROVEN)

@@ -1,0 +1,100 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: etcd_snapshot
+short_description: Write a verified and encrypted snapshot of etcd on a control plane
+version_added: 0.1.0
+description:
+  - Saves a snapshot of the etcd member of this control plane, and starts an etcd from it on loopback. Only if that one
+    answers at the revision of the snapshot and holds a Kubernetes cluster, the snapshot is encrypted to recipients of
+    age, with a manifest before it.
+  - The snapshot in clear lies in C(/var/lib/etcd) only, beside the data of etcd, and is removed at the end.
+  - Usually called by M(attested.kubernetes.etcd_backup), which fetches the file.
+  - Needs C(etcd), C(etcdctl) and C(etcdutl), which the bundle installs on control planes, and the Python package
+    C(pyrage).
+  - Fails with V(ETCD_MEMBER_UNHEALTHY), V(BACKUP_UNPROVEN), V(KIT_KEY_UNUSABLE), V(COMMAND_MISSING) or
+    V(COMMAND_FAILED).
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+options:
+  path:
+    description: The encrypted file. Its directory exists; the file is readable by everybody.
+    type: path
+    required: true
+  recipients:
+    description: Recipients of age, C(age1...), of which each opens the file.
+    type: list
+    elements: str
+    required: true
+extends_documentation_fragment:
+  - attested.kubernetes.attributes
+  - attested.kubernetes.etcd
+  - attested.kubernetes.node_config
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: none
+    details: Each run takes another snapshot.
+"""
+
+EXAMPLES = r"""
+- name: Write a snapshot for one recipient
+  attested.kubernetes.etcd_snapshot:
+    path: /var/tmp/backup/etcd.age
+    recipients: [age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2z]
+"""
+
+RETURN = r"""
+manifest:
+  description: What the backup says of itself, also in the file; empty in check mode.
+  returned: success
+  type: dict
+  sample:
+    format: attested-etcd-backup/v1
+    taken: "2026-11-25T23:15:00Z"
+    node: cp-1
+    cluster_id: 128c164378fe8767f998fbdfe4b4d6463ec5ae1b664ea5999bc27417607ae9b6
+    policy_generation: 3
+    revision: 48211
+    kubernetes_version: 1.35.4
+    authorities: {ca: [9f2c1d5e9f2c1d5e], etcd-ca: [0a4f5e2a7c11d58f], front-proxy-ca: [77aa01b2c3d4e5f6]}
+    size: 20983840
+    sha256: 65ca0d5f4a2b1c3d4e5f60718293a4b5c6d7e8f9a0b1c2d3e4f5061728394a5b
+file_sha256:
+  description: SHA-256 of the encrypted file; empty in check mode.
+  returned: success
+  type: str
+  sample: 1b4f0e9851971998e732078544c96b36c3d01cedf7caa332359d6f1d83567014
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
+    etcd_spec,
+    node_config_spec,
+    run_module,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.etcd_snapshot import run
+
+SPEC = ArgumentSpec(
+    options={
+        "path": {"type": "path", "required": True},
+        "recipients": {"type": "list", "elements": "str", "required": True},
+    }
+).merged(etcd_spec(), node_config_spec())
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run, libraries=("cryptography", "pyrage", "yaml"))
+
+
+if __name__ == "__main__":
+    main()
