@@ -264,7 +264,7 @@ class Reason(Enum):
     BACKUP_UNPROVEN = _row(
         Coarse.LOCAL,
         "An etcd that was started from the snapshot did not answer as expected.",
-        "Run it again. If it fails again, look at the disk of this control plane, and take the backup from another one.",
+        "Take another backup; if that fails too, look at the disk of this control plane. To restore, use an older backup.",
         "ansible-playbook attested.kubernetes.backup",
     )
     BINDING_MALFORMED = _row(
@@ -567,7 +567,7 @@ class Reason(Enum):
     )
     CONTROL_PLANE_COMPONENT_UNHEALTHY = _row(
         Coarse.LOCAL,
-        "A component of this control plane was unhealthy before the renewal of its certificates; nothing was changed.",
+        "A component of this control plane was unhealthy before a change, did not end, or did not start again.",
         "Find out why the component does not run. The next run tries again.",
         "crictl logs $(crictl ps --all --name kube-apiserver --quiet --latest)",
     )
@@ -826,7 +826,7 @@ class Reason(Enum):
     ETCD_QUORUM_LOST = _row(
         Coarse.LOCAL,
         "etcd has no quorum, so its members cannot be changed.",
-        "Start members until more than half of them answer. If they no longer exist, restore etcd from a snapshot.",
+        "Start members until more than half of them answer. If they no longer exist, restore etcd from a backup.",
         "ansible-playbook attested.kubernetes.status",
     )
     ETCD_REFUSED = _row(
@@ -1756,6 +1756,12 @@ class Reason(Enum):
         Coarse.LOCAL,
         "Something of Kubernetes is still on the machine after a reset.",
         "Remove what the message names, or reboot the machine, and run again.",
+    )
+    RESTORE_CLUSTER_HEALTHY = _row(
+        Coarse.LOCAL,
+        "etcd on this control plane is healthy, so a backup does not replace it.",
+        "If its data are to be replaced, repeat the command with -e confirm_healthy=true.",
+        "ansible-playbook attested.kubernetes.status",
     )
     REVOCATION_UNSIGNED = _row(
         Coarse.UNAVAILABLE,

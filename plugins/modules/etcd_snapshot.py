@@ -7,30 +7,49 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: etcd_snapshot
-short_description: Write a verified and encrypted snapshot of etcd on a control plane
+short_description: Save or restore an encrypted snapshot of etcd on a control plane
 version_added: 0.1.0
 description:
-  - Saves a snapshot of the etcd member of this control plane, and starts an etcd from it on loopback. Only if that one
-    answers at the revision of the snapshot and holds a Kubernetes cluster, the snapshot is encrypted to recipients of
-    age, with a manifest before it.
+  - With O(state=saved) saves a snapshot of the etcd member of this control plane, and starts an etcd from it on
+    loopback. Only if that one answers at the revision of the snapshot and holds a Kubernetes cluster, the snapshot is
+    encrypted to recipients of age, with a manifest before it.
+  - With O(state=restored) checks a backup in the same way, stops the static pods of etcd and the API server, makes a
+    one-member cluster of the backup with a raised revision, and starts both.
+  - With O(state=stopped) stops the static pods of etcd and the API server of a control plane that is not part of the
+    restored cluster. It is to be reset and to join again.
   - The snapshot in clear lies in C(/var/lib/etcd) only, beside the data of etcd, and is removed at the end.
-  - Usually called by M(attested.kubernetes.etcd_backup), which fetches the file.
+  - Usually called by M(attested.kubernetes.etcd_backup), which fetches the file, and by
+    M(attested.kubernetes.etcd_restoration), which sends it.
   - Needs C(etcd), C(etcdctl) and C(etcdutl), which the bundle installs on control planes, and the Python package
     C(pyrage).
   - Fails with V(ETCD_MEMBER_UNHEALTHY), V(BACKUP_UNPROVEN), V(KIT_KEY_UNUSABLE), V(COMMAND_MISSING) or
-    V(COMMAND_FAILED).
+    V(COMMAND_FAILED). A restore also fails with V(RESTORE_CLUSTER_HEALTHY), V(BACKUP_DAMAGED),
+    V(BACKUP_OTHER_CLUSTER), V(KUBELET_NOT_RUNNING) or V(CONTROL_PLANE_COMPONENT_UNHEALTHY).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
+  state:
+    description: Whether a backup is written, or becomes the data of etcd, or etcd and the API server stop.
+    type: str
+    choices: [saved, restored, stopped]
+    default: saved
   path:
-    description: The encrypted file. Its directory exists; the file is readable by everybody.
+    description: The encrypted file. With O(state=saved) its directory exists, and the file is readable by everybody.
     type: path
-    required: true
   recipients:
     description: Recipients of age, C(age1...), of which each opens the file.
     type: list
     elements: str
-    required: true
+  handle:
+    description: Handle of the answer that opens O(sealed), with O(state=restored).
+    type: str
+  sealed:
+    description: The identity of age that opens the backup, sealed to this machine, base64.
+    type: str
+  confirm_healthy:
+    description: Lets O(state=restored) replace an etcd that is healthy.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.etcd
@@ -41,8 +60,8 @@ attributes:
   diff_mode:
     support: full
   idempotent:
-    support: none
-    details: Each run takes another snapshot.
+    support: partial
+    details: Each run with O(state=saved) or O(state=restored) does its work again.
 """
 
 EXAMPLES = r"""
@@ -50,11 +69,15 @@ EXAMPLES = r"""
   attested.kubernetes.etcd_snapshot:
     path: /var/tmp/backup/etcd.age
     recipients: [age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2z]
+
+- name: Stop etcd and the API server
+  attested.kubernetes.etcd_snapshot:
+    state: stopped
 """
 
 RETURN = r"""
 manifest:
-  description: What the backup says of itself, also in the file; empty in check mode.
+  description: What the backup says of itself, also in the file; empty in check mode and with O(state=stopped).
   returned: success
   type: dict
   sample:
@@ -70,30 +93,38 @@ manifest:
     sha256: 65ca0d5f4a2b1c3d4e5f60718293a4b5c6d7e8f9a0b1c2d3e4f5061728394a5b
 file_sha256:
   description: SHA-256 of the encrypted file; empty in check mode.
-  returned: success
+  returned: with O(state=saved)
   type: str
   sample: 1b4f0e9851971998e732078544c96b36c3d01cedf7caa332359d6f1d83567014
 """
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
     etcd_spec,
     node_config_spec,
     run_module,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.etcd_snapshot import run
 
 SPEC = ArgumentSpec(
     options={
-        "path": {"type": "path", "required": True},
-        "recipients": {"type": "list", "elements": "str", "required": True},
-    }
+        "state": {"type": "str", "choices": ["saved", "restored", "stopped"], "default": "saved"},
+        "path": {"type": "path"},
+        "recipients": {"type": "list", "elements": "str"},
+        "handle": {"type": "str", "no_log": False},
+        "sealed": {"type": "str", "no_log": False},
+        "confirm_healthy": {"type": "bool", "default": False},
+    },
+    required_together=(("handle", "sealed"),),
+    required_if=(("state", "saved", ("path", "recipients")),),
 ).merged(etcd_spec(), node_config_spec())
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run, libraries=("cryptography", "pyrage", "yaml"))
+    run_module(
+        SPEC, installed("node.etcd_snapshot:run"), libraries=("cryptography", "google.protobuf", "pyrage", "yaml")
+    )
 
 
 if __name__ == "__main__":

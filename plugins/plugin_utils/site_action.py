@@ -81,9 +81,15 @@ class SiteAction(AttestedAction):
 
         ``options`` go to the module too.
         """
-        sealed = base64.b64encode(to.machine.seal(data)).decode("ascii")
         known = {name: params[name] for name in ("node_config", "tpm_timeout_seconds")}
-        return run_module_there(self.execute, module, {"handle": handle, "sealed": sealed, **known, **options})
+        return run_module_there(
+            self.execute, module, {"handle": handle, "sealed": self.seal(data, to=to), **known, **options}
+        )
+
+    @staticmethod
+    def seal(data: bytes, *, to: VerifiedNode) -> str:
+        """Return ``data`` sealed to a judged node, base64."""
+        return base64.b64encode(to.machine.seal(data)).decode("ascii")
 
     @contextmanager
     def folder_there(self) -> Iterator[str]:

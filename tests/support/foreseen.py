@@ -73,6 +73,7 @@ APART = {
     "rescue": "needs disks of Constellation, tests/component/playbooks/test_rescue_playbook.py",
     "rotate_master_secret": "its confirmation is the name of a version, which each site makes for itself",
     "rotate_authorities": "takes two runs an hour apart, tests/component/playbooks/test_rotate_authorities.py",
+    "restore": "needs an etcd that is lost, tests/system/control_planes/test_restored.py",
     "scaffold": "writes a new directory of the admin's, tests/component/playbooks/test_site.py",
 }
 """Playbooks that are not compared here, and why."""

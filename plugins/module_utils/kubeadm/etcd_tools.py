@@ -207,4 +207,4 @@ def _free_port() -> int:
 
 
 def _unproven(expected: str) -> EtcdError:
-    return EtcdError(f"expected {expected}; no backup was written", reason=Reason.BACKUP_UNPROVEN)
+    return EtcdError(f"expected {expected}", reason=Reason.BACKUP_UNPROVEN)

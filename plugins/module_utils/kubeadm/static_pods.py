@@ -10,6 +10,7 @@ needed but the kubelet. That the new one runs is read from the API, where the ku
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import ssl
 from dataclasses import dataclass
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .._deps.yaml import yaml
 from ..core.documents import load_document
-from ..core.files import read_bytes, write_atomic
-from ..errors import AttestedError, KubeadmError
+from ..core.files import make_directory, read_bytes, write_atomic
+from ..errors import AttestedError, KubeadmError, SystemFault
 from ..reasons import Reason
 from .certificate_table import API_SERVER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from .operation import Machine
@@ -69,8 +70,12 @@ class StaticPods:
         return _answers(probe, ca=self._machine.paths.ca if component == API_SERVER else None)
 
     def arguments(self, component: str) -> dict[str, str]:
-        """Return what the manifest tells the component; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
-        return arguments_of(read_bytes(self._manifest(component), limit=_LIMIT))
+        """Return what the manifest tells the component, also while it is stopped.
+
+        Raises CONTROL_PLANE_MANIFEST_MALFORMED.
+        """
+        path = self._stopped(component)
+        return arguments_of(read_bytes(path if path.exists() else self._manifest(component), limit=_LIMIT))
 
     def restart(self, component: str, arguments: Mapping[str, str] | None = None) -> None:
         """Start it anew and wait until the new one is well; raises CONTROL_PLANE_COMPONENT_UNHEALTHY.
@@ -86,6 +91,63 @@ class StaticPods:
             if clock.monotonic() > deadline:
                 raise unhealthy(component, f"within {RESTART_SECONDS:g} s after it was started anew")
             clock.sleep(_POLL_SECONDS)
+
+    def stop(self, components: Sequence[str]) -> None:
+        """Take the manifests away from the kubelet, and wait until their programs have ended.
+
+        Raises CONTROL_PLANE_COMPONENT_UNHEALTHY for one that still runs. A second call waits again.
+        """
+        commands = {one: self._set_aside(one) for one in components}
+        clock = self._machine.clock
+        deadline = clock.monotonic() + RESTART_SECONDS
+        while left := [one for one, command in commands.items() if self._runs(command)]:
+            if clock.monotonic() > deadline:
+                raise KubeadmError(
+                    f"expected {', '.join(left)} to end within {RESTART_SECONDS:g} s, it runs",
+                    reason=Reason.CONTROL_PLANE_COMPONENT_UNHEALTHY,
+                )
+            clock.sleep(_POLL_SECONDS)
+
+    def start(self, component: str) -> None:
+        """Give a manifest back to the kubelet and wait until it is well; raises CONTROL_PLANE_COMPONENT_UNHEALTHY."""
+        if self._stopped(component).exists():
+            self._move(self._stopped(component), self._manifest(component))
+            with contextlib.suppress(OSError):  # another one is in it
+                self._stopped(component).parent.rmdir()
+        clock = self._machine.clock
+        deadline = clock.monotonic() + RESTART_SECONDS
+        while not self.is_well(component):
+            if clock.monotonic() > deadline:
+                raise unhealthy(component, f"within {RESTART_SECONDS:g} s after it was started")
+            clock.sleep(_POLL_SECONDS)
+
+    def _set_aside(self, component: str) -> bytes:
+        """Move a manifest unless it is moved, and return the command of its program as the kernel shows it."""
+        stopped = self._stopped(component)
+        if self._manifest(component).exists():
+            make_directory(stopped.parent)
+            self._move(self._manifest(component), stopped)
+        words = _command(_pod(read_bytes(stopped, limit=_LIMIT)))
+        return b"".join(word.encode() + b"\0" for word in words)
+
+    def _runs(self, command: bytes) -> bool:
+        for path in (self._machine.paths.root / "proc").glob("[0-9]*/cmdline"):
+            try:
+                if path.read_bytes() == command:
+                    return True
+            except OSError:
+                continue  # ended meanwhile
+        return False
+
+    def _stopped(self, component: str) -> Path:
+        return self._machine.paths.kubernetes / "stopped" / f"{component}.yaml"
+
+    @staticmethod
+    def _move(path: Path, target: Path) -> None:
+        try:
+            path.replace(target)
+        except OSError as error:
+            raise SystemFault(f"cannot move {path}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
 
     def _has_restarted(self, component: str, stamp: str) -> bool:
         try:

@@ -1,31 +1,42 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the module `etcd_snapshot` does on a control plane: a backup of etcd, proven and encrypted before it leaves."""
+"""What the module `etcd_snapshot` does on a control plane: a backup of etcd, and etcd out of a backup."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..admin.age_file import require_recipients
-from ..admin.etcd_archive import Manifest, digest_of, pack
+from ..admin.etcd_archive import Manifest, digest_of, pack, unpack
 from ..core.command import SystemRunner
 from ..core.files import read_bytes
 from ..core.host import SystemClock
+from ..errors import ApiError, EtcdError, SystemFault
+from ..keyservice.master import SecretBytes
 from ..kubeadm.ca_keypairs import split
-from ..kubeadm.etcd_tools import EtcdTools, clear, empty
+from ..kubeadm.certificate_table import API_SERVER, ETCD
+from ..kubeadm.etcd_tools import BUMP, EtcdTools, Member, clear, empty
+from ..kubeadm.operation import Machine
 from ..kubeadm.spec import KubernetesPaths
+from ..kubeadm.static_pods import StaticPods
+from ..reasons import Reason
 from ..result import Diff, Result
+from .answers import open_box
 from .config import load_node_config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ..core.command import Runner
     from ..core.host import Clock
     from .config import NodeConfig
+
+COMPONENTS = (API_SERVER, ETCD)
+"""In the order in which they stop."""
 
 _AUTHORITIES = {"ca": "ca.crt", "etcd-ca": "etcd/ca.crt", "front-proxy-ca": "front-proxy-ca.crt"}
 _FETCHED_BY_ANYBODY = 0o644
@@ -72,8 +83,11 @@ class ControlPlane:
 
 
 def run(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Write a backup; raises its refusals."""
-    return save(ControlPlane.of_a_module(params), params, check_mode)
+    """Write a backup, restore one, or stop what a restore leaves behind; raises its refusals."""
+    plane = ControlPlane.of_a_module(params)
+    if params["state"] == "stopped":
+        return stop(plane, check_mode)
+    return (save if params["state"] == "saved" else restore)(plane, params, check_mode)
 
 
 def save(plane: ControlPlane, params: Mapping[str, Any], check_mode: bool) -> Result:
@@ -104,3 +118,104 @@ def save(plane: ControlPlane, params: Mapping[str, Any], check_mode: bool) -> Re
         clear(work)
     values = {"manifest": manifest.values(), "file_sha256": digest}
     return Result(changed=True, values=values, diff=Diff(before="", after=f"{manifest.file_name}\n", header="backups"))
+
+
+# A restore. The data before stay until the API server answers; a run that was cut off is repeated whole.
+
+
+def restore(
+    plane: ControlPlane,
+    params: Mapping[str, Any],
+    check_mode: bool,
+    *,
+    open_identity: Callable[[Mapping[str, Any]], bytes] = open_box,
+) -> Result:
+    """Make a one-member etcd of the backup at ``path``, which the sealed identity opens.
+
+    1. No healthy etcd is replaced unless it is confirmed (RESTORE_CLUSTER_HEALTHY). 2. The kubelet runs, which stops
+    and starts what is restored (KUBELET_NOT_RUNNING). 3. The backup is whole and of this cluster (BACKUP_DAMAGED,
+    BACKUP_OTHER_CLUSTER). 4. An etcd that is started from it answers (BACKUP_UNPROVEN). Only then anything stops.
+    """
+    require_replaceable(healthy=plane.tools.gateway.is_healthy(), confirmed=params["confirm_healthy"])  # 1
+    machine = Machine(runner=plane.runner, clock=plane.clock, paths=plane.paths)
+    machine.kubelet.require_active()  # 2
+    if check_mode:
+        return Result(changed=True, values={"manifest": {}})
+    pods = StaticPods(machine, node=plane.config.name, reader=_NoPods())
+    work = plane.data / "attested-restore"
+    manifest = _make_data(plane, params, work, SecretBytes(open_identity(params)), _member(pods))  # 3, 4
+    pods.stop(COMPONENTS)
+    exchange(plane.data / "member", work / "new/data/member", kept=work / "before")
+    for component in reversed(COMPONENTS):
+        pods.start(component)
+    clear(work)
+    return Result(changed=True, values={"manifest": manifest.values()})
+
+
+def stop(plane: ControlPlane, check_mode: bool) -> Result:
+    """Stop etcd and the API server of a control plane whose data are not those of the restored cluster."""
+    there = [one for one in COMPONENTS if (plane.paths.kubernetes / "manifests" / f"{one}.yaml").exists()]
+    if there and not check_mode:
+        machine = Machine(runner=plane.runner, clock=plane.clock, paths=plane.paths)
+        StaticPods(machine, node=plane.config.name, reader=_NoPods()).stop(there)
+    return Result(changed=bool(there), values={"manifest": {}})
+
+
+def require_replaceable(*, healthy: bool, confirmed: bool) -> None:
+    """Raise RESTORE_CLUSTER_HEALTHY where etcd works and nobody said that it is to be replaced."""
+    if healthy and not confirmed:
+        raise EtcdError(
+            "expected an etcd that has lost its data or its quorum, this one is healthy",
+            reason=Reason.RESTORE_CLUSTER_HEALTHY,
+        )
+
+
+def exchange(member: Path, new: Path, *, kept: Path) -> None:
+    """Put ``new`` in the place of ``member``, whose data are ``kept``; those that an earlier run kept stay there."""
+    try:
+        if member.exists():
+            if kept.exists():
+                shutil.rmtree(member)
+            else:
+                member.replace(kept)
+        new.replace(member)
+    except OSError as error:
+        raise SystemFault(f"cannot replace {member}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+
+
+def _make_data(
+    plane: ControlPlane, params: Mapping[str, Any], work: Path, identity: SecretBytes, member: Member
+) -> Manifest:
+    new, authorities = empty(work / "new"), plane.authorities()
+    snapshot = new / "snapshot.db"
+    try:
+        snapshot.touch(mode=0o600)
+        with snapshot.open("wb") as out:
+            manifest = unpack(
+                Path(params["path"]),
+                out,
+                [identity],
+                begin=lambda one: one.require_cluster(plane.config.cluster_id, authorities),
+            )
+    except OSError as error:
+        raise SystemFault(f"cannot write {snapshot}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+    plane.tools.prove(snapshot, new / "scratch", least=manifest.revision)
+    plane.tools.restore(snapshot, new / "data", member, f"--bump-revision={BUMP}", "--mark-compacted")
+    return manifest
+
+
+def _member(pods: StaticPods) -> Member:
+    told = pods.arguments(ETCD)
+    try:
+        return Member(name=told["name"], peer_url=told["initial-advertise-peer-urls"])
+    except KeyError as error:
+        raise EtcdError(
+            f"expected {error} in the manifest of etcd", reason=Reason.CONTROL_PLANE_MANIFEST_MALFORMED
+        ) from error
+
+
+class _NoPods:
+    """The API is not asked: it is what is restored."""
+
+    def pod(self, _namespace: str, _name: str) -> None:
+        raise ApiError("the API server is being restored", reason=Reason.API_UNREACHABLE)

@@ -9,15 +9,19 @@ import json
 
 import pytest
 import yaml
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static_pods import (
     RESTARTED_AT,
+    StaticPods,
     arguments_of,
     probe_of,
     runs_since,
     stamped,
 )
 from ansible_collections.attested.kubernetes.tests.support.refusal import Coded
+from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
 
 STAMP = "2026-11-21T12:00:00.000000Z"
 
@@ -94,3 +98,52 @@ def pod(stamp=STAMP, states=({"ready": True},)):
 )
 def test_a_pod_runs_since_its_manifest_changed(found, is_new):
     assert runs_since(found, STAMP) is is_new
+
+
+@pytest.fixture
+def pods(tmp_path):
+    """Static pods of a machine without any process of theirs."""
+    manifests = tmp_path / "etc/kubernetes/manifests"
+    manifests.mkdir(parents=True)
+    for name in ("etcd", "kube-apiserver"):
+        (manifests / f"{name}.yaml").write_bytes(told(name, "--name=cp-1"))
+    machine = Machine(runner=None, clock=FakeClock(), paths=KubernetesPaths(root=tmp_path))
+    return StaticPods(machine, node="cp-1", reader=None)
+
+
+def process(root, *words):
+    path = root / "proc" / "7" / "cmdline"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join(word.encode() + b"\0" for word in words))
+
+
+def test_what_is_stopped_is_out_of_the_kubelets_sight_and_still_says_its_arguments(pods, tmp_path):
+    process(tmp_path, "etcd", "--name=another")
+    for _twice in range(2):
+        pods.stop(("kube-apiserver", "etcd"))
+    assert list((tmp_path / "etc/kubernetes/manifests").iterdir()) == []
+    assert pods.arguments("etcd") == {"name": "cp-1"}
+
+
+def test_a_program_that_does_not_end_is_named(pods, tmp_path):
+    process(tmp_path, "etcd", "--name=cp-1")
+    with pytest.raises(KubeadmError, match="expected etcd to end within 240 s") as caught:
+        pods.stop(("kube-apiserver", "etcd"))
+    assert Coded(caught.value) == "CONTROL_PLANE_COMPONENT_UNHEALTHY: expected etcd to end"
+
+
+def test_a_program_that_does_not_become_well_is_named(pods, monkeypatch):
+    monkeypatch.setattr(pods, "is_well", lambda _component: False)
+    pods.stop(["etcd"])
+    with pytest.raises(KubeadmError, match="expected etcd to be well within 240 s after it was started"):
+        pods.start("etcd")
+    pods.arguments("etcd")
+    monkeypatch.setattr(pods, "is_well", lambda _component: True)
+    pods.start("etcd")
+
+
+def test_a_manifest_that_is_nowhere_stops_nothing(pods, tmp_path):
+    (tmp_path / "etc/kubernetes/manifests/etcd.yaml").unlink()
+    with pytest.raises(SystemFault) as caught:
+        pods.stop(["etcd"])
+    assert caught.value.code == "FILE_UNUSABLE"
