@@ -136,7 +136,7 @@ def unpack(
     ``begin`` sees the manifest before any byte of the snapshot, and may refuse it. Raises as `open_stream` and
     `parse_manifest` do, BACKUP_DAMAGED for another snapshot than the manifest's, FILE_UNUSABLE.
     """
-    sink = _Sink(target, begin)
+    sink = OpenedBackup(target, begin)
     try:
         with path.open("rb") as source:
             open_stream(source, sink, identities)
@@ -212,10 +212,11 @@ class _Joined:
             yield piece
 
 
-class _Sink:
+class OpenedBackup:
     """Takes an opened backup as it comes; what is wrong is kept and raised at the end, and nothing follows it."""
 
     def __init__(self, out: IO[bytes] | None, begin: Callable[[Manifest], None]) -> None:
+        """Keep where the snapshot goes, and who sees the manifest before it."""
         self._out = out
         self._begin = begin
         self._line = b""
@@ -225,6 +226,7 @@ class _Sink:
         self.error: AttestedError | None = None
 
     def write(self, data: bytes, /) -> int:
+        """Take the next piece, which may end anywhere."""
         if self.error is None:
             try:
                 self._take(bytes(data))
@@ -238,6 +240,7 @@ class _Sink:
         """Nothing is kept back."""
 
     def finish(self) -> Manifest:
+        """Return the manifest, whose snapshot was taken; raises what was wrong."""
         if self.error is not None:
             raise self.error
         if self._manifest is None:

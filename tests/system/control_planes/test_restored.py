@@ -101,6 +101,7 @@ def test_two_lose_their_disks_and_one_comes_back_under_the_newer_policy(road: Ro
     wait_for(lambda: kubectl(road, "get", "--raw=/readyz", check=False) != "ok", seconds=SECONDS)
     done = road.play("restore", *restoring(road, keys), "-e", "confirm_refusals=true")
     assert "attested.kubernetes.reset -e confirm=cp-2" in done.output
+    assert "POLICY_ROLLED_BACK" in done.output  # what the record said of the policy in the backup
     assert keys[0].read_text().strip() not in done.output
     assert set(learners_of(road)) == {"cp-1"}
     found = kubectl(road, "get", "configmaps", "--output=name")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -239,3 +240,22 @@ def test_age_itself_opens_it(backup: Path, keys: tuple[SecretBytes, str], tmp_pa
     line, _newline, rest = pyrage.decrypt(backup.read_bytes(), [identity]).partition(b"\n")
     assert json.loads(line)["format"] == etcd_archive.FORMAT
     assert rest == SNAPSHOT
+
+
+@needs_age
+def test_nothing_is_read_whole_into_memory(tmp_path: Path, keys: tuple[SecretBytes, str]) -> None:
+    big = tmp_path / "snapshot.db"
+    with big.open("wb") as out:
+        out.truncate(64 << 20)
+    manifest = replace(MANIFEST, size=64 << 20, sha256=digest_of(big))
+    tracemalloc.start()
+    try:
+        pack(manifest, big, tmp_path / "big.age", [keys[1]])
+        _manifest, identity = hand_on(tmp_path / "big.age", tmp_path / "on.age", [keys[0]], begin=nothing)
+        with (tmp_path / "out").open("wb") as out:
+            unpack(tmp_path / "on.age", out, [identity], begin=nothing)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert digest_of(tmp_path / "out") == manifest.sha256
+    assert peak < 4 << 20
