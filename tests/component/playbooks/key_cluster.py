@@ -1,13 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What modules do in `test_rotate_keys`: they change a state in a file, by the real plans. Run as a program."""
+"""What replaced modules do in `test_rotate_keys`: they change a state in a file, by the real plans."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -120,20 +119,19 @@ def join_turn(state: State, host: str, params: State, _trace: list[str]) -> Stat
     return {}
 
 
-def main(root: Path) -> None:
-    asked = json.loads(sys.stdin.read())
-    with (root / "lock").open("w") as lock:
+def tpm_authorization(_state: State, _host: str, _params: State, _trace: list[str]) -> State:
+    return {}
+
+
+def call(root: str, name: str, host: str, params: State) -> State:
+    with Path(root, "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        state, trace = json.loads((root / "state.json").read_text()), []
+        state, trace = json.loads(Path(root, "state.json").read_text()), []
         try:
-            said = globals()[asked["name"]](state, asked["host"], asked["params"], trace)
+            said: State = globals()[name](state, host, params, trace)
         except AttestedError as error:
             raise SystemExit(f"{error.code}: {error}") from error
-        (root / "state.json").write_text(json.dumps(state))
-        with (root / "trace").open("a") as lines:
+        Path(root, "state.json").write_text(json.dumps(state))
+        with Path(root, "trace").open("a") as lines:
             lines.writelines(f"{line}\n" for line in trace)
-    sys.stdout.write(json.dumps(said))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    return said

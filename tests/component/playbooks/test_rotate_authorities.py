@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`rotate_authorities` as Ansible runs it: what it does where, in which order, where it stops, and what it says.
 
-Playbook, role and plan are as they are. A module that changes a node changes a state in a file instead, and writes down
-that it was called; kubectl does so too.
+Playbook, role and plan are as they are. A module that changes a node is replaced: it changes a state in a file instead,
+and writes down that it was called; kubectl does so too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT, SOURCES
+from ansible_collections.attested.kubernetes.tests.support.replaced_module import replace_modules
 
 BIN = Path(sys.executable).parent
 NAMES = ("cluster", "etcd", "front-proxy", "service-accounts")
@@ -37,21 +38,6 @@ OPTIONS = {
     "rotation_recipient": ("kind", "site", "policy_directory", "profiles", "endorsement_authorities", "names", "offer"),
     "rotation_share": ("kind", "handle", "orders"),
 }
-NOTHING = """#!/usr/bin/python
-from ansible.module_utils.basic import AnsibleModule
-AnsibleModule({"tcti": {"type": "str"}}, supports_check_mode=True).exit_json()
-"""
-MODULE = """#!/usr/bin/python
-import json, subprocess
-from ansible.module_utils.basic import AnsibleModule
-module = AnsibleModule(dict.fromkeys(%(options)r, {"type": "raw"}), supports_check_mode=True)
-asked = {"name": %(name)r, "host": module._remote_tmp.rsplit("/", 1)[-1], "params": module.params}
-asked["params"] = {name: value for name, value in asked["params"].items() if value is not None}
-done = subprocess.run([%(python)r, %(cluster)r, %(root)r], input=json.dumps(asked), capture_output=True, text=True)
-if done.returncode:
-    module.fail_json(msg=done.stderr)
-module.exit_json(**json.loads(done.stdout))
-"""
 KUBECTL = """#!/bin/sh
 case "$*" in
   *"get nodes"*) cat {nodes} ;;
@@ -83,17 +69,9 @@ class Site:
             text = (ROOT / "playbooks" / name).read_text(encoding="utf-8")
             (books / name).write_text(text.replace("/opt/attested/venv/bin/python", sys.executable), encoding="utf-8")
         shutil.copytree(ROOT / "roles" / "rotation", self.collection / "roles" / "rotation")
-        self._modules()
+        program = Path(__file__).with_name(self.CLUSTER)
+        replace_modules(self.collection, program, root, {**self.OPTIONS, "tpm_authorization": ("tcti",)})
         self._machines()
-
-    def _modules(self) -> None:
-        folder = self.collection / "plugins" / "modules"
-        folder.mkdir(parents=True)
-        cluster = str(Path(__file__).with_name(self.CLUSTER))
-        (folder / "tpm_authorization.py").write_text(NOTHING, encoding="utf-8")
-        for name, options in self.OPTIONS.items():
-            words = {"options": options, "name": name, "python": sys.executable, "cluster": cluster}
-            (folder / f"{name}.py").write_text(MODULE % {**words, "root": str(self.root)}, encoding="utf-8")
 
     def _machines(self) -> None:
         self.name_nodes(*self.nodes)
@@ -149,6 +127,7 @@ class Site:
             "PATH": f"{self.root / 'bin'}:{BIN}:{os.environ['PATH']}",
             "HOME": str(self.root),
             "ANSIBLE_COLLECTIONS_PATH": str(self.root),
+            "ANSIBLE_PIPELINING": "true",
             "PYTHONPATH": os.environ.get("PYTHONPATH", str(SOURCES)),
         }
         done = subprocess.run(argv, cwd=self.root, env=env, capture_output=True, text=True, check=False)
@@ -243,7 +222,8 @@ def test_the_first_that_does_not_come_up_ends_it_and_the_next_run_goes_on_there(
     assert called[:3] == ["trust on cp-2", "trust on cp-3", "kubelet on w-1"]
 
 
-def test_a_machine_that_is_no_node_yet_or_any_more_is_left_out(site: Site) -> None:
+def test_a_machine_that_is_no_node_yet_or_any_more_is_left_out(tmp_path: Path) -> None:
+    site = Site(tmp_path, planes=1)
     called, _said = site.run(*CONFIRM, hosts=("w-2",))
     assert len(called) > len(site.nodes)
     assert not [one for one in called if "w-2" in one]
@@ -262,7 +242,8 @@ def test_one_control_plane_needs_nobody_to_give_anything_to(tmp_path: Path) -> N
     assert called[:3] == ["make on cp-1", "trust on cp-1", "kubelet on w-1"]
 
 
-def test_a_site_whose_admin_has_no_kubeconfig_gets_none(site: Site) -> None:
+def test_a_site_whose_admin_has_no_kubeconfig_gets_none(tmp_path: Path) -> None:
+    site = Site(tmp_path, planes=1)
     (site.root / ".secrets" / "admin.kubeconfig").unlink()
     called, _said = site.run(*CONFIRM)
     assert "kubeconfig" not in called

@@ -1,0 +1,54 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Modules that a test replaces with functions of a file of its own, called by ansible-playbook itself.
+
+An action plugin of the module's name takes its place. It costs a fork, where a module costs five shells and two
+interpreters. The file is loaded once a run: it may import `module_utils`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+ACTION = """import importlib.util
+import json
+
+from ansible.plugins.action import ActionBase
+
+spec = importlib.util.spec_from_file_location("replacement", {program!r})
+replacement = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(replacement)
+
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        self.validate_argument_spec(dict.fromkeys({options!r}, {{"type": "raw"}}))
+        host = self._connection._shell.get_option("remote_tmp").rsplit("/", 1)[-1]
+        self._low_level_execute_command(":")  # a host that does not answer is unreachable, as it is for a module
+        params = json.loads(json.dumps(self._task.args))
+        try:
+            done = replacement.call({root!r}, {name!r}, host, params)
+        except SystemExit as error:
+            return {{"failed": True, "msg": str(error)}}
+        return json.loads(json.dumps(done))
+"""
+
+
+def replace_modules(collection: Path, program: Path, root: Path, options: Mapping[str, Sequence[str]]) -> None:
+    """Let ``program``'s ``call(root, name, host, params)`` answer for the modules that ``options`` names.
+
+    A host is known by the last part of its variable ansible_remote_tmp, wherever a task is delegated to.
+    """
+    plugins = collection / "plugins"
+    (plugins / "action").mkdir(parents=True)
+    (plugins / "module_utils").symlink_to(ROOT / "plugins" / "module_utils")
+    for name, known in options.items():
+        words = {"program": str(program), "root": str(root), "name": name, "options": tuple(known)}
+        (plugins / "action" / f"{name}.py").write_text(ACTION.format(**words), encoding="utf-8")
