@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The playbook `node` of a worker that the cluster refuses prints register and event, as the cluster noted them.
 
-The playbook is as it is; modules and roles answer what the test says.
+The playbook is as it is; modules and roles are replaced and answer what the test says.
 """
 
 from __future__ import annotations
@@ -18,17 +18,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.attested.kubernetes.tests.support.replaced_module import replace_modules
 
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
-MODULE = """#!/usr/bin/python
-import json
-from ansible.module_utils.basic import AnsibleModule
-options = %(options)r
-module = AnsibleModule({name: {"type": "raw"} for name in options}, supports_check_mode=True)
-answer = json.loads(%(answer)r)
-(module.fail_json if answer.get("failed") else module.exit_json)(**answer)
-"""
 REGISTER = "PCR 0: expected 66897e8a (good), got 10414b3a"
 EVENT = "PCR 0 event 1 (EV_S_CRTM_VERSION): expected \"firmware version '1'\", got \"firmware version '2'\""
 ANOTHERS = {"node": "w-2", "reason": "TPM_ROLLED_BACK", "count": 1, "last_seen": "2026-11-21T13:00:00Z", "message": ""}
@@ -64,11 +57,9 @@ def run(root: Path, *, node: dict[str, Any], attempts: dict[str, Any], alone: bo
     for role, entry in (("control_plane", "up"), ("verification_service", "main")):
         (collection / "roles" / role / "tasks").mkdir(parents=True)
         (collection / "roles" / role / "tasks" / f"{entry}.yml").write_text("[]\n", encoding="utf-8")
-    modules = collection / "plugins" / "modules"
-    modules.mkdir(parents=True)
-    for name, options in OPTIONS.items():
-        answer = json.dumps({"kubeadm_node": node, "cluster_info": attempts}.get(name, {"phase": "Joined"}))
-        (modules / f"{name}.py").write_text(MODULE % {"options": options, "answer": answer}, encoding="utf-8")
+    replace_modules(collection, Path(__file__).with_name("traced.py"), root, OPTIONS)
+    answers = {**{name: {"phase": "Joined"} for name in OPTIONS}, "kubeadm_node": node, "cluster_info": attempts}
+    (root / "answers.json").write_text(json.dumps({"results": answers}), encoding="utf-8")
     here = {"ansible_connection": "local", "ansible_host": "127.0.0.1", "ansible_python_interpreter": sys.executable}
     groups = {"workers": {"hosts": {"w-1": here}}, **({} if alone else {"control_planes": {"hosts": {"cp-1": here}}})}
     (root / "hosts.yml").write_text(yaml.safe_dump({"nodes": {"children": groups}}), encoding="utf-8")

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`remove` and `replace` where machines are gone: which control plane they work on, what they call, in which order.
 
-The playbooks are as they are; each role and module only writes down that it was called, on which machine. A machine
-that is gone is an ssh port that nobody listens on.
+The playbooks are as they are; each role and module is replaced: it writes down that it was called, on which machine.
+A machine that is gone is an ssh port that nobody listens on.
 """
 
 from __future__ import annotations
@@ -19,19 +19,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.attested.kubernetes.tests.support.replaced_module import replace_modules
 
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
-TRACE = """#!/usr/bin/python
-import json, pathlib
-from ansible.module_utils.basic import AnsibleModule
-given = json.loads(pathlib.Path(%(answers)r).read_text())
-options = dict.fromkeys(given["options"], {"type": "raw"})
-module = AnsibleModule(options, supports_check_mode=True)
-with pathlib.Path(%(trace)r).open("a") as trace:
-    trace.write((module.params.get("what") or " ".join([%(name)r, *filter(None, [module.params.get("tcti")])])) + "\\n")
-module.exit_json(**given["results"].get(%(name)r, {}))
-"""
 OPTIONS = (
     "admission", "authority", "compromised", "ek_aliases", "ek_sha256", "endorsement_authorities",
     "insecure_first_use", "kind", "known_by", "name", "node", "purpose", "replaced", "replacing", "second_key",
@@ -71,11 +62,7 @@ class Site:
         for book in (self.collection / "playbooks").glob("*.yml"):
             text = book.read_text(encoding="utf-8").replace("/opt/attested/venv/bin/python", sys.executable)
             book.write_text(text, encoding="utf-8")
-        modules = self.collection / "plugins" / "modules"
-        modules.mkdir(parents=True)
-        for name in MODULES:
-            where = {"answers": str(root / "answers.json"), "trace": str(self.trace), "name": name}
-            (modules / f"{name}.py").write_text(TRACE % where, encoding="utf-8")
+        replace_modules(self.collection, Path(__file__).with_name("traced.py"), root, dict.fromkeys(MODULES, OPTIONS))
         for role, entries in ROLES.items():
             for entry in entries:
                 self._traced(role, entry)
@@ -126,13 +113,14 @@ class Site:
             "trace": {"held_authority": AUTHORITY},
             "attestation_verification": {"ek_aliases": {}, "ek_sha256": "new", "known_by": "console fingerprint"},
         }
-        (self.root / "answers.json").write_text(json.dumps({"options": OPTIONS, "results": answers}))
+        (self.root / "answers.json").write_text(json.dumps({"shown": ["tcti"], "results": answers}))
         self.trace.write_text("", encoding="utf-8")
         argv = [BIN / "ansible-playbook", "-i", "hosts.yml", "-f", "8", f"attested.kubernetes.{playbook}", *options]
         env = {
             "PATH": f"{self.root / 'bin'}:{BIN}:{os.environ['PATH']}",
             "HOME": str(self.root),
             "ANSIBLE_COLLECTIONS_PATH": str(self.root),
+            "ANSIBLE_PIPELINING": "true",
             "ANSIBLE_SSH_ARGS": "-o ConnectTimeout=5 -o ControlMaster=no",
         }
         done = subprocess.run(argv, cwd=self.root, env=env, capture_output=True, text=True, check=False)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The two roads to a cluster, over ssh and by the bootstrapper: what `init` and `node` call, in which order.
 
-The playbooks are as they are; each role and module only writes down that it was called.
+The playbooks are as they are; each role and module is replaced: it writes down that it was called.
 """
 
 from __future__ import annotations
@@ -16,19 +16,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.attested.kubernetes.tests.support.replaced_module import replace_modules
 
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 BIN = Path(sys.executable).parent
-TRACE = """#!/usr/bin/python
-import json, pathlib
-from ansible.module_utils.basic import AnsibleModule
-given = json.loads(pathlib.Path(%(answers)r).read_text())
-options = dict.fromkeys(given["options"], {"type": "raw"})
-module = AnsibleModule(options, supports_check_mode=True)
-with pathlib.Path(%(trace)r).open("a") as trace:
-    trace.write((module.params.get("what") or %(name)r) + "\\n")
-module.exit_json(**given["results"].get(%(name)r, {}))
-"""
 OPTIONS = (
     "admin_certificate", "allow_cgroup_v1", "at_once", "certificate", "cluster_ca", "cluster_name",
     "endorsement_authorities", "exceptions", "extra_sans", "field_manager", "ignore_preflight_errors",
@@ -71,10 +62,7 @@ class Site:
                 "ansible.builtin.systemd_service:", "attested.kubernetes.unit:"
             )
             book.write_text(text.replace("/opt/attested/venv/bin/python", sys.executable), encoding="utf-8")
-        (self.collection / "plugins" / "modules").mkdir(parents=True)
-        for name in MODULES:
-            where = {"answers": str(root / "answers.json"), "trace": str(self.trace), "name": name}
-            (self.collection / "plugins" / "modules" / f"{name}.py").write_text(TRACE % where, encoding="utf-8")
+        replace_modules(self.collection, Path(__file__).with_name("traced.py"), root, dict.fromkeys(MODULES, OPTIONS))
         for role, entries in ROLES.items():
             for entry in entries:
                 self._role(role, entry)
@@ -98,7 +86,7 @@ class Site:
     def run(self, playbook: str, *options: str, **results: dict[str, object]) -> list[str]:
         """Return what was called; modules answer with ``results``."""
         never = {"status": {"ExecMainExitTimestampMonotonic": "0", "ExecMainStatus": "0"}}
-        answers = {"options": OPTIONS, "results": {"unit": never, **results}}
+        answers = {"results": {"unit": never, **results}}
         (self.root / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
         self.trace.write_text("", encoding="utf-8")
         argv = [BIN / "ansible-playbook", "-i", "hosts.yml", f"attested.kubernetes.{playbook}", *options]
