@@ -242,8 +242,7 @@ def test_a_healthy_etcd_is_replaced_by_nobody_who_does_not_say_so(bed: Bed) -> N
 )
 def test_what_is_refused_stops_nothing(path: Any, plane: Any, code: str, bed: Bed) -> None:
     pids = bed.kubelet.pids()
-    work = lambda: bed.restore(path(bed), plane=plane and plane(bed), confirm_healthy=True)  # noqa: E731
-    assert code_of(work) == code
+    assert code_of(lambda: bed.restore(path(bed), plane=plane and plane(bed), confirm_healthy=True)) == code
     assert bed.kubelet.pids() == pids
     assert bed.get("/registry/secrets/default/late") == "after the backup"
     assert not (bed.paths.kubernetes / "stopped").exists()

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.skipif(bool(missing_for_age()), reason=missing_for_age(
 SECRET = b"a token of a service account"
 SNAPSHOT = SECRET * 10_000
 CLUSTER = bytes(range(32))
-CAS = {"ca": ["9f2c1d5e9f2c1d5e"]}
+CA = "9f2c1d5e9f2c1d5e"
 MANIFEST = Manifest(
     taken="2026-11-25T23:15:00Z",
     node="cp-1",
@@ -53,7 +53,7 @@ MANIFEST = Manifest(
     policy_generation=3,
     revision=48211,
     kubernetes_version="1.35.4",
-    authorities=CAS,
+    authorities={"ca": [CA]},
     size=len(SNAPSHOT),
     sha256=hashlib.sha256(SNAPSHOT).hexdigest(),
 )
@@ -71,10 +71,10 @@ def backup(tmp_path: Path, keys: tuple[SecretBytes, str]) -> Path:
     return tmp_path / "etcd.age"
 
 
-def restored(path: Path, identity: SecretBytes, *, cluster: bytes = CLUSTER, cas: dict[str, list[str]] = CAS) -> bytes:
+def restored(path: Path, identity: SecretBytes, *, cluster: bytes = CLUSTER, ca: str = CA) -> bytes:
     """Return the snapshot as a control plane of this cluster takes it."""
     out = io.BytesIO()
-    unpack(path, out, [identity], begin=lambda one: one.require_cluster(cluster, cas))
+    unpack(path, out, [identity], begin=lambda one: one.require_cluster(cluster, {"ca": [ca]}))
     return out.getvalue()
 
 
@@ -96,7 +96,7 @@ def test_every_bit_of_it_counts(backup: Path, keys: tuple[SecretBytes, str]) -> 
 
 def test_that_of_another_cluster_or_of_other_cas_is_not_restored(backup: Path, keys: tuple[SecretBytes, str]) -> None:
     assert code_of(lambda: restored(backup, keys[0], cluster=bytes(32))) == "BACKUP_OTHER_CLUSTER"
-    assert code_of(lambda: restored(backup, keys[0], cas={"ca": ["0" * 16]})) == "BACKUP_OTHER_CLUSTER"
+    assert code_of(lambda: restored(backup, keys[0], ca="0" * 16)) == "BACKUP_OTHER_CLUSTER"
 
 
 def test_what_was_sent_to_one_machine_opens_on_no_other(

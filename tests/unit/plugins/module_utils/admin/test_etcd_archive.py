@@ -169,8 +169,7 @@ def test_a_refusal_of_the_manifest_keeps_its_code_and_nothing_of_the_snapshot_fo
         assert code_of(lambda: unpack(backup, out, [keys[0]], begin=refuse)) == "BACKUP_OTHER_CLUSTER"
         assert out.getvalue() == b""
     else:
-        work = lambda: hand_on(backup, tmp_path / "on", [keys[0]], begin=refuse)  # noqa: E731
-        assert code_of(work) == "BACKUP_OTHER_CLUSTER"
+        assert code_of(lambda: hand_on(backup, tmp_path / "on", [keys[0]], begin=refuse)) == "BACKUP_OTHER_CLUSTER"
 
 
 @needs_age
