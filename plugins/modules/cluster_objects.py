@@ -32,7 +32,8 @@ attributes:
   check_mode:
     support: full
     details:
-      - Objects of a kind that the cluster does not know yet count as a change.
+      - Objects of a kind that the cluster does not know yet count as a change, and so do all objects while the file
+        O(kubeconfig) does not exist.
   diff_mode:
     support: full
   idempotent:

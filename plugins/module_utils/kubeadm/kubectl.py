@@ -71,8 +71,13 @@ class Kubectl:
 
         They are compared first, so that nothing is written that is there already. Both is done at once for all of them,
         as a process of kubectl costs more than what it does; where a kind is not known yet, which another one of them
-        may bring, each takes its turn. In check mode an object whose kind stays unknown counts as different.
+        may bring, each takes its turn. In check mode an object whose kind stays unknown counts as different. So does
+        every object while there is no kubeconfig: an earlier task of the same run makes the cluster.
         """
+        if check_mode and not self._kubeconfig.exists():
+            return ObjectsOutcome(
+                changed=True, difference=f"{self._kubeconfig} does not exist yet: all objects are new\n"
+            )
         together = "\n---\n".join(manifests)
         found, known = self._difference(together, field_manager)
         if not known:

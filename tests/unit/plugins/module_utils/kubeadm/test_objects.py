@@ -46,8 +46,8 @@ class Api:
         return [verb for verb, _stdin in self.calls]
 
 
-def kubectl(api):
-    return Kubectl(api, kubeconfig=Path("/k"))
+def kubectl(api, kubeconfig=Path("/dev/null")):
+    return Kubectl(api, kubeconfig=kubeconfig)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,13 @@ def test_equal_objects_are_not_written():
     api = Api(diff=(0, b"", b""))
     found = kubectl(api).apply(["kind: A"])
     assert (found.changed, api.verbs()) == (False, ["diff"])
+
+
+def test_check_mode_counts_every_object_as_new_before_the_cluster_exists(tmp_path):
+    api = Api(diff=(0, b"", b""))
+    found = kubectl(api, tmp_path / "admin.conf").apply(["kind: A"], check_mode=True)
+    assert (found.changed, api.verbs()) == (True, [])
+    assert found.difference == f"{tmp_path}/admin.conf does not exist yet: all objects are new\n"
 
 
 def test_equal_manifests_are_compared_all_at_once():
