@@ -81,9 +81,7 @@ def boot_facts(
 
 
 def _site(source: str) -> Measured | None:
-    """Return what was measured of the site; a text of another form says nothing."""
-    if not source:
-        return None
+    """Return what was measured of the site; a text of another form, or an empty one, says nothing."""
     try:
         return parse_measured(source)
     except SystemFault:
