@@ -246,6 +246,7 @@ def test_what_is_refused_stops_nothing(path: Any, plane: Any, code: str, bed: Be
     assert bed.kubelet.pids() == pids
     assert bed.get("/registry/secrets/default/late") == "after the backup"
     assert not (bed.paths.kubernetes / "stopped").exists()
+    assert not (bed.paths.root / "var/lib/etcd/attested-restore/new").exists()
 
 
 def test_one_member_comes_back_when_the_other_two_are_lost(bed: Bed) -> None:

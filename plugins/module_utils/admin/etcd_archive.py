@@ -112,7 +112,7 @@ def parse_manifest(line: bytes) -> Manifest:
     names = {*_TEXTS, *_NUMBERS, "authorities"}
     wrong = sorted(names ^ set(document)) or [name for name in sorted(names) if not _is_good(name, document[name])]
     if wrong:
-        raise _damaged(f"a manifest with its fields, got none or another {', '.join(wrong)[:200]},")
+        raise _damaged("a manifest with its fields", f"none or another {', '.join(wrong)[:200]}")
     return Manifest(**document)
 
 
@@ -285,8 +285,8 @@ def _is_good(name: str, value: Any) -> bool:
     )
 
 
-def _damaged(expected: str) -> KeyServiceError:
-    return KeyServiceError(f"backup: expected {expected} found something else", reason=Reason.BACKUP_DAMAGED)
+def _damaged(expected: str, got: str = "something else") -> KeyServiceError:
+    return KeyServiceError(f"backup: expected {expected}, got {got}", reason=Reason.BACKUP_DAMAGED)
 
 
 def _unusable(path: Path, error: OSError) -> SystemFault:

@@ -143,7 +143,11 @@ def restore(
         return Result(changed=True, values={"manifest": {}})
     pods = StaticPods(machine, node=plane.config.name, reader=_NoPods())
     work = plane.data / "attested-restore"
-    manifest = _make_data(plane, params, work, SecretBytes(open_identity(params)), _member(pods))  # 3, 4
+    try:
+        manifest = _make_data(plane, params, work, SecretBytes(open_identity(params)), _member(pods))  # 3, 4
+    except BaseException:
+        clear(work / "new")  # a snapshot in clear; what an earlier run kept stays
+        raise
     pods.stop(COMPONENTS)
     exchange(plane.data / "member", work / "new/data/member", kept=work / "before")
     for component in reversed(COMPONENTS):
@@ -162,7 +166,7 @@ def stop(plane: ControlPlane, check_mode: bool) -> Result:
 
 
 def require_replaceable(*, healthy: bool, confirmed: bool) -> None:
-    """Raise RESTORE_CLUSTER_HEALTHY where etcd works and nobody said that it is to be replaced."""
+    """Raise RESTORE_CLUSTER_HEALTHY where etcd works and its replacement is not confirmed."""
     if healthy and not confirmed:
         raise EtcdError(
             "expected an etcd that has lost its data or its quorum, this one is healthy",
@@ -205,9 +209,9 @@ def _make_data(
 
 
 def _member(pods: StaticPods) -> Member:
-    told = pods.arguments(ETCD)
+    found = pods.arguments(ETCD)
     try:
-        return Member(name=told["name"], peer_url=told["initial-advertise-peer-urls"])
+        return Member(name=found["name"], peer_url=found["initial-advertise-peer-urls"])
     except KeyError as error:
         raise EtcdError(
             f"expected {error} in the manifest of etcd", reason=Reason.CONTROL_PLANE_MANIFEST_MALFORMED
