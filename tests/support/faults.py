@@ -9,6 +9,7 @@ an exception where that function begins, or where it ends with its work done.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from dataclasses import dataclass
@@ -140,13 +141,21 @@ def _yields(frame: FrameType) -> bool:
 
 
 def _traced(trace: Callable[..., Any], work: Callable[[], _Result]) -> _Result:
+    """Do ``work`` under ``trace``, with the garbage collector off.
+
+    The collector closes generators that an earlier fault left: an error raised there is lost, and the step was not
+    reached by this work.
+    """
     _forget()
-    before = sys.gettrace()
+    before, collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(trace)
     try:
         return work()
     finally:
         sys.settrace(before)
+        if collecting:
+            gc.enable()
 
 
 def _forget() -> None:
