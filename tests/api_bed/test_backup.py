@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -22,9 +23,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.command i
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import failure_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.app import newest_backup
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_tools import EtcdTools
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.etcd_snapshot import ControlPlane, save
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.etcd_snapshot import (
+    ControlPlane,
+    keep_backup,
+    save,
+)
 from ansible_collections.attested.kubernetes.tests.support.api_bed import binaries, why_not
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch, spellings
 from ansible_collections.attested.kubernetes.tests.support.etcd_bed import EtcdBed, etcd_bed
@@ -187,6 +193,29 @@ def test_check_mode_writes_nothing_and_says_what_would_go(
     assert done["removed"] == foreseen["removed"]
     left = {path.name for path in (site / "backups").iterdir()}
     assert left == {old[1], Path(done["path"]).name, "etcd-of-mine.age", "notes"}
+
+
+def test_a_control_plane_keeps_its_newest_backups(
+    plane: ControlPlane, keys: tuple[SecretBytes, str], tmp_path: Path
+) -> None:
+    """As the timer does; a backup that fails removes nothing and leaves nothing."""
+    directory = tmp_path / "backups"
+    assert newest_backup(directory) == 0.0
+    directory.mkdir()
+    old = ["etcd-20200101T000000Z.age", "etcd-20200102T000000Z.age"]
+    for name in (*old, "etcd-of-mine.age"):
+        (directory / name).touch()
+        os.utime(directory / name, (0, 0))
+    with pytest.raises(AttestedError, match="recipient"):
+        keep_backup(plane, directory, ["age1qqqq"], keep=2)
+    assert files(directory) == sorted((*old, "etcd-of-mine.age"))
+    manifest, removed = keep_backup(plane, directory, [keys[1]], keep=2)
+    assert removed == (old[0],)
+    assert files(directory) == sorted((old[1], manifest.file_name, "etcd-of-mine.age"))
+    assert newest_backup(directory) == (directory / manifest.file_name).stat().st_mtime > 0
+    with (tmp_path / "snapshot.db").open("wb") as out:
+        path = directory / manifest.file_name
+        assert unpack(path, out, [keys[0]], begin=lambda one: one.require_cluster(CLUSTER)) == manifest
 
 
 @pytest.mark.parametrize(

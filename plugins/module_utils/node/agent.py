@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "api-endpoint-list": ("kubeadm.endpoint_list", "ask the cluster where its API servers are"),
+    "backup": ("node.etcd_snapshot", "save an encrypted snapshot of this control plane's etcd"),
     "bootstrapper": ("node.boot_program", "make a node of this machine: by an admin's init, or by joining"),
     "disk-health": ("node.disk_health", "set the condition of the Node that reports corrupt sectors of its state disk"),
     "node-boot": ("node.node_boot", "make a node of this machine as the site's signed repository says"),

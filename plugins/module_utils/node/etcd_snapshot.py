@@ -1,24 +1,31 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the module `etcd_snapshot` does on a control plane: a backup of etcd, and etcd out of a backup."""
+"""What the module `etcd_snapshot` does on a control plane: a backup of etcd, and etcd out of a backup.
+
+`attested-agent backup` writes the same backups into a directory of the control plane; a timer may run it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..admin.age_file import require_recipients
-from ..admin.etcd_archive import Manifest, digest_of, pack, unpack
+from ..admin.etcd_archive import Manifest, digest_of, pack, surplus, unpack
 from ..core.command import SystemRunner
-from ..core.files import read_bytes
+from ..core.files import make_directory, read_bytes, remove
 from ..core.host import SystemClock
-from ..errors import ApiError, EtcdError, SystemFault
+from ..errors import ApiError, AttestedError, EtcdError, SystemFault
+from ..keyservice.config import BACKUPS
 from ..keyservice.master import SecretBytes
 from ..kubeadm.ca_keypairs import split
 from ..kubeadm.certificate_table import API_SERVER, ETCD
+from ..kubeadm.etcd_client import LOCAL
 from ..kubeadm.etcd_tools import BUMP, EtcdTools, Member, clear, empty
 from ..kubeadm.operation import Machine
 from ..kubeadm.spec import KubernetesPaths
@@ -26,15 +33,16 @@ from ..kubeadm.static_pods import StaticPods
 from ..reasons import Reason
 from ..result import Diff, Result
 from .answers import open_box
-from .config import load_node_config
+from .config import DEFAULT_PATH, load_node_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..core.command import Runner
     from ..core.host import Clock
     from .config import NodeConfig
 
+CERTIFICATES = "/etc/kubernetes/pki/etcd"
 COMPONENTS = (API_SERVER, ETCD)
 """In the order in which they stop."""
 
@@ -54,17 +62,13 @@ class ControlPlane:
     paths: KubernetesPaths = field(default_factory=KubernetesPaths)
 
     @classmethod
-    def of_a_module(cls, params: Mapping[str, Any]) -> ControlPlane:
-        """Return the one that the module runs on."""
+    def here(cls, node_config: str, *, certificates: str = CERTIFICATES, endpoint: str = LOCAL) -> ControlPlane:
+        """Return the one that this program runs on."""
         runner, clock = SystemRunner(), SystemClock()
         tools = EtcdTools(
-            runner=runner,
-            starter=runner,
-            clock=clock,
-            certificates=Path(params["certificates"]),
-            endpoint=params["endpoint"],
+            runner=runner, starter=runner, clock=clock, certificates=Path(certificates), endpoint=endpoint
         )
-        return cls(config=load_node_config(params["node_config"]), tools=tools, runner=runner, clock=clock)
+        return cls(config=load_node_config(node_config), tools=tools, runner=runner, clock=clock)
 
     @property
     def data(self) -> Path:
@@ -84,7 +88,7 @@ class ControlPlane:
 
 def run(params: Mapping[str, Any], check_mode: bool) -> Result:
     """Write a backup, restore one, or stop what a restore leaves behind; raises its refusals."""
-    plane = ControlPlane.of_a_module(params)
+    plane = ControlPlane.here(params["node_config"], certificates=params["certificates"], endpoint=params["endpoint"])
     if params["state"] == "stopped":
         return stop(plane, check_mode)
     return (save if params["state"] == "saved" else restore)(plane, params, check_mode)
@@ -118,6 +122,59 @@ def save(plane: ControlPlane, params: Mapping[str, Any], check_mode: bool) -> Re
         clear(work)
     values = {"manifest": manifest.values(), "file_sha256": digest}
     return Result(changed=True, values=values, diff=Diff(before="", after=f"{manifest.file_name}\n", header="backups"))
+
+
+# Backups that a control plane takes by itself. They are encrypted, so the directory is on no state disk.
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `attested-agent backup`; return 0, or 1 with the error on standard error."""
+    options = _parser().parse_args(argv)
+    try:
+        plane = ControlPlane.here(options.config)
+        manifest, removed = keep_backup(plane, options.directory, options.recipient, keep=options.keep)
+    except AttestedError as error:
+        sys.stderr.write(f"attested-agent backup: {error.code}: {error}\n{error.hint}\n")
+        return 1
+    sys.stdout.write(
+        f"saved {options.directory / manifest.file_name}: revision {manifest.revision}, "
+        f"generation {manifest.policy_generation} of the policy, {manifest.size} bytes\n"
+    )
+    sys.stdout.writelines(f"removed {options.directory / name}\n" for name in removed)
+    return 0
+
+
+def keep_backup(
+    plane: ControlPlane, directory: Path, recipients: Sequence[str], *, keep: int
+) -> tuple[Manifest, tuple[str, ...]]:
+    """Write a backup into ``directory``, whole or not at all, and remove all but the ``keep`` newest, at least one.
+
+    Return its manifest and the names of the removed. Raises as `save` does; then no older backup is removed.
+    """
+    make_directory(directory, mode=0o700)
+    part = directory / ".part"
+    try:
+        said = save(plane, {"path": str(part), "recipients": recipients}, check_mode=False).values["manifest"]
+        manifest = Manifest(**{name: value for name, value in said.items() if name != "format"})
+        part.replace(directory / manifest.file_name)
+    finally:
+        remove(part)
+    removed = surplus([path.name for path in directory.iterdir()], keep=max(1, keep))
+    for name in removed:
+        remove(directory / name)
+    return manifest, removed
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attested-agent backup",
+        description="Save a snapshot of this control plane's etcd, start another etcd from it, and keep it, encrypted.",
+    )
+    parser.add_argument("--recipient", action="append", required=True, metavar="age1...", help="who opens it; repeat")
+    parser.add_argument("--directory", type=Path, default=BACKUPS, help="where backups lie (default: %(default)s)")
+    parser.add_argument("--keep", type=int, default=7, metavar="N", help="how many stay there (default: %(default)s)")
+    parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
+    return parser
 
 
 # A restore. The data before stay until the API server answers; a run that was cut off is repeated whole.

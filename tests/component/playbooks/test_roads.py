@@ -33,7 +33,7 @@ MODULES = (
 ROLES = {
     "attestation_policy": ("main",),
     "bootstrapper": ("joined",),
-    "control_plane": ("main", "up", "member", "guards", "certificates_timer"),
+    "control_plane": ("main", "up", "member", "guards", "certificates_timer", "backup_timer"),
     "join_service": ("main",),
     "key_service": ("main",),
     "verification_service": ("main",),
@@ -198,6 +198,11 @@ def test_a_site_that_says_so_has_its_control_planes_renew_their_certificates_or_
     """What a site says nothing of stays as it is; see the other tests of this road."""
     called = site.run("init", "-e", f"attested_control_plane_certificates_renewed={renewed}")
     assert called == [*OVER_SSH[:6], "control_plane: certificates_timer", *OVER_SSH[6:]]
+
+
+def test_a_site_with_a_schedule_has_its_control_planes_back_up_etcd(site: Site) -> None:
+    called = site.run("init", "-e", "attested_backup_schedule=daily")
+    assert called == [*OVER_SSH[:6], "control_plane: backup_timer", *OVER_SSH[6:]]
 
 
 def test_certificates_are_rotated_on_control_planes_alone(site: Site) -> None:
