@@ -195,9 +195,12 @@ class LivePolicy:
         """Return the identities of one endorsement key as they are now, whether they count or not."""
         return self._registrations(self._holders(ek_sha256).values())
 
-    def registrations(self) -> tuple[Registration, ...]:
-        """Return every identity as it is now, whether it counts or not, that can be read; raises API_UNAVAILABLE."""
-        objects = self._gateway.objects(IDENTITIES)
+    def registrations(self, node_name: str = "") -> tuple[Registration, ...]:
+        """Return the identities as they are now, whether they count or not, that can be read; raises API_UNAVAILABLE.
+
+        With ``node_name`` only those that are, or were, this node: what one node costs does not grow with the cluster.
+        """
+        objects = self._gateway.objects(IDENTITIES, where={"spec.nodeName": node_name} if node_name else {})
         return tuple(found for one in objects if (found := self._registration(one)) is not None)
 
     def unreadable(self) -> tuple[str, ...]:

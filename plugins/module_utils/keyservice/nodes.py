@@ -94,7 +94,7 @@ class NodeWatcher:
             self._settle(nodes)
 
     def _settle(self, nodes: frozenset[str]) -> None:
-        registrations = self._policy.registrations()
+        registrations = self._policy.registrations(next(iter(nodes)) if len(nodes) == 1 else "")
         for registration in newly_joined(registrations, nodes, own_name=self._own_name):
             self._writer.write(registration, StatusChange(phase=JOINED, disk_id=self._disk_of(registration)))
             self._joined(registration.identity.node_name)

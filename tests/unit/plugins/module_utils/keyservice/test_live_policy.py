@@ -251,6 +251,27 @@ def test_a_status_that_changed_meanwhile_is_read_again(gateway: FakeGateway) -> 
     assert gateway.status(NAME)["phase"] == "Joined"
 
 
+def test_one_node_that_appears_costs_its_own_identities_and_not_all(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What each new Node costs would grow with the cluster, and the cluster's with its square."""
+    for number in range(2, 5):
+        gateway.apply(identity(f"{number:02x}" * 32, nodeName=f"w-{number}"))
+    set_phase(gateway, "Admitted")
+    read = gateway.objects
+    counts = []
+
+    def objects(plural: str, **options: Any) -> tuple[Any, ...]:
+        found = read(plural, **options)
+        counts.append(len(found))
+        return found
+
+    monkeypatch.setattr(gateway, "objects", objects)
+    watch, joined = watcher(gateway)
+    watch.settle(frozenset({"w-1"}))
+    assert (joined, counts) == (["w-1"], [1])
+
+
 def test_an_identity_that_comes_after_its_node_has_joined_soon() -> None:
     gateway = FakeGateway()
     gateway.nodes = ["w-1"]
