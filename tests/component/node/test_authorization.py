@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 
     from ansible_collections.attested.kubernetes.tests.support.swtpm import Swtpm
 
-OWNER, ENDORSEMENT = "owner canary 7f3a91", "endorsement canary c02e5d"
+OWNER, ENDORSEMENT = (f"{name} canary {secrets.token_hex(8)}" for name in ("owner", "endorsement"))
+"""Of this process alone: tpm2_changeauth of another run has its own values in its arguments."""
 BOTH = {RH_OWNER: OWNER.encode(), RH_ENDORSEMENT: ENDORSEMENT.encode()}
 IN_MEMORY = [
     *("unshare", "--mount", "--propagation", "private", "sh", "-c"),
