@@ -19,6 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_prog
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_service import InitServiceConfig
+from ansible_collections.attested.kubernetes.tests.support.playbook_cases import FAILED, Case, run_cases
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
@@ -37,43 +38,50 @@ SITE = {
 }
 
 
-def run(directory: Path, tasks: list[dict[str, Any]], **more: Any) -> subprocess.CompletedProcess[str]:
-    """Run ``tasks`` as `prepare` would for one control plane and one worker of a site, with the role's variables."""
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    site = {
-        "nodes": {
-            "vars": {**local, **SITE},
-            "children": {
-                "control_planes": {"hosts": {"cp-1.prod": {}}},
-                "workers": {"hosts": {"w-1": {"attested_node_ip": "10.0.0.21"}}},
-            },
-        }
-    }
-    (directory / "site.yml").write_text(yaml.safe_dump(site), encoding="utf-8")
-    defaults = [str(ROLE / "defaults" / "main.yml"), str(ROLE / "vars" / "main.yml")]
-    play = {"hosts": "nodes", "gather_facts": False, "vars": PREPARE["vars"], "tasks": tasks} | more
-    (directory / "book.yml").write_text(yaml.safe_dump([{**play, "vars_files": defaults}]), encoding="utf-8")
-    argv = [BIN / "ansible-playbook", "-i", "site.yml", "book.yml"]
-    return subprocess.run(argv, cwd=directory, capture_output=True, text=True, check=False)
+JOINED = {"phase": "Joined", "locked": True, "kubelet_active": True, "bootstrapper_active": False}
+ASKING = {"phase": "Asking", "locked": False, "kubelet_active": False, "bootstrapper_active": False}
+REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
+    "its own reason": (
+        {**ASKING, "reason": "PCR_MISMATCH", "message": "expected PCR 9 to be allowed", "to_do": "Compare the boots."},
+        "PCR_MISMATCH: expected PCR 9 to be allowed. Compare the boots.",
+    ),
+    "time that was over before anything went wrong": (
+        {**ASKING, "reason": None, "message": None, "to_do": "Wait."},
+        f"{Reason.NODE_NOT_JOINED.name}: expected a node within 300 s, the machine is Asking. Wait.",
+    ),
+    "a machine that is a node": (JOINED, ""),
+}
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of both machines, by host, as playbook and role together make them."""
-    root = tmp_path_factory.mktemp("prepare")
-    copy = {
-        "name": "Write",
-        "ansible.builtin.copy": {
-            "content": f"{{{{ lookup('ansible.builtin.template', '{ROLE}/templates/' ~ item ~ '.j2') }}}}",
-            "dest": f"{root}/{{{{ inventory_hostname }}}}-{{{{ item }}}}",
-            "mode": "0600",
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, Any]]]:
+    """What all cases come to, as `prepare` would run them for a control plane and a worker."""
+    files = ("bootstrapper.yml", "init-service.yml", "inventory.yml")
+    texts = {name: f"{{{{ lookup('ansible.builtin.template', '{ROLE}/templates/{name}.j2') }}}}" for name in files}
+    tell = {"ansible.builtin.fail": {"msg": "{{ __bootstrapper_refusal }}"}, "when": "not __bootstrapper_joined"}
+    cases = {
+        "files": Case(tasks=[{"record": texts, "vars": LET["vars"]}], variables=PREPARE["vars"]),
+        **{
+            name: Case(tasks=[tell, {"record": {}}], variables={"bootstrapper_node": node})
+            for name, (node, _told) in REFUSALS.items()
         },
-        "loop": ["bootstrapper.yml", "init-service.yml", "inventory.yml"],
-        "vars": LET["vars"],
     }
-    done = run(root, [copy])
-    assert done.returncode == 0, done.stdout + done.stderr
-    return root
+    groups = {
+        "control_planes": {"hosts": {"cp-1.prod": {}}},
+        "workers": {"hosts": {"w-1": {"attested_node_ip": "10.0.0.21"}}},
+    }
+    defaults = [str(ROLE / "defaults" / "main.yml"), str(ROLE / "vars" / "main.yml")]
+    hosts = {"nodes": {"vars": SITE, "children": groups}}
+    return run_cases(tmp_path_factory.mktemp("cases"), cases, hosts=hosts, vars_files=defaults)
+
+
+@pytest.fixture
+def written(found: dict[str, dict[str, dict[str, Any]]], tmp_path: Path) -> Path:
+    """The files of both machines, by host, as playbook and role together make them."""
+    for host, texts in found["files"].items():
+        for name, text in texts.items():
+            (tmp_path / f"{host}-{name}").write_text(text, encoding="utf-8")
+    return tmp_path
 
 
 def test_the_bootstrapper_reads_its_configuration_and_only_a_control_plane_serves_init(written: Path) -> None:
@@ -106,34 +114,13 @@ def test_the_machine_knows_what_the_site_says_of_the_control_plane_and_nothing_e
     }
 
 
-@pytest.mark.parametrize(
-    ("node", "told"),
-    [
-        pytest.param(
-            {"reason": "PCR_MISMATCH", "message": "expected PCR 9 to be allowed", "to_do": "Compare the boots."},
-            "PCR_MISMATCH: expected PCR 9 to be allowed. Compare the boots.",
-            id="its own reason",
-        ),
-        pytest.param(
-            {"reason": None, "message": None, "to_do": "Wait."},
-            f"{Reason.NODE_NOT_JOINED.name}: expected a node within 300 s, the machine is Asking. Wait.",
-            id="time that was over before anything went wrong",
-        ),
-    ],
-)
-def test_a_machine_that_became_no_node_says_why(tmp_path: Path, node: dict[str, Any], told: str) -> None:
-    known = {"phase": "Asking", "locked": False, "kubelet_active": False, "bootstrapper_active": False, **node}
-    tell = {"ansible.builtin.fail": {"msg": "{{ __bootstrapper_refusal }}"}, "when": "not __bootstrapper_joined"}
-    done = run(tmp_path, [tell], vars={"bootstrapper_node": known})
-    assert done.returncode != 0
-    assert told in done.stdout
-
-
-def test_a_machine_that_is_a_node_says_nothing(tmp_path: Path) -> None:
-    known = {"phase": "Joined", "locked": True, "kubelet_active": True, "bootstrapper_active": False}
-    tell = {"ansible.builtin.fail": {"msg": "{{ __bootstrapper_refusal }}"}, "when": "not __bootstrapper_joined"}
-    done = run(tmp_path, [tell], vars={"bootstrapper_node": known})
-    assert done.returncode == 0, done.stdout
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_machine_that_became_no_node_says_why_and_a_node_says_nothing(found: dict[str, Any], name: str) -> None:
+    _node, told = REFUSALS[name]
+    for said in found[name].values():
+        assert said.get(FAILED, "").startswith(told)
+        assert (FAILED in said) is bool(told)
+    assert len(found[name]) == 2
 
 
 @pytest.mark.parametrize("wanted", [False, True])

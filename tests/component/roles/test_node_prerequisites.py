@@ -5,42 +5,41 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
+from typing import Any
 
-BIN = Path(sys.executable).parent
-BOOK = """
-- hosts: localhost
-  connection: local
-  gather_facts: false
-  vars: {ansible_python_interpreter: "{{ ansible_playbook_python }}"}
-  tasks:
-    - ansible.builtin.include_role:
-        name: attested.kubernetes.node_prerequisites
-      vars:
-        node_prerequisites_packages: [no-such-package-one, no-such-package-two]
-        node_prerequisites_state_disk: "{{ disk | default('') }}"
-        node_prerequisites_state_disk_packages: [no-such-package-three]
-"""
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.playbook_cases import FAILED, Case, run_cases
+
+DISKS = {"no state disk": "", "a state disk": "/dev/disk/by-id/virtio-state"}
+LOOK = {
+    "ansible.builtin.include_role": {"name": "attested.kubernetes.node_prerequisites"},
+    "vars": {
+        "node_prerequisites_packages": ["no-such-package-one", "no-such-package-two"],
+        "node_prerequisites_state_disk": "{{ disk }}",
+        "node_prerequisites_state_disk_packages": ["no-such-package-three"],
+    },
+}
 
 
-def said(tmp_path, *words):
-    """Return what a run says that fails."""
-    (tmp_path / "book.yml").write_text(BOOK, encoding="utf-8")
-    argv = [BIN / "ansible-playbook", "-i", "localhost,", "book.yml", *words]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "NODE_PREREQUISITES_MISSING" in done.stdout
-    return " ".join(done.stdout.split())
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a machine that lacks packages hears."""
+    known = {"ansible_python_interpreter": sys.executable}
+    cases = {name: Case(tasks=[LOOK], variables={**known, "disk": disk}) for name, disk in DISKS.items()}
+    found: dict[str, Any] = run_cases(
+        tmp_path_factory.mktemp("cases"), cases, hosts={"all": {"hosts": {"localhost": {}}}}
+    )
+    return {name: " ".join(found[name]["localhost"][FAILED].split()) for name in DISKS}
 
 
-def test_every_missing_package_is_named_at_once(tmp_path):
-    text = said(tmp_path)
-    assert "apt-get install no-such-package-one no-such-package-two'" in text
-    assert "dm_integrity" not in text
+def test_every_missing_package_is_named_at_once(said: dict[str, str]) -> None:
+    assert said["no state disk"].startswith("NODE_PREREQUISITES_MISSING")
+    assert "apt-get install no-such-package-one no-such-package-two'" in said["no state disk"]
+    assert "dm_integrity" not in said["no state disk"]
 
 
-def test_a_state_disk_asks_for_its_packages_too(tmp_path):
-    text = said(tmp_path, "-e", "disk=/dev/disk/by-id/virtio-state")
+def test_a_state_disk_asks_for_its_packages_too(said: dict[str, str]) -> None:
+    text = said["a state disk"]
+    assert text.startswith("NODE_PREREQUISITES_MISSING")
     assert "apt-get install no-such-package-one no-such-package-two no-such-package-three'" in text
