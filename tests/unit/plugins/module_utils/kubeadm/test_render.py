@@ -72,6 +72,10 @@ def test_names_of_the_api_server():
     ]
 
 
+def test_a_new_cluster_has_keys_of_p256():
+    assert init_documents()["ClusterConfiguration"]["encryptionAlgorithm"] == "ECDSA-P256"
+
+
 def test_nothing_of_the_lab_is_a_default():
     found = init_documents()
     assert "failCgroupV1" not in found["KubeletConfiguration"]
