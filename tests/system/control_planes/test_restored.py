@@ -9,7 +9,11 @@ The tests are in the order of one lab's life and share it.
 
 from __future__ import annotations
 
+import itertools
 import json
+import subprocess
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -74,6 +78,39 @@ def admission(road: Road, node: str) -> set[str]:
     return {one["spec"]["admission"] for one in found if one["spec"]["nodeName"] == node}
 
 
+@contextmanager
+def asking_for_tickets(road: Road) -> Iterator[list[str]]:
+    """Let w-1 ask for tickets, one after the other; yield what each of them said, which grows."""
+    said: list[str] = []
+    ended = threading.Event()
+    words = [
+        str(road.lab.directory / "podman"),
+        "exec",
+        "w-1",
+        "/opt/attested/venv/bin/attested-agent",
+        "renew",
+        "--now",
+    ]
+
+    def ask() -> None:
+        while not ended.is_set():
+            said.append(subprocess.run(words, capture_output=True, text=True, check=False).stderr)
+            ended.wait(0.5)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield said
+    finally:
+        ended.set()
+        thread.join()
+
+
+def outcome(said: str) -> str:
+    """Return whether a ticket was given, or the code of the refusal."""
+    return "given" if "renewed, serial" in said else "rolled back" if "POLICY_ROLLED_BACK" in said else "not reached"
+
+
 def test_a_backup_is_taken_and_nothing_of_it_shows(road: Road, keys: tuple[Path, str]) -> None:
     kubectl(road, "create", "configmap", "before", f"--from-literal=canary={CANARY}")
     recipients = ("-e", json.dumps({"attested_backup_recipients": [keys[1]], "attested_backups_kept": 2}))
@@ -107,7 +144,11 @@ def test_two_lose_their_disks_and_one_comes_back_under_the_newer_policy(road: Ro
         road.inside(name, "sh", "-c", "rm -rf /var/lib/etcd/member /etc/kubernetes/pki")
     wait_for(lambda: kubectl(road, "get", "--raw=/readyz", check=False) != "ok", seconds=SECONDS)
     road.play("restore", *restoring(road, keys), "--check")
-    done = road.play("restore", *restoring(road, keys), "-e", "confirm_refusals=true")
+    with asking_for_tickets(road) as said:
+        done = road.play("restore", *restoring(road, keys), "-e", "confirm_refusals=true")
+        wait_for(lambda: outcome(said[-1]) == "given", seconds=SECONDS)
+    order = [one for one, _same in itertools.groupby(map(outcome, said)) if one != "not reached"]
+    assert order == ["rolled back", "given"], said  # the backup's policy gives no ticket, and was in force meanwhile
     assert "attested.kubernetes.reset -e confirm=cp-2" in done.output
     assert generation(road) > older
     assert keys[0].read_text().strip() not in done.output
