@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import pytest
+from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 from ansible_collections.attested.kubernetes.tests.support.importer import complaints, requirement
 
 GOOD = (
@@ -36,3 +38,13 @@ def test_whatever_else_is_a_complaint(said: str, named: str):
 
 def test_the_importer_is_of_one_version():
     assert re.fullmatch(r"galaxy-importer==[0-9.]+", requirement())
+
+
+def test_the_controllers_requirements_are_those_of_the_project():
+    """Ansible and its runner come with the controller; the packages of a kit are used there alone."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    optional = project["optional-dependencies"]
+    lines = (ROOT / "meta/requirements.txt").read_text(encoding="utf-8").splitlines()
+    listed = [line for line in lines if not line.startswith("#")]
+    basic = [one for one in project["dependencies"] if not one.startswith("ansible-")]
+    assert listed == [*basic, *optional["kit"], *optional["shares"]]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The wheels of a node: pinned dependencies by hash, and our own wheel built from this very tree."""
+"""The wheels of a node: pinned dependencies by hash, and our own wheel built from the tree of this collection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .store import Part, PartCache
 
 # what pyproject.toml puts into the wheel, and what decides how
-_TREE = ("pyproject.toml", "galaxy.yml", "LICENSE", "README.md", "meta", "playbooks", "plugins", "roles")
+_TREE = ("pyproject.toml", "LICENSE", "README.md", "meta", "playbooks", "plugins", "roles")
 _NODE = "requirements-node.txt"
 _CONTROL_PLANE = "requirements-control-plane.txt"
 _PLATFORMS = {
