@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.tests.support.rotation import kubectl
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
@@ -199,3 +200,46 @@ def test_the_key_services_user_cannot_read_a_secret(api: ApiBed) -> None:
     api.kubectl("-n", "kube-system", "create", "secret", "generic", "bait", "--from-literal=a=b", check=False)
     said = api.kubectl("-n", "kube-system", "get", "secret", "bait", user="key-service", check=False)
     assert "forbidden" in said.lower()
+
+
+PLUGIN = """apiVersion: example.org/v1
+kind: Pool
+metadata: {name: default, namespace: pod-network}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: agent, namespace: pod-network}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: pod-network}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: pools.example.org}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {plural: pools, singular: pool, kind: Pool}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object}}
+"""
+
+
+def test_a_manifest_of_a_network_plugin_is_applied_in_one_run_whatever_its_order(api: ApiBed) -> None:
+    """It brings the namespace and the kind of its other objects, as those of flannel and Calico do."""
+    ours = kubectl(api)
+    foreseen = ours.apply([PLUGIN], check_mode=True)
+    assert (foreseen.changed, "pod-network" in foreseen.difference) == (True, True)
+    assert "pod-network" not in api.kubectl("get", "namespaces", "--output=name")
+    try:
+        assert ours.apply([PLUGIN]).changed
+        found = api.kubectl("get", "pools,serviceaccounts", "--namespace=pod-network", "--output=name").split()
+        assert found == ["pool.example.org/default", "serviceaccount/agent"]
+        assert not ours.apply([PLUGIN]).changed
+    finally:
+        api.kubectl("delete", "customresourcedefinition", "pools.example.org", "--ignore-not-found")
+        api.kubectl("delete", "namespace", "pod-network", "--ignore-not-found", "--wait=false")

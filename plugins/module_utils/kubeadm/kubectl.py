@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,11 @@ _DIFFERENT = 1
 _NOT_CONFIGURED = b"denied request: failed to configure "
 _CONFIGURED_SECONDS = 60
 _LOOK_SECONDS = 0.5
+
+# What other objects of the same manifest may need: it is written first.
+_NEEDED = re.compile(r"^kind:[ \t]*[\"']?(Namespace|CustomResourceDefinition)[\"']?[ \t]*(#.*)?$", re.MULTILINE)
+_SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
+_NOT_THERE = re.compile(rb'no matches for kind|namespaces "[^"]*" not found')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +76,10 @@ class Kubectl:
         """Make the cluster's objects those of ``manifests`` (YAML), in this order; raises KUBECTL_FAILED.
 
         They are compared first, so that nothing is written that is there already. Both is done at once for all of them,
-        as a process of kubectl costs more than what it does; where a kind is not known yet, which another one of them
-        may bring, each takes its turn. In check mode an object whose kind stays unknown counts as different. So does
-        every object while there is no kubeconfig: an earlier task of the same run makes the cluster.
+        as a process of kubectl costs more than what it does; where a kind or namespace is not there yet, which another
+        one of them may bring, each takes its turn, its Namespaces and CRDs first. In check mode an object whose kind or
+        namespace stays unknown counts as different. So does every object while there is no kubeconfig: an earlier task
+        of the same run makes the cluster.
         """
         if check_mode and not self._kubeconfig.exists():
             return ObjectsOutcome(
@@ -81,7 +88,8 @@ class Kubectl:
         together = "\n---\n".join(manifests)
         found, known = self._difference(together, field_manager)
         if not known:
-            turns = [self._in_turn(one, field_manager, check_mode=check_mode) for one in manifests]
+            parts = (part for one in manifests for part in _in_order(one))
+            turns = [self._in_turn(part, field_manager, check_mode=check_mode) for part in parts]
             found = "".join(turns)
         elif found and not check_mode:
             self._apply(together, field_manager)
@@ -137,12 +145,12 @@ class Kubectl:
         return found
 
     def _difference(self, manifest: str, field_manager: str) -> tuple[str, bool]:
-        """Return how the cluster differs, and whether all kinds are known; what kubectl said, where they are not."""
+        """Return how the cluster differs, and whether all kinds and namespaces are there; else what kubectl said."""
         result = self._run(
             "diff", "--server-side", "--force-conflicts", f"--field-manager={field_manager}", "-f", "-", stdin=manifest
         )
         said = result.stdout.decode("utf-8", "replace")
-        if b"no matches for kind" in result.stderr:
+        if _NOT_THERE.search(result.stderr):
             return f"{last_words(result)}\n", False
         if result.returncode == 0:
             return "", True
@@ -183,6 +191,14 @@ class Kubectl:
             timeout_seconds=_TIMEOUT_SECONDS,
             check=False,
         )
+
+
+def _in_order(manifest: str) -> list[str]:
+    """Return a manifest in parts, of which each needs only earlier ones: its Namespaces and CRDs, then the rest."""
+    documents = [one for one in _SEPARATOR.split(manifest) if one.strip()]
+    needed = [one for one in documents if _NEEDED.search(one)]
+    rest = [one for one in documents if not _NEEDED.search(one)]
+    return ["---\n".join(part) for part in (needed, rest)] if needed and rest else [manifest]
 
 
 def _answer(data: bytes) -> Any:

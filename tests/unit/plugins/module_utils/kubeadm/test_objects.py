@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,45 @@ def test_a_kind_that_another_manifest_brings_is_no_obstacle():
     assert kubectl(api).apply(["kind: CustomResourceDefinition", "kind: B"]).changed
     assert api.verbs() == ["diff", "diff", "apply", "diff", "apply"]
     assert api.calls[1:3] == [(verb, b"kind: CustomResourceDefinition") for verb in ("diff", "apply")]
+
+
+MANIFEST = """apiVersion: apps/v1
+kind: DaemonSet
+metadata: {namespace: net}
+---
+# its namespace
+kind: Namespace
+metadata: {name: net}
+--- # another document
+kind: "CustomResourceDefinition"
+---
+kind: Pool  # of the definition above
+spec: {text: "kind: Namespace"}
+"""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(b'Error from server (NotFound): namespaces "net" not found', id="namespace"),
+        pytest.param(b'error: no matches for kind "Pool" in version "x/v1"', id="kind"),
+    ],
+)
+def test_what_a_manifest_needs_of_itself_is_written_first(error):
+    api = Api(diff=(1, b"", error), apply=(0, b"a/b\n", b""))
+    first = api.run
+
+    def run(argv, **options):
+        result = first(argv, **options)
+        api.answers["diff"] = (1, b"+", b"")  # there from now on
+        return result
+
+    api.run = run
+    assert kubectl(api).apply([MANIFEST]).changed
+    assert api.verbs() == ["diff", "diff", "apply", "diff", "apply"]
+    kinds = [re.findall(r"^kind: (\S+)", text.decode(), re.MULTILINE) for _verb, text in api.calls]
+    needed, rest = ["Namespace", '"CustomResourceDefinition"'], ["DaemonSet", "Pool"]
+    assert kinds[1:] == [needed, needed, rest, rest]
 
 
 def test_different_objects_are_written_and_shown():
