@@ -1188,12 +1188,6 @@ class Reason(Enum):
         "Read the last lines of kubeadm, repair the cause and run again: completed phases are not repeated.",
         "ansible-playbook attested.kubernetes.node --limit NODE",
     )
-    KUBEADM_VERSION_DIFFERS = _row(
-        Coarse.LOCAL,
-        "The version of kubeadm on this machine is not the one that the site names.",
-        "Prepare the machine with a bundle of that version.",
-        "ansible-playbook attested.kubernetes.prepare --limit NODE",
-    )
     KUBECONFIG_MALFORMED = _row(
         Coarse.LOCAL,
         "A kubeconfig or the kubelet's credential on this machine is not what kubeadm writes.",
@@ -1692,6 +1686,38 @@ class Reason(Enum):
         "The cluster or another admin has opened this node's disk, or is opening it.",
         "Wait until the node is up; no other action is needed.",
         "ansible-playbook attested.kubernetes.status",
+    )
+    RELEASE_DOWNGRADE = _row(
+        Coarse.LOCAL,
+        "The wanted Kubernetes version is older than the version that a control plane runs.",
+        "Kubernetes cannot be downgraded. Set attested_kubernetes_version to a version that is not older, or restore a "
+        "backup into a new cluster.",
+        "ansible-playbook attested.kubernetes.versions",
+    )
+    RELEASE_NOT_PREPARED = _row(
+        Coarse.LOCAL,
+        "kubeadm or kubelet on this machine has another version than the site, or the ticket of the machine, names.",
+        "Prepare the machine with a bundle of the version that the message names as expected.",
+        "ansible-playbook attested.kubernetes.prepare --limit NODE",
+    )
+    RELEASE_SKEW = _row(
+        Coarse.LOCAL,
+        "The versions that the nodes run now are farther apart than Kubernetes supports.",
+        "Upgrade the nodes that the message names first. A kubelet may be at most three minor versions older than the "
+        "API server and never newer, and control planes at most one minor version apart.",
+        "ansible-playbook attested.kubernetes.versions",
+    )
+    RELEASE_TABLE_MALFORMED = _row(
+        Coarse.LOCAL,
+        "A file of the table of releases is not as this collection wrote it.",
+        "Install the collection again.",
+        "ansible-galaxy collection install attested.kubernetes --force",
+    )
+    RELEASE_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "The Kubernetes version is not in the table of releases, or this collection cannot make a bundle of it.",
+        "Use a version that the playbook versions lists. A newer collection knows newer versions.",
+        "ansible-playbook attested.kubernetes.versions",
     )
     REQUEST_INCOMPLETE = _row(
         Coarse.UNAVAILABLE,

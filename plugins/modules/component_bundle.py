@@ -55,8 +55,9 @@ options:
       - wheels
   kubernetes_version:
     description:
-      - Minor version, or exactly the patch of the versions table.
-      - Anything else fails with V(OPTION_INVALID), which names what there is.
+      - Minor version, which stands for its default patch in the table of releases, or exactly a patch of the table.
+      - Anything else fails with V(RELEASE_UNKNOWN), which names what there is. So does a patch whose Go modules this
+        collection does not pin. A damaged table fails with V(RELEASE_TABLE_MALFORMED).
     type: str
     default: "1.35"
   sources:
@@ -67,7 +68,7 @@ options:
         goes on there. Fails with V(COMPONENT_UNREACHABLE), V(COMPONENT_NOT_FOUND), V(COMPONENT_INCOMPLETE),
         V(COMPONENT_IS_A_PAGE), V(COMPONENT_TOO_LARGE), V(COMPONENT_HASH_MISMATCH) or V(COMPONENT_NOT_INSIDE), and with
         V(OPTION_INVALID) for a row that cannot be meant.
-      - Its version is not looked at but by kubeadm's own list of images; name those of the versions table.
+      - Its version is not looked at but by kubeadm's own list of images; name those of the table of releases.
     type: list
     elements: dict
     default: []
@@ -119,7 +120,9 @@ options:
     description: Where parts are kept. Required unless O(state=verified).
     type: path
   files_dir:
-    description: Directory with the pinned inputs (C(go/), C(python/)). Required unless O(state=verified).
+    description:
+      - Directory with the table of releases and the pinned inputs (C(releases/), C(go/), C(python/)).
+      - Required unless O(state=verified).
     type: path
   collection_dir:
     description: Root of the collection, from which its own wheel is built. Required unless O(state=verified).

@@ -32,7 +32,7 @@ options:
   kubernetes_version:
     description:
       - Minor (V(1.35)) or full version (V(1.35.4)) of Kubernetes.
-      - The installed kubeadm must be of it, or the module fails with V(KUBEADM_VERSION_DIFFERS).
+      - The installed kubeadm must be of it, or the module fails with V(RELEASE_NOT_PREPARED).
     type: str
     required: true
   cluster_name:

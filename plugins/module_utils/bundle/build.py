@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
 from .store import key_of, tree_digest
-from .versions import linker_flags, version_of
+from .versions import linker_flags, module_directory, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,11 +62,14 @@ class GoBuilder:
         The toolchain is not part of it; which one made a program is noted with the program.
         """
         return key_of(
-            module=tree_digest(self.modules / source.module, (".",)),
+            module=tree_digest(self._directory(source), (".",)),
             package=source.package,
             flags=linker_flags(source, self.release),
             architecture=self.architecture.value,
         )
+
+    def _directory(self, source: Source) -> Path:
+        return self.modules / module_directory(source, self.release)
 
     def _build(self, source: Source, target: Path) -> Mapping[str, Any]:
         go, toolchain = find_go(self.runner, self.cache.root)
@@ -76,7 +79,7 @@ class GoBuilder:
             "5",
             go,
             "-C",
-            str(self.modules / source.module),
+            str(self._directory(source)),
             "build",
             "-p",
             _PARALLEL,

@@ -36,7 +36,7 @@ from .manifest import (
     render_manifest,
 )
 from .store import PartCache, key_of, open_bundle, sha256_of, this_architecture, verify_blobs
-from .versions import PAUSE, SOURCES, TOUR, release_for, source_for, version_of
+from .versions import SOURCES, TOUR, load_table, require_pinned_sources, source_for, version_of
 from .wheels import WheelCollector, entries_of
 
 if TYPE_CHECKING:
@@ -267,13 +267,13 @@ class BundleMaker:
         asked = [str(kubeadm.path), "config", "images", "list", "--kubernetes-version", version]
         listed = self.runner.run(asked).stdout.decode()
         references = {line.rpartition(":")[0].rpartition("/")[2]: line for line in listed.split()}
-        wanted = {"etcd": self.release.etcd, "coredns": self.release.coredns, "pause": PAUSE}
+        wanted = {"etcd": self.release.etcd, "coredns": self.release.coredns, "pause": self.release.pause}
         wrong = {name: references.get(name) for name, have in wanted.items() if have not in references.get(name, "")}
         if wrong:
             raise ComponentError(
                 f"expected the versions {wanted} in the images of kubeadm {version}, got {wrong}",
                 reason=Reason.BUNDLE_INCOMPLETE,
-                hint="Correct the versions table of the collection.",
+                hint="Correct the table of releases of the collection.",
             )
         return references
 
@@ -287,7 +287,9 @@ def make_bundle(
     """
     if params["state"] == "verified":
         return _verified(Path(params["path"]))
-    cache = PartCache(Path(params["cache_dir"]))
+    cache, files = PartCache(Path(params["cache_dir"])), Path(params["files_dir"])
+    release = load_table(files / "releases").release_for(params["kubernetes_version"])
+    require_pinned_sources(release, files / "go")
     maker = BundleMaker(
         runner=runner or SystemRunner(),
         cache=cache,
@@ -296,10 +298,10 @@ def make_bundle(
             upstreams=parse_upstreams(params.get("sources") or ()),
             downloader=downloader or Downloader(web=SystemWeb(), clock=SystemClock(), random=SystemRandom()),
         ),
-        release=release_for(params["kubernetes_version"]),
+        release=release,
         architecture=Architecture(params["architecture"]),
         python=params["python_version"],
-        files=Path(params["files_dir"]),
+        files=files,
         tree=Path(params["collection_dir"]),
     )
     _require_tools()

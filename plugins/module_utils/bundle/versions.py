@@ -1,30 +1,103 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The versions table: what belongs to one Kubernetes minor, pinned.
+"""The table of releases: which components belong to one Kubernetes version, where they are published, with which hash.
 
-Sources are pinned once more, by hash, in the `go.sum` files of the role `bundle_builder`; a test holds that
-the two agree.
+The table is data: one file a minor and one for all components, in the directory `releases` of the role `bundle_builder`
+(docs/adr/0069). The Go modules that programs are built from are pinned once more by hash, in its directory `go`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from ..core.documents import load_document
+from ..core.files import read_bytes
 from ..errors import ComponentError
 from ..reasons import Reason
 
-PAUSE = "3.10.1"
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
 TOUR = "1"
+FIRST_FETCH = "pinned at first fetch"
+"""Stands for a hash where none was read from the publisher."""
+ARCHITECTURES = ("amd64", "arm64")
+COMPONENTS_FILE = "components.yml"
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_PATCH = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """How one component is published: Go module, patterns of URL, checksum file and image.
+
+    Empty is a pattern of what is not published.
+    """
+
+    name: str
+    module: str
+    url: str = ""
+    checksums: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The versions that are run together."""
+    """One Kubernetes version and the versions that are run with it.
+
+    ``hashes`` has SHA-256 in hex by component and architecture; a component without one has no row.
+    """
 
     kubernetes: str
-    etcd: str
-    coredns: str
+    versions: Mapping[str, str]
+    hashes: Mapping[str, Mapping[str, str]]
+
+    @property
+    def minor(self) -> str:
+        """The minor version, such as 1.35."""
+        return self.kubernetes.rpartition(".")[0]
+
+    @property
+    def etcd(self) -> str:
+        """The version of etcd."""
+        return self.versions["etcd"]
+
+    @property
+    def coredns(self) -> str:
+        """The version of CoreDNS."""
+        return self.versions["coredns"]
+
+    @property
+    def pause(self) -> str:
+        """The version of the pause image."""
+        return self.versions["pause"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """All releases by version, the default patch of each minor, and how the components are published."""
+
+    components: Mapping[str, Component]
+    defaults: Mapping[str, str]
+    releases: Mapping[str, Release]
+
+    def release_for(self, version: str) -> Release:
+        """Return the release of exactly this version, or the default one of a minor (1.35); raises RELEASE_UNKNOWN."""
+        release = self.releases.get(self.defaults.get(version, version))
+        if release is None:
+            known = ", ".join(f"{minor} ({default})" for minor, default in self.defaults.items())
+            patches = [one for one in self.releases if one.startswith(".".join(version.split(".")[:2]) + ".")]
+            raise ComponentError(
+                f"expected a Kubernetes version of the table ({known}), got {version!r}"
+                + (f"; patches of this minor: {', '.join(patches)}" if patches else ""),
+                reason=Reason.RELEASE_UNKNOWN,
+            )
+        return release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +113,6 @@ class Source:
     install_path: str = ""
     control_plane_only: bool = False
 
-
-RELEASES = {
-    "1.35": Release(kubernetes="1.35.4", etcd="3.6.6", coredns="1.13.1"),
-}
 
 SOURCES = (
     Source(
@@ -97,16 +166,103 @@ SOURCES = (
 )
 
 
-def release_for(version: str) -> Release:
-    """Return the release of a minor (``1.35``) or of exactly this patch; raises OPTION_INVALID."""
-    release = RELEASES.get(".".join(version.split(".")[:2]))
-    if release is None or version not in {release.kubernetes, release.kubernetes.rpartition(".")[0]}:
-        known = ", ".join(f"{minor} ({entry.kubernetes})" for minor, entry in sorted(RELEASES.items()))
-        raise ComponentError(
-            f"expected a Kubernetes version of the table ({known}), got {version}",
-            reason=Reason.OPTION_INVALID,
+def load_table(directory: Path) -> Table:
+    """Return the table in ``directory``; raises RELEASE_TABLE_MALFORMED for a file that cannot be one of it."""
+    shared = _read(directory / COMPONENTS_FILE)
+    groups = [_mapping(shared, group, directory / COMPONENTS_FILE) for group in ("kubernetes", "components")]
+    components = {name: _component(name, row, directory) for group in groups for name, row in group.items()}
+    defaults: dict[str, str] = {}
+    releases: dict[str, Release] = {}
+    for path in sorted(directory.glob("1.*.yml"), key=lambda path: version_key(path.stem)):
+        found = _releases_of(path, components)
+        default = _read(path).get("default")
+        if default not in found:
+            raise _malformed(path, f"one of its patches as default, got {default!r}")
+        defaults[path.stem] = default
+        releases |= found
+    return Table(components=components, defaults=defaults, releases=releases)
+
+
+def is_version(text: str) -> bool:
+    """Say whether ``text`` is an exact version, such as 1.35.4."""
+    return _PATCH.fullmatch(text) is not None
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Return what versions of digits and dots are sorted by."""
+    return tuple(int(number) for number in version.split("."))
+
+
+def _releases_of(path: Path, components: Mapping[str, Component]) -> dict[str, Release]:
+    """Return the releases of the file of one minor, in the order of the file."""
+    document = _read(path)
+    shared = _mapping(document, "components", path)
+    versions = {name: _version(row, path, name) for name, row in shared.items()}
+    hashes = {name: _hashes(row.get("sha256", FIRST_FETCH), path, name) for name, row in shared.items()}
+    releases = {}
+    for version, rows in _mapping(document, "patches", path).items():
+        if not (is_version(version) and version.startswith(f"{path.stem}.") and isinstance(rows, dict)):
+            raise _malformed(path, f"patches of {path.stem}, got {version}")
+        own = {name: _hashes(value, path, f"{name} {version}") for name, value in rows.items()}
+        releases[version] = Release(
+            kubernetes=version,
+            versions={**versions, **dict.fromkeys(own, version)},
+            hashes={**hashes, **own},
         )
-    return release
+        if (named := set(releases[version].versions)) != set(components):
+            raise _malformed(path, f"a row for each component, differs for {sorted(named ^ set(components))}")
+    return releases
+
+
+def _version(row: object, path: Path, name: str) -> str:
+    version = str(row.get("version")) if isinstance(row, dict) else ""
+    if not is_version(version):
+        raise _malformed(path, f"a version of {name} such as 1.2.3, got {row!r}")
+    return version
+
+
+def _hashes(value: object, path: Path, name: str) -> Mapping[str, str]:
+    """Return the hashes of one row, none where it says that they are pinned at the first fetch."""
+    if value == FIRST_FETCH:
+        return {}
+    if (
+        isinstance(value, dict)
+        and set(value) == set(ARCHITECTURES)
+        and all(_SHA256.fullmatch(str(one)) for one in value.values())
+    ):
+        return value
+    raise _malformed(path, f"sha256 of {name} for {' and '.join(ARCHITECTURES)}, or {FIRST_FETCH!r}, got {value!r}")
+
+
+def _component(name: str, row: object, directory: Path) -> Component:
+    path = directory / COMPONENTS_FILE
+    if not isinstance(row, dict) or not all(isinstance(value, str) for value in row.values()):
+        raise _malformed(path, f"texts in the row of {name}, got {row!r}")
+    try:
+        return Component(name=name, **row)
+    except TypeError as error:
+        raise _malformed(path, f"module, url, checksums and image of {name}: {error}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = load_document(read_bytes(path))
+    except ValueError as error:
+        raise _malformed(path, f"one YAML document: {error}") from error
+    if not isinstance(document, dict):
+        raise _malformed(path, "one mapping")
+    return document
+
+
+def _mapping(document: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
+    found = document.get(key)
+    if not isinstance(found, dict):
+        raise _malformed(path, f"a mapping {key}, got {found!r}")
+    return found
+
+
+def _malformed(path: Path, expected: str) -> ComponentError:
+    return ComponentError(f"{path}: expected {expected}", reason=Reason.RELEASE_TABLE_MALFORMED)
 
 
 def source_for(name: str) -> Source:
@@ -120,13 +276,33 @@ def source_for(name: str) -> Source:
 
 def version_of(source: Source, release: Release) -> str:
     """Return the version of one program within ``release``."""
-    return {"etcd": release.etcd, "coredns": release.coredns, "pause": PAUSE}.get(source.module, release.kubernetes)
+    return release.versions[source.module] if source.module != "kubernetes" else release.kubernetes
+
+
+def module_directory(source: Source, release: Release) -> str:
+    """Return the directory with the pinned Go module of one program; that of pause is the same for every release."""
+    return source.module if source.module == "pause" else f"{source.module}-{version_of(source, release)}"
+
+
+def is_pinned(release: Release, modules: Path) -> bool:
+    """Say whether ``modules`` has the pinned Go modules of ``release``, so that a bundle of it can be made."""
+    return all((modules / module_directory(source, release) / "go.mod").is_file() for source in SOURCES)
+
+
+def require_pinned_sources(release: Release, modules: Path) -> None:
+    """Raise RELEASE_UNKNOWN where this collection has no pinned Go modules for ``release``."""
+    if not is_pinned(release, modules):
+        pinned = ", ".join(sorted(path.name.partition("-")[2] for path in modules.glob("kubernetes-*")))
+        raise ComponentError(
+            f"expected a release whose Go modules are pinned by this collection ({pinned}), got {release.kubernetes}",
+            reason=Reason.RELEASE_UNKNOWN,
+        )
 
 
 def linker_flags(source: Source, release: Release) -> str:
     """Return what the Go linker is told: strip, and the version that Kubernetes programs print."""
     if source.module == "pause":
-        return f"-s -w -X main.version={PAUSE}"
+        return f"-s -w -X main.version={release.pause}"
     if source.module != "kubernetes":
         return "-s -w"
     major, minor, _patch = release.kubernetes.split(".")

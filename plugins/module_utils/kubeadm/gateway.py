@@ -105,12 +105,12 @@ class KubeletUnit:
 def installed_version(runner: Runner, *, wanted: str) -> str:
     """Return the version of the kubeadm on this machine, without its letter.
 
-    ``wanted`` is a minor ("1.35") or a full version; raises KUBEADM_VERSION_DIFFERS for another one.
+    ``wanted`` is a minor ("1.35") or a full version; raises RELEASE_NOT_PREPARED for another one.
     """
     said = runner.run(["kubeadm", "version", "--output=short"]).stdout.decode("ascii", "replace")
     found = said.strip().removeprefix("v")
     if found != wanted and not found.startswith(f"{wanted}."):
-        raise KubeadmError(f"expected kubeadm {wanted}, found {found}", reason=Reason.KUBEADM_VERSION_DIFFERS)
+        raise KubeadmError(f"expected kubeadm {wanted}, found {found}", reason=Reason.RELEASE_NOT_PREPARED)
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+ROLE_FILES = Path(__file__).parents[5] / "roles/bundle_builder/files"
 REFERENCES = """\
 example.test/kube-apiserver:v1.35.4
 example.test/kube-controller-manager:v1.35.4
@@ -84,7 +86,8 @@ def tools() -> FakeTools:
 @pytest.fixture
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     files, tree, path = tmp_path / "files", tmp_path / "tree", tmp_path / "path"
-    for name in ("kubernetes", "etcd", "coredns", "pause"):
+    shutil.copytree(ROLE_FILES / "releases", files / "releases")
+    for name in ("kubernetes-1.35.4", "etcd-3.6.6", "coredns-1.13.1", "pause"):
         (files / "go" / name).mkdir(parents=True)
         (files / "go" / name / "go.mod").write_text(f"module {name}\n")
     (files / "python").mkdir()
@@ -184,7 +187,7 @@ def test_a_part_is_made_once(params, tools):
 def test_a_changed_source_is_built_again(params, tools):
     asked = {**params, "state": "cached", "part": "etcd"}
     make_bundle(asked, False, runner=tools)
-    (Path(params["files_dir"]) / "go/etcd/go.sum").write_text("another hash")
+    (Path(params["files_dir"]) / "go/etcd-3.6.6/go.sum").write_text("another hash")
 
     assert make_bundle(asked, False, runner=tools).changed is True
 
@@ -248,10 +251,17 @@ def test_what_no_longer_belongs_to_the_bundle_goes(params, tools):
     assert not stranger.exists()
 
 
-@pytest.mark.parametrize("version", ["1.34", "1.35.3", "1", "", "v1.35"])
+@pytest.mark.parametrize("version", ["1.34", "1.35.99", "1", "", "v1.35"])
 def test_a_version_that_is_not_in_the_table_is_refused(params, tools, version):
-    error = refused(Reason.OPTION_INVALID, {**params, "kubernetes_version": version}, tools)
+    error = refused(Reason.RELEASE_UNKNOWN, {**params, "kubernetes_version": version}, tools)
     assert "1.35 (1.35.4)" in error.message
+
+
+@pytest.mark.parametrize("version", ["1.35.3", "1.36"])
+def test_a_release_without_pinned_modules_is_refused(params, tools, version):
+    error = refused(Reason.RELEASE_UNKNOWN, {**params, "kubernetes_version": version}, tools)
+    assert "(1.35.4)" in error.message
+    assert not tools.started
 
 
 @pytest.mark.parametrize(

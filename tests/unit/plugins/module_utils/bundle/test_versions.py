@@ -1,35 +1,126 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pinned sources of the role say what the versions table says."""
+"""The table of releases, and the pinned sources of the role, which say the same."""
 
 from __future__ import annotations
 
 import re
+import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import PARTS
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.versions import (
-    RELEASES,
     SOURCES,
     linker_flags,
-    release_for,
+    load_table,
+    module_directory,
     source_for,
     version_of,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ComponentError
 
 ROOT = Path(__file__).parents[5]
 ROLE = ROOT / "roles/bundle_builder"
-RELEASE = release_for("1.35")
+RELEASES = ROLE / "files/releases"
+MODULES = ROLE / "files/go"
+TABLE = load_table(RELEASES)
+DEFAULTS = [TABLE.release_for(minor) for minor in TABLE.defaults]
+RELEASE = TABLE.release_for("1.35")
 
 
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(RELEASES, tmp_path / "releases"))
+
+
+def replaced(directory: Path, name: str, old: str, new: str) -> Path:
+    text = (directory / name).read_text()
+    assert old in text
+    (directory / name).write_text(text.replace(old, new, 1))
+    return directory
+
+
+@pytest.mark.parametrize("release", DEFAULTS, ids=lambda release: release.kubernetes)
 @pytest.mark.parametrize("source", [s for s in SOURCES if s.module != "pause"], ids=lambda source: source.name)
-def test_each_program_is_pinned_in_its_module(source):
-    text = (ROLE / "files/go" / source.module / "go.mod").read_text()
+def test_each_program_is_pinned_in_its_module(source, release):
+    text = (MODULES / module_directory(source, release) / "go.mod").read_text()
     module = re.sub(r"/cmd/.*", "", source.package)
 
-    assert re.search(rf"\s{re.escape(module)} v{re.escape(version_of(source, RELEASE))}( |$)", text, re.MULTILINE)
+    assert re.search(rf"\s{re.escape(module)} v{re.escape(version_of(source, release))}( |$)", text, re.MULTILINE)
+
+
+def test_every_pinned_module_belongs_to_a_default_release():
+    """A directory that no release names is shipped for nothing."""
+    assert {path.name for path in MODULES.iterdir()} == {module_directory(s, r) for s in SOURCES for r in DEFAULTS}
+
+
+def test_the_table_has_three_minors_with_several_patches_each():
+    assert TABLE.defaults == {"1.35": "1.35.4", "1.36": "1.36.3", "1.37": "1.37.2"}
+    assert Counter(release.minor for release in TABLE.releases.values()) == {"1.35": 9, "1.36": 5, "1.37": 3}
+
+
+@pytest.mark.parametrize(
+    ("version", "etcd", "coredns", "pause"),
+    [
+        ("1.35.4", "3.6.6", "1.13.1", "3.10.1"),
+        ("1.36.3", "3.6.8", "1.14.2", "3.10.2"),
+        ("1.37.2", "3.7.0", "1.14.6", "3.10.2"),
+    ],
+)
+def test_what_kubeadm_of_a_minor_wants(version, etcd, coredns, pause):
+    """The constants of kubeadm: DefaultEtcdVersion, CoreDNSVersion and PauseVersion."""
+    release = TABLE.release_for(version)
+
+    assert (release.etcd, release.coredns, release.pause) == (etcd, coredns, pause)
+
+
+def test_a_published_hash_is_in_the_table_and_an_unknown_one_is_not():
+    assert TABLE.release_for("1.35.4").hashes["kubelet"]["amd64"].startswith("983a6ba5a49823dc")
+    assert TABLE.release_for("1.35.4").hashes["etcd"].keys() == {"amd64", "arm64"}
+    assert TABLE.release_for("1.37.2").hashes["kubelet"] == {}
+
+
+@pytest.mark.parametrize("component", TABLE.components.values(), ids=lambda component: component.name)
+def test_each_component_is_published_somewhere(component):
+    assert component.module
+    assert component.url or component.image
+    assert bool(component.url) == bool(component.checksums)
+    assert "{version}" in (component.url or component.image)
+    assert not component.url or "{arch}" in component.url
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "expected"),
+    [
+        pytest.param("1.36.yml", "default: 1.36.3", "default: 1.36.9", "default", id="a default that is no patch"),
+        pytest.param("1.36.yml", "  1.36.4:", "  1.35.4:", "patches of 1.36", id="a patch of another minor"),
+        pytest.param("1.36.yml", "amd64: cf9cfe", "amd64: CF9CFE", "sha256 of etcd", id="a hash in capitals"),
+        pytest.param(
+            "1.36.yml", "sha256: pinned at first fetch", "sha256: later", "sha256 of coredns", id="another mark"
+        ),
+        pytest.param("1.36.yml", "  pause:", "  paws:", "row for each component", id="an unknown component"),
+        pytest.param("1.36.yml", "    version: 3.6.8", "    version: 3.6", "version of etcd", id="a version cut short"),
+        pytest.param("1.36.yml", "patches:", "patch:", "mapping patches", id="no patches"),
+        pytest.param("1.36.yml", "default:", "- default:", "one YAML document", id="no YAML"),
+        pytest.param("components.yml", "    module: helm.sh", "    modul: helm.sh", "of helm", id="an unknown field"),
+    ],
+)
+def test_a_damaged_table_is_refused(directory, name, old, new, expected):
+    with pytest.raises(ComponentError, match=re.escape(expected)) as caught:
+        load_table(replaced(directory, name, old, new))
+
+    assert caught.value.code == "RELEASE_TABLE_MALFORMED"
+    assert name in caught.value.message
+
+
+def test_an_unknown_patch_is_refused_with_the_known_ones():
+    with pytest.raises(ComponentError, match=r"1\.36\.4, 1\.36\.3") as caught:
+        TABLE.release_for("1.36.77")
+
+    assert caught.value.code == "RELEASE_UNKNOWN"
 
 
 def test_every_wheel_of_a_node_is_admitted_by_its_hash():
@@ -50,7 +141,3 @@ def test_the_module_offers_exactly_the_parts_that_exist():
 def test_kubernetes_programs_are_told_their_version():
     assert "gitVersion=v1.35.4" in linker_flags(source_for("kubelet"), RELEASE)
     assert "gitMinor=35" in linker_flags(source_for("kubelet"), RELEASE)
-
-
-def test_a_minor_names_the_release_of_its_key():
-    assert all(release.kubernetes.startswith(f"{minor}.") for minor, release in RELEASES.items())

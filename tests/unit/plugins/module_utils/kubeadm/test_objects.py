@@ -483,7 +483,7 @@ def test_a_minor_or_the_full_version_is_found(wanted):
 def test_another_version_is_refused(wanted):
     with pytest.raises(KubeadmError) as caught:
         installed_version(Version(), wanted=wanted)
-    assert caught.value.code == "KUBEADM_VERSION_DIFFERS"
+    assert caught.value.code == "RELEASE_NOT_PREPARED"
 
 
 def test_what_looks_like_a_secret_is_not_repeated():

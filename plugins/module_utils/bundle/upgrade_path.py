@@ -1,0 +1,148 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which upgrades lead from the versions that the nodes run to a release of the table: pure.
+
+Two rules of Kubernetes decide. kubeadm upgrades a control plane by one minor version at a time and never downgrades.
+A kubelet may be up to three minor versions older than the API server and is never newer, so a worker is upgraded
+once, after the control planes, however many minors they cross (docs/adr/0070).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import ComponentError
+from ..reasons import Reason
+from .versions import is_version, version_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .versions import Table
+
+KUBELET_SKEW = 3
+"""By how many minor versions a kubelet may be older than the API server."""
+CONTROL_PLANE_SKEW = 1
+"""By how many minor versions two control planes may differ."""
+_OLDEST_KUBELET = "a kubelet may be up to three minor versions older than the API server"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningNode:
+    """One node and the version of its kubelet, which on a control plane stands for that of the API server too."""
+
+    name: str
+    version: str
+    control_plane: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One upgrade of ``nodes``, which are either control planes or workers, to ``release``; ``why`` is its reason."""
+
+    release: str
+    nodes: tuple[str, ...]
+    workers: bool
+    why: str
+
+
+def upgrade_path(nodes: Sequence[RunningNode], wanted: str, table: Table) -> tuple[Step, ...]:
+    """Return the upgrades in their order, none where all nodes run ``wanted`` (a version, or a minor for its default).
+
+    Raises RELEASE_UNKNOWN (``wanted``, a running version or a minor between them), RELEASE_DOWNGRADE, and RELEASE_SKEW
+    where the nodes are too far apart already.
+    """
+    target = table.release_for(wanted).kubernetes
+    _require_versions(nodes)
+    _require_no_downgrade(nodes, target)
+    planes = {node.name: node.version for node in nodes if node.control_plane}
+    workers = {node.name: node.version for node in nodes if not node.control_plane}
+    _require_skew(planes, workers)
+    steps: list[Step] = []
+    for release in _releases_on_the_way(planes, target, table):
+        if late := [name for name, version in workers.items() if _minor(version) < _minor(release) - KUBELET_SKEW]:
+            reached = min(planes.values(), key=version_key)
+            steps.append(_step(reached, late, workers=True, why=f"{_OLDEST_KUBELET}, which goes to {release} next"))
+            workers |= dict.fromkeys(late, reached)
+        if behind := _older(planes, release):
+            steps.append(_step(release, behind, workers=False, why=_why(planes, release, target)))
+            planes |= dict.fromkeys(behind, release)
+    if left := _older(workers, target):
+        steps.append(_step(target, left, workers=True, why=f"once, after the control planes: {_OLDEST_KUBELET}"))
+    return tuple(steps)
+
+
+def _releases_on_the_way(planes: Mapping[str, str], target: str, table: Table) -> list[str]:
+    """Return the versions that the control planes take one after the other; raises RELEASE_UNKNOWN."""
+    if not planes:
+        return []
+    oldest = min(planes.values(), key=version_key)
+    between = [f"1.{minor}" for minor in range(_minor(oldest) + 1, _minor(target))]
+    if unknown := [minor for minor in between if minor not in table.defaults]:
+        raise ComponentError(
+            f"{oldest} -> {target} goes by {', '.join(between)}, and the table has no release of {', '.join(unknown)}",
+            reason=Reason.RELEASE_UNKNOWN,
+        )
+    return [*(table.defaults[minor] for minor in between), target]
+
+
+def _why(planes: Mapping[str, str], release: str, target: str) -> str:
+    oldest = min(planes.values(), key=version_key)
+    between = ", ".join(f"1.{minor}" for minor in range(_minor(oldest) + 1, _minor(target)))
+    if between:
+        return f"{oldest} -> {target} goes by {between}: kubeadm upgrades one minor version at a time"
+    return "the next minor version" if _minor(release) > _minor(oldest) else "a newer patch of the same minor version"
+
+
+def _require_versions(nodes: Sequence[RunningNode]) -> None:
+    if wrong := [f"{node.name}: {node.version!r}" for node in nodes if not is_version(node.version)]:
+        raise ComponentError(
+            f"expected nodes to run a version such as 1.35.4, got {', '.join(wrong)}", reason=Reason.RELEASE_UNKNOWN
+        )
+
+
+def _require_no_downgrade(nodes: Sequence[RunningNode], target: str) -> None:
+    if newer := [f"{one.name} runs {one.version}" for one in nodes if version_key(one.version) > version_key(target)]:
+        raise ComponentError(
+            f"expected a version that is not older than what the nodes run, got {target}: {', '.join(newer)}",
+            reason=Reason.RELEASE_DOWNGRADE,
+        )
+
+
+def _require_skew(planes: Mapping[str, str], workers: Mapping[str, str]) -> None:
+    """Raise RELEASE_SKEW with everything that is too far apart."""
+    minors = {_minor(version) for version in planes.values()}
+    if not minors:
+        return
+    problems = []
+    if max(minors) - min(minors) > CONTROL_PLANE_SKEW:
+        problems.append(f"expected control planes at most one minor version apart, got {_listed(planes)}")
+    newer = {name: version for name, version in workers.items() if _minor(version) > min(minors)}
+    older = {name: version for name, version in workers.items() if _minor(version) < max(minors) - KUBELET_SKEW}
+    if newer:
+        problems.append(f"expected no worker newer than the control planes ({_listed(planes)}), got {_listed(newer)}")
+    if older:
+        problems.append(
+            f"expected workers at most three minor versions older than the control planes ({_listed(planes)}), "
+            f"got {_listed(older)}"
+        )
+    if problems:
+        raise ComponentError("; ".join(problems), reason=Reason.RELEASE_SKEW)
+
+
+def _step(release: str, names: Sequence[str], *, workers: bool, why: str) -> Step:
+    return Step(release=release, nodes=tuple(sorted(names)), workers=workers, why=why)
+
+
+def _older(versions: Mapping[str, str], release: str) -> list[str]:
+    return [name for name, version in versions.items() if version_key(version) < version_key(release)]
+
+
+def _minor(version: str) -> int:
+    return version_key(version)[1]
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))

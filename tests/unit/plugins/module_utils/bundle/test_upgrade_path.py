@@ -1,0 +1,166 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which upgrade is next, and which is refused: the rules of kubeadm and of the version skew policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.upgrade_path import RunningNode, upgrade_path
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.versions import load_table
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ComponentError
+
+TABLE = load_table(Path(__file__).parents[5] / "roles/bundle_builder/files/releases")
+
+
+def nodes(**versions: str) -> list[RunningNode]:
+    """Return nodes by name; those that begin with cp are control planes."""
+    return [
+        RunningNode(name=name.replace("_", "-"), version=version, control_plane=name.startswith("cp"))
+        for name, version in versions.items()
+    ]
+
+
+def path(running: list[RunningNode], wanted: str) -> list[tuple[str, str]]:
+    return [(step.release, " ".join(step.nodes)) for step in upgrade_path(running, wanted, TABLE)]
+
+
+@pytest.mark.parametrize(
+    ("running", "wanted", "expected"),
+    [
+        pytest.param(nodes(cp_1="1.35.4", w_1="1.35.4"), "1.35", [], id="everything runs the wanted version"),
+        pytest.param(nodes(), "1.36", [], id="no node"),
+        pytest.param(
+            nodes(cp_1="1.35.4", w_1="1.35.4"), "1.35.8", [("1.35.8", "cp-1"), ("1.35.8", "w-1")], id="a patch"
+        ),
+        pytest.param(
+            nodes(cp_1="1.35.4", cp_2="1.35.4", w_1="1.35.4"),
+            "1.36",
+            [("1.36.3", "cp-1 cp-2"), ("1.36.3", "w-1")],
+            id="the next minor",
+        ),
+        pytest.param(
+            nodes(cp_1="1.35.4", w_2="1.35.4", w_1="1.35.4"),
+            "1.37.2",
+            [("1.36.3", "cp-1"), ("1.37.2", "cp-1"), ("1.37.2", "w-1 w-2")],
+            id="two minors cross the one between, and workers move once",
+        ),
+        pytest.param(
+            nodes(cp_1="1.36.3", cp_2="1.35.4", w_1="1.35.4"),
+            "1.37.2",
+            [("1.36.3", "cp-2"), ("1.37.2", "cp-1 cp-2"), ("1.37.2", "w-1")],
+            id="an upgrade that was interrupted between two control planes",
+        ),
+        pytest.param(
+            nodes(cp_1="1.36.4", cp_2="1.35.4"),
+            "1.37.2",
+            [("1.36.3", "cp-2"), ("1.37.2", "cp-1 cp-2")],
+            id="a control plane with a newer patch is not downgraded on the way",
+        ),
+        pytest.param(
+            nodes(cp_1="1.37.2", w_1="1.35.4", w_2="1.37.2"), "1.37", [("1.37.2", "w-1")], id="workers that are left"
+        ),
+        pytest.param(
+            nodes(cp_1="1.36.3", w_1="1.33.5", w_2="1.34.0"),
+            "1.37.2",
+            [("1.36.3", "w-1"), ("1.37.2", "cp-1"), ("1.37.2", "w-1 w-2")],
+            id="a worker that would be four minors behind moves first",
+        ),
+        pytest.param(
+            nodes(cp_1="1.34.9", w_1="1.34.9"),
+            "1.35",
+            [("1.35.4", "cp-1"), ("1.35.4", "w-1")],
+            id="from the minor before",
+        ),
+    ],
+)
+def test_the_path(running, wanted, expected):
+    assert path(running, wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("running", "wanted", "code", "expected"),
+    [
+        pytest.param(
+            nodes(cp_1="1.35.4"), "1.35.99", "RELEASE_UNKNOWN", "patches of this minor: 1.35.8", id="no such patch"
+        ),
+        pytest.param(nodes(cp_1="1.35.4"), "1.38", "RELEASE_UNKNOWN", "got '1.38'", id="a minor that is not supported"),
+        pytest.param(nodes(cp_1="1.35.4"), "latest", "RELEASE_UNKNOWN", "got 'latest'", id="no version at all"),
+        pytest.param(nodes(cp_1="1.36.3"), "1.35.8", "RELEASE_DOWNGRADE", "cp-1 runs 1.36.3", id="a minor down"),
+        pytest.param(
+            nodes(cp_1="1.35.8"), "1.35", "RELEASE_DOWNGRADE", "got 1.35.4: cp-1 runs 1.35.8", id="a patch down"
+        ),
+        pytest.param(
+            nodes(cp_1="1.35.4", w_1="1.35.8"), "1.35", "RELEASE_DOWNGRADE", "w-1 runs 1.35.8", id="a worker down"
+        ),
+        pytest.param(
+            nodes(cp_1="1.33.1"),
+            "1.35",
+            "RELEASE_UNKNOWN",
+            "1.33.1 -> 1.35.4 goes by 1.34, and the table has no release of 1.34",
+            id="a minor between that is not in the table",
+        ),
+        pytest.param(
+            nodes(cp_1="1.35.4+k3s1"), "1.36", "RELEASE_UNKNOWN", "cp-1: '1.35.4+k3s1'", id="another distribution"
+        ),
+        pytest.param(
+            nodes(cp_1="1.37.2", cp_2="1.35.4"),
+            "1.37",
+            "RELEASE_SKEW",
+            "control planes at most one minor version apart, got cp-1 1.37.2, cp-2 1.35.4",
+            id="control planes two minors apart",
+        ),
+        pytest.param(
+            nodes(cp_1="1.35.4", w_1="1.36.3"),
+            "1.37",
+            "RELEASE_SKEW",
+            "no worker newer",
+            id="a worker before its API server",
+        ),
+        pytest.param(
+            nodes(cp_1="1.37.2", w_1="1.33.5"),
+            "1.37",
+            "RELEASE_SKEW",
+            "got w-1 1.33.5",
+            id="a worker four minors behind",
+        ),
+    ],
+)
+def test_a_refused_upgrade(running, wanted, code, expected):
+    with pytest.raises(ComponentError) as caught:
+        upgrade_path(running, wanted, TABLE)
+
+    assert caught.value.code == code
+    assert expected in caught.value.message
+
+
+def test_everything_that_is_too_far_apart_is_named_at_once():
+    with pytest.raises(ComponentError) as caught:
+        upgrade_path(nodes(cp_1="1.37.0", cp_2="1.35.4", w_1="1.36.3", w_2="1.33.0"), "1.37", TABLE)
+
+    assert [part.split(",")[0] for part in caught.value.message.split("; ")] == [
+        "expected control planes at most one minor version apart",
+        "expected no worker newer than the control planes (cp-1 1.37.0",
+        "expected workers at most three minor versions older than the control planes (cp-1 1.37.0",
+    ]
+
+
+def test_each_step_says_why():
+    steps = upgrade_path(nodes(cp_1="1.35.4", w_1="1.35.4"), "1.37.2", TABLE)
+
+    assert [step.why for step in steps] == [
+        "1.35.4 -> 1.37.2 goes by 1.36: kubeadm upgrades one minor version at a time",
+        "the next minor version",
+        "once, after the control planes: a kubelet may be up to three minor versions older than the API server",
+    ]
+    assert [step.workers for step in steps] == [False, False, True]
+    assert upgrade_path(nodes(cp_1="1.35.4"), "1.35.8", TABLE)[0].why == "a newer patch of the same minor version"
+
+
+def test_a_worker_that_moves_first_says_why():
+    first, *_rest = upgrade_path(nodes(cp_1="1.36.3", w_1="1.33.5"), "1.37.2", TABLE)
+
+    assert first.workers
+    assert first.why.endswith("than the API server, which goes to 1.37.2 next")
