@@ -58,6 +58,7 @@ nodes:
     - name: w-1
       registered: true
       ready: true
+      ready_message: ""
       role: worker
       version: v1.35.4
       boot_id: 0c16b8e3-8b65-4e27-b22a-78248162dcca
@@ -112,6 +113,7 @@ policy:
     generation: 7
     profiles: [r650-debian13]
     revoked: 0
+    revocations_unsigned: []
     exceptions: [{"profile": "r650-debian13-old", "nodes": ["w-1"], "until": "2026-11-22T12:00:00Z", "why": "firmware"}]
     seen_by: {"cp-1": 7}
     unreadable: []

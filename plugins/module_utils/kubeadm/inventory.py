@@ -163,12 +163,14 @@ def _row(name: str, node: dict[str, Any] | None, identity: dict[str, Any] | None
     ours = (identity or {}).get("status", {})
     spec = (identity or {}).get("spec", {})
     info = status.get("nodeInfo", {})
-    standing: dict[str, Any] = next((one for one in status.get("conditions", ()) if one["type"] == CONDITION), {})
+    conditions: dict[str, dict[str, Any]] = {one["type"]: one for one in status.get("conditions", ())}
+    ready, standing = conditions.get("Ready", {}), conditions.get(CONDITION, {})
     labels = (node or {}).get("metadata", {}).get("labels", {})
     return {
         "name": name,
         "registered": node is not None,
-        "ready": any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ())),
+        "ready": ready.get("status") == "True",
+        "ready_message": "" if ready.get("status") == "True" else ready.get("message", ""),
         "role": spec.get("role") or ("control-plane" if _CONTROL_PLANE in labels else "worker"),
         "version": info.get("kubeletVersion", ""),
         "boot_id": info.get("bootID", ""),
@@ -187,7 +189,7 @@ def _row(name: str, node: dict[str, Any] | None, identity: dict[str, Any] | None
     }
 
 
-def _policy(objects: Sequence[dict[str, Any]], identities: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _policy(objects: Sequence[dict[str, Any]], identities: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return what a person wants to know of the policy in force; empty without one. Its signature is not looked at."""
     profiles = [one for one in objects if one["kind"] == PROFILE_KIND]
     found = next((one for one in objects if one not in profiles and one["metadata"]["name"] == "cluster"), None)
@@ -205,6 +207,11 @@ def _policy(objects: Sequence[dict[str, Any]], identities: Iterable[dict[str, An
         "generation": spec["generation"],
         "profiles": [one["name"] for one in spec["profiles"]],
         "revoked": len(spec["revoked"]),
+        "revocations_unsigned": sorted(
+            one["spec"]["nodeName"]
+            for one in identities
+            if one["spec"]["admission"] == _REVOKED and one["spec"].get("ekSha256") not in spec["revoked"]
+        ),
         "exceptions": [
             {
                 "profile": one["profile"]["name"],

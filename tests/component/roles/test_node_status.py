@@ -25,6 +25,12 @@ ROWS = [
     {"name": "w-3", "standing": "ReattestationOverdue", "standing_message": "overdue; next: push"},
     {"name": "w-4", "standing": "", "refused": REFUSED},
 ]
+DOWN = [
+    {"name": "w-1", "standing": "EvidenceGood", "registered": True, "ready": False, "ready_message": "no CNI plugin"},
+    {"name": "w-2", "standing": "EvidenceGood", "registered": True, "ready": False, "ready_message": ""},
+    {"name": "w-3", "standing": "EvidenceGood", "registered": True, "ready": True, "ready_message": ""},
+    {"name": "w-4", "standing": "", "registered": False, "ready": False, "ready_message": ""},
+]
 
 
 WAITING = [
@@ -56,15 +62,16 @@ NOT_IN_FORCE = {
 UNREADABLE = {**POLICY, "exceptions": [], "unreadable": ["MeasurementProfile odd: expected a list"]}
 
 
-def known(*, needs_person: bool = False, **cluster: Any) -> dict[str, Any]:
+def known(*, needs_person: bool = False, rows: Any = None, **cluster: Any) -> dict[str, Any]:
     """Return the facts of each node: the templates read those of all nodes."""
     node = {"needs_person": needs_person, "to_do": "Nothing.", "phase": "Joined", "reason": ""}
-    return {"node_status_node": node, "__node_status_cluster": {"nodes": ROWS, **cluster}}
+    return {"node_status_node": node, "__node_status_cluster": {"nodes": rows or ROWS, **cluster}}
 
 
 CLUSTERS = {
     "waiting": known(waiting=WAITING, policy=POLICY),
     "needs a person": known(needs_person=True),
+    "not ready": known(rows=DOWN, policy={**POLICY, "revocations_unsigned": ["w-9"]}),
     "unreadable": known(waiting=[], policy=UNREADABLE),
     **{name: known(waiting=[], policy=policy) for name, (policy, _line) in NOT_IN_FORCE.items()},
 }
@@ -98,6 +105,18 @@ def test_the_table_says_how_nodes_stand_and_calls_for_those_that_are_bad(printed
         "A person is needed:",
         "w-2: refused; next: attested explain X",
         "w-3: overdue; next: push",
+    ]
+
+
+def test_a_node_that_is_not_ready_and_an_unsigned_revocation_need_a_person(
+    clusters: dict[str, dict[str, list[str]]],
+) -> None:
+    look = "systemctl status kubelet containerd"
+    assert clusters["not ready"]["needed.j2"] == [
+        "A person is needed:",
+        f"w-1: the Node is not Ready: no CNI plugin; next, on w-1: {look}",
+        f"w-2: the Node is not Ready: its kubelet has not reported yet; next, on w-2: {look}",
+        "w-9: its revocation is not in the signed policy; next: ansible-playbook attested.kubernetes.policy",
     ]
 
 

@@ -251,6 +251,12 @@ def test_node_and_identity_are_one_row():
     assert standing == ("ReattestationOverdue", "Unknown", "next: push")
 
 
+def test_a_node_that_is_not_ready_is_told_with_its_reason():
+    conditions = [{"type": "Ready", "status": "False", "message": "cni plugin not initialized"}]
+    (row,) = join_identities([{**NODE, "status": {**NODE["status"], "conditions": conditions}}], [IDENTITY])
+    assert (row["ready"], row["ready_message"]) == (False, "cni plugin not initialized")
+
+
 def test_a_machine_that_has_not_joined_and_a_node_that_nobody_enrolled_are_both_seen():
     waiting = named("NodeIdentity", "ek-2", spec={"nodeName": "w-2", "role": "worker", "admission": "Approved"})
     rows = {row["name"]: (row["registered"], row["identity"]) for row in join_identities([NODE], [waiting])}
@@ -334,6 +340,16 @@ def test_an_exception_is_told_with_its_nodes_its_end_and_its_reason():
         }
     ]
     assert (told["generation"], told["profiles"], told["revoked"]) == (7, ["base", "next"], 1)
+
+
+def test_a_revocation_that_the_policy_does_not_sign_is_told():
+    spec = {**IDENTITY["spec"], "admission": "Revoked"}
+    machines = [
+        named("NodeIdentity", "ek-1", spec={**spec, "ekSha256": "99" * 32}),
+        named("NodeIdentity", "ek-2", spec={**spec, "nodeName": "w-2", "ekSha256": "22" * 32}),
+    ]
+    told = view_of_policy(*machines, spec={"generation": 7, **POLICY.content()})
+    assert told["revocations_unsigned"] == ["w-2"]
 
 
 def test_who_recorded_the_policy_is_told_with_the_generation():
