@@ -292,24 +292,19 @@ def fuzz_long() -> Counts:
 def _fuzz(seconds: int, *more: str) -> Counts:
     names = [path.stem.removeprefix("fuzz_") for path in sorted((ROOT / "tests" / "fuzz").glob("fuzz_*.py"))]
 
-    def one(name: str) -> tuple[bool, int]:
-        with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
-            words = ("--seconds", str(seconds), "--keep", str(CACHE / "fuzz" / name), "--scratch", scratch)
-            argv = (sys.executable, "tests/fuzz/run_target.py", name, *words, *more)
-            done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        said = done.stdout.decode(errors="replace")
-        runs = re.findall(r"^Done (\d+) runs", said, re.MULTILINE)
-        good = done.returncode == 0 and bool(runs)
-        print(
-            f"fuzz {name:<24} {runs[-1] if runs else 'no'} inputs" + ("" if good else f": FAILED\n{said[-4000:]}"),
-            flush=True,
-        )
-        return good, int(runs[-1]) if runs else 0
-
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        outcomes = list(pool.map(one, names))
-    print(f"fuzz: {sum(count for _good, count in outcomes)} inputs to {len(names)} parsers", flush=True)
-    return _tally([good for good, _count in outcomes])
+    found: dict[str, int] = {}
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
+        words = ("--seconds", str(seconds), "--keep", str(CACHE / "fuzz"), "--scratch", scratch)
+        argv = (sys.executable, "tests/fuzz/run_target.py", *names, *words, *more)
+        with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as program:
+            for line in program.stdout or ():
+                text = line.decode(errors="replace")
+                print("" if text.startswith("INFO: Instrumenting ") else text, end="", flush=True)
+                if told := re.match(r"fuzz (\w+) +(\d+) inputs$", text):
+                    found[told[1]] = int(told[2])
+    print(f"fuzz: {sum(found.values())} inputs to {len(names)} parsers", flush=True)
+    outcomes = [name in found for name in names]
+    return _tally(outcomes if all(outcomes) == (program.returncode == 0) else [*outcomes, False])
 
 
 def mutation() -> Counts:
