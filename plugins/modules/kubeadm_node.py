@@ -18,6 +18,8 @@ description:
   - The ticket of a further control plane also brings the files that control planes share, and what its key service
     holds. That is sealed to this machine as it was judged before it locks itself, as at init. One control plane joins
     at a time, the others wait.
+  - A ticket for another Kubernetes version than kubeadm and kubelet of the machine have fails with
+    V(RELEASE_NOT_PREPARED), and nothing is changed.
   - V(absent) takes Kubernetes off the machine and destroys the node's keys. The lock stays until the machine is reset.
     With O(state_disk) the disk is closed and its headers, key slots and end are overwritten, so nothing on it opens any
     more; a disk of others is refused.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _LAST_LINES = 12
 _UNIT = "kubelet.service"
 _UNIT_TIMEOUT_SECONDS = 60
+_KUBEADM_VERSION = ("kubeadm", "version", "--output=short")
 _SECRETS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "[key]"),
     (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), "[token]"),
@@ -107,11 +108,33 @@ def installed_version(runner: Runner, *, wanted: str) -> str:
 
     ``wanted`` is a minor ("1.35") or a full version; raises RELEASE_NOT_PREPARED for another one.
     """
-    said = runner.run(["kubeadm", "version", "--output=short"]).stdout.decode("ascii", "replace")
-    found = said.strip().removeprefix("v")
-    if found != wanted and not found.startswith(f"{wanted}."):
-        raise KubeadmError(f"expected kubeadm {wanted}, found {found}", reason=Reason.RELEASE_NOT_PREPARED)
+    found = _said_version(runner, _KUBEADM_VERSION)
+    if found is None or (found != wanted and not found.startswith(f"{wanted}.")):
+        raise KubeadmError(f"expected kubeadm {wanted}, found {found or 'none'}", reason=Reason.RELEASE_NOT_PREPARED)
     return found
+
+
+def require_prepared(runner: Runner, *, version: str) -> None:
+    """Raise RELEASE_NOT_PREPARED unless kubeadm and kubelet of this machine have the ``version`` of its ticket."""
+    found = {
+        "kubeadm": _said_version(runner, _KUBEADM_VERSION),
+        "kubelet": _said_version(runner, ("kubelet", "--version")),
+    }
+    if set(found.values()) != {version}:
+        raise KubeadmError(
+            f"expected kubeadm and kubelet of the version in the ticket of this machine, {version!r}, got "
+            + ", ".join(f"{name} {said or 'none'}" for name, said in found.items()),
+            reason=Reason.RELEASE_NOT_PREPARED,
+        )
+
+
+def _said_version(runner: Runner, argv: Sequence[str]) -> str | None:
+    """Return what a program says of its version, the last word without its letter, None where it cannot be asked."""
+    try:
+        said = runner.run(argv).stdout.decode("ascii", "replace").split()
+    except SystemFault:
+        return None
+    return said[-1].removeprefix("v") if said else None
 
 
 def last_words(result: CommandResult) -> str:

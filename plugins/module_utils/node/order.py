@@ -19,6 +19,7 @@ from ..errors import AttestedError, Refusal
 from ..evidence.eventlog.nodelock import LockState
 from ..evidence.node_lock import require_open_to
 from ..kubeadm.credential import KubeletCredential, remaining_seconds
+from ..kubeadm.gateway import require_prepared
 from ..kubeadm.node import JoinMaterial
 from ..reasons import Reason
 from ..result import Step
@@ -310,6 +311,7 @@ class NodeRun:
             state = self._parts.journal.enter(NodePhase.ASKING)
         ticket = self._ask(state.disk_id, wait_seconds)
         require_role(ticket, self._parts.role)
+        require_prepared(self._parts.machine.runner, version=ticket.kubernetes_version)
         self._parts.journal.enter(
             self._parts.journal.load().phase, disk_id=ticket.disk_id, kubernetes_version=ticket.kubernetes_version
         )

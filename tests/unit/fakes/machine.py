@@ -55,14 +55,17 @@ class FakePrograms:
         self.links = set()
         self.tables = set()
         self.answers = {}
+        self.versions = {"kubeadm": "v1.35.4", "kubelet": "Kubernetes v1.35.4"}
 
     def run(self, argv, *, stdin=None, timeout_seconds=60, env=None, check=True):
         del stdin, env
         words = tuple(argv)
         self.calls.append(words)
         code, error = self._answer(words, timeout_seconds)
-        shown = self.bootstrapper.encode() if words[1:] == ("is-active", "attested-bootstrapper.service") else b""
-        result = CommandResult(argv=words, returncode=code, stdout=shown, stderr=error)
+        shown = self.bootstrapper if words[1:] == ("is-active", "attested-bootstrapper.service") else ""
+        if words[1:2] in {("version",), ("--version",)}:
+            shown = self.versions[words[0]]
+        result = CommandResult(argv=words, returncode=code, stdout=shown.encode(), stderr=error)
         if check and code != 0:
             raise SystemFault("failed", reason=Reason.COMMAND_FAILED)
         return result
@@ -80,8 +83,11 @@ class FakePrograms:
         return getattr(self, f"_{words[0]}")(words[1:])
 
     def _kubeadm(self, words):
-        if words[0] == "reset":
+        if words[0] in {"reset", "version"}:
             return 0, b""
+        return self._phase(words)
+
+    def _phase(self, words):
         command = words[2 : words.index("--config")]
         table = INIT_PHASES if words[0] == "init" else (*JOIN_PHASES, *MEMBER_PHASES)
         phase = next(one for one in table if one.command == command)
@@ -90,6 +96,10 @@ class FakePrograms:
         if command == ("kubeconfig", "all"):
             self._leave(PurePosixPath("etc/kubernetes/super-admin.conf"))
         self.active = self.active or command == ("kubelet-start",)
+        return 0, b""
+
+    def _kubelet(self, words):
+        assert words == ("--version",)
         return 0, b""
 
     def _leave(self, path):

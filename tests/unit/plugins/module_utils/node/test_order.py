@@ -102,6 +102,64 @@ def test_when_the_time_is_over_the_journal_says_why(parts):
     assert parts.lock.taken == 0
 
 
+@pytest.mark.parametrize(
+    ("version", "kubeadm", "kubelet"),
+    [
+        pytest.param("1.36.3", "v1.35.4", "Kubernetes v1.35.4", id="another release than the prepared one"),
+        pytest.param("1.35.5", "v1.35.4", "Kubernetes v1.35.4", id="another patch"),
+        pytest.param("1.35", "v1.35.4", "Kubernetes v1.35.4", id="a minor alone"),
+        pytest.param("", "v1.35.4", "Kubernetes v1.35.4", id="no version"),
+        pytest.param("", "", "", id="no version, and programs that say none"),
+        pytest.param("none", "", "", id="the word for a program that says none"),
+        pytest.param("../../etc", "v1.35.4", "Kubernetes v1.35.4", id="nonsense"),
+        pytest.param("1.35.4", "v1.36.3", "Kubernetes v1.35.4", id="a kubeadm of another release"),
+        pytest.param("1.35.4", "v1.35.4", "Kubernetes v1.34.9", id="a kubelet of another release"),
+    ],
+)
+def test_a_ticket_of_a_version_that_is_not_prepared_is_refused(parts, programs, version, kubeadm, kubelet):
+    parts.tickets.ticket = dataclasses.replace(parts.tickets.ticket, kubernetes_version=version)
+    programs.versions = {"kubeadm": kubeadm, "kubelet": kubelet}
+
+    with pytest.raises(KubeadmError) as caught:
+        run(parts)
+
+    assert caught.value.code == "RELEASE_NOT_PREPARED"
+    assert caught.value.reason.value.command == "ansible-playbook attested.kubernetes.prepare --limit NODE"
+    assert repr(version) in caught.value.message
+    state = parts.journal.load()
+    assert (state.phase, state.reason, state.kubernetes_version) == (NodePhase.ASKING, "RELEASE_NOT_PREPARED", None)
+    assert (parts.lock.taken, programs.phases()) == (0, [])
+
+
+def test_a_machine_joins_once_the_version_of_its_ticket_is_prepared(parts, programs):
+    parts.tickets.ticket = dataclasses.replace(parts.tickets.ticket, kubernetes_version="1.36.3")
+    with pytest.raises(KubeadmError, match="got kubeadm 1.35.4, kubelet 1.35.4"):
+        run(parts)
+
+    programs.versions = {"kubeadm": "v1.36.3", "kubelet": "Kubernetes v1.36.3"}
+    run(parts)
+
+    state = parts.journal.load()
+    assert (state.phase, state.reason, state.kubernetes_version) == (NodePhase.JOINED, None, "1.36.3")
+
+
+def test_a_rebooted_node_of_another_version_stays_out(parts, programs, api):
+    run(parts)
+    reboot(parts, programs, api)
+    programs.versions = {"kubeadm": "v1.36.3", "kubelet": "Kubernetes v1.36.3"}
+
+    with pytest.raises(KubeadmError, match="RELEASE_NOT_PREPARED"):
+        run(parts)
+
+    assert not programs.active
+
+
+def test_without_kubeadm_nothing_is_prepared(parts, programs):
+    programs.answers[("kubeadm", "version")] = "timeout"
+    with pytest.raises(KubeadmError, match="got kubeadm none, kubelet 1.35.4"):
+        run(parts)
+
+
 class WatchedTickets(FakeTickets):
     """Join services, and somebody who looks at the machine whenever it asks."""
 
@@ -246,7 +304,7 @@ def test_killed_during_a_phase_of_kubeadm_it_goes_on_there(parts, programs, monk
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(programs, "_kubeadm", die)
+        patch.setattr(programs, "_phase", die)
         with pytest.raises(KilledError):
             run(parts)
     assert parts.journal.load().phase is NodePhase.JOINING
