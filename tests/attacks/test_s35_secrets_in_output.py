@@ -20,8 +20,8 @@ from ansible_collections.attested.kubernetes.tests.component.playbooks.test_site
     PASSWORD,
     VaultLibrary,
     clear_secrets,
+    copy_example,
     play,
-    scaffold,
 )
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch, spellings, spellings_of_pem
@@ -50,7 +50,7 @@ def holds(data: bytes, needles: list[bytes]) -> bool:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site whose password file is outside of it."""
     path = tmp_path_factory.mktemp("sites") / "prod"
-    assert scaffold(path).returncode == 0
+    copy_example(path)
     (path.parent / "password").write_text(PASSWORD)
     return path
 

@@ -21,10 +21,10 @@ from ansible_collections.attested.kubernetes.tests.component.playbooks.test_site
     PASSWORD,
     VaultLibrary,
     clear_secrets,
+    copy_example,
     files,
     leaks,
     play,
-    scaffold,
 )
 from ansible_collections.attested.kubernetes.tests.support.canary import ProcessWatch, spellings, spellings_of_pem
 from ansible_collections.attested.kubernetes.tests.support.kits import missing_for_age
@@ -43,7 +43,7 @@ needs_age = pytest.mark.skipif(bool(missing_for_age()), reason=missing_for_age()
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site with an identity and a profile; its folder holds the passwords too."""
     path = tmp_path_factory.mktemp("sites") / "prod"
-    assert scaffold(path).returncode == 0
+    copy_example(path)
     for name, text in ((IDENTITY, "attested_ek: sha256:00\n"), (PROFILE, "kind: MeasurementProfile\n")):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(text, encoding="utf-8")
@@ -142,7 +142,7 @@ def test_a_lost_site_comes_back_from_its_kit_with_the_same_keys(site: Path, kept
     lost = tmp_path / "prod"
     shutil.copy(site.parent / "password", tmp_path)
     shutil.copy(site.parent / "passphrase", tmp_path)
-    assert scaffold(lost).returncode == 0
+    copy_example(lost)
     opened = {"kit_from": str(kept / "prod.kit"), "kit_passphrase_file": str(tmp_path / "passphrase")}
     foreseen = run(lost, "--check", "--diff", **opened)
     assert "+policy-key.pem" in foreseen.stdout

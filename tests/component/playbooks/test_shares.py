@@ -16,10 +16,10 @@ from ansible_collections.attested.kubernetes.tests.component.playbooks.test_site
     PASSWORD,
     VaultLibrary,
     clear_secrets,
+    copy_example,
     files,
     leaks,
     play,
-    scaffold,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sites") / "prod"
-    assert scaffold(path).returncode == 0
+    copy_example(path)
     (path.parent / "password").write_text(PASSWORD, encoding="utf-8")
     shutil.copytree(path, path.parent / "bare")
     return path
