@@ -48,6 +48,7 @@ AFTERWARDS = {
     "init": frozenset(
         {
             "Update the admin's kubeconfig",
+            "Compare the site's policy with the nodes",
             "Apply profiles, identities and the policy",
             "Update the policy record of each control plane",
             _IDS,
