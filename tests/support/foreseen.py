@@ -27,6 +27,7 @@ LIFE = (
     ("policy",),
     ("verify",),
     ("status",),
+    ("versions",),
     ("support_bundle",),
     ("rotate_certificates", "-e", "attested_certificates_at_once=true"),
     ("rotate_encryption_key", "-e", "confirm=key-1"),

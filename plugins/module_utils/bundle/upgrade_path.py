@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which upgrades lead from the versions that the nodes run to a release of the table: pure.
+"""Which upgrades lead from the versions that the nodes run to a release of the table: pure, but for the last part.
 
 Two rules of Kubernetes decide. kubeadm upgrades a control plane by one minor version at a time and never downgrades.
 A kubelet may be up to three minor versions older than the API server and is never newer, so a worker is upgraded
@@ -11,21 +11,24 @@ once, after the control planes, however many minors they cross (docs/adr/0070).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ComponentError
 from ..reasons import Reason
-from .versions import is_version, version_key
+from ..result import Result
+from .versions import is_pinned, is_version, load_table, version_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .versions import Table
+    from .versions import Release, Table
 
 KUBELET_SKEW = 3
 """By how many minor versions a kubelet may be older than the API server."""
 CONTROL_PLANE_SKEW = 1
 """By how many minor versions two control planes may differ."""
+_ROLES = ("control-plane", "worker")
 _OLDEST_KUBELET = "a kubelet may be up to three minor versions older than the API server"
 
 
@@ -146,3 +149,67 @@ def _minor(version: str) -> int:
 
 def _listed(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+
+
+# What the module `release_info` does.
+
+
+def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
+    """Return the table, which nodes run which release, and the upgrades to the wanted one or why there are none.
+
+    Raises RELEASE_TABLE_MALFORMED.
+    """
+    files = Path(params["files_dir"])
+    table = load_table(files / "releases")
+    nodes = [_running(row) for row in params["nodes"] if row.get("registered")]
+    newest = list(table.defaults.values())[-1]
+    wanted = params["wanted"] or newest
+    steps: tuple[Step, ...] = ()
+    refused = {}
+    try:
+        wanted = table.release_for(wanted).kubernetes
+        steps = upgrade_path(nodes, wanted, table)
+    except ComponentError as error:
+        refused = {"reason": error.code, "message": error.message, "command": error.reason.value.command}
+    return Result(
+        values={
+            "releases": [
+                {
+                    **_shown(release, table),
+                    "default": release.kubernetes in table.defaults.values(),
+                    "bundle": is_pinned(release, files / "go"),
+                    "nodes": [node.name for node in nodes if node.version == release.kubernetes],
+                }
+                for release in sorted(
+                    table.releases.values(), key=lambda one: version_key(one.kubernetes), reverse=True
+                )
+            ],
+            "others": {node.name: node.version for node in nodes if node.version not in table.releases},
+            "wanted": wanted,
+            "newest": newest,
+            "steps": [
+                {"release": step.release, "nodes": list(step.nodes), "workers": step.workers, "why": step.why}
+                for step in steps
+            ],
+            "refused": refused,
+        }
+    )
+
+
+def _running(row: Mapping[str, Any]) -> RunningNode:
+    name, version, role = (str(row.get(key) or "") for key in ("name", "version", "role"))
+    if not (name and version and role in _ROLES):
+        raise ComponentError(
+            f"expected name, version and role ({' or '.join(_ROLES)}) of a node, got {dict(row)!r}",
+            reason=Reason.OPTION_INVALID,
+        )
+    return RunningNode(name=name, version=version.removeprefix("v"), control_plane=role == _ROLES[0])
+
+
+def _shown(release: Release, table: Table) -> dict[str, Any]:
+    own = {name for name, component in table.components.items() if component.module == "k8s.io/kubernetes"}
+    return {
+        "kubernetes": release.kubernetes,
+        "components": {name: version for name, version in release.versions.items() if name not in own},
+        "unpinned": sorted(name for name, hashes in release.hashes.items() if not hashes),
+    }

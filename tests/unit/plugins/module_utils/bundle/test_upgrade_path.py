@@ -8,7 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.upgrade_path import RunningNode, upgrade_path
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.upgrade_path import (
+    RunningNode,
+    run_info,
+    upgrade_path,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.versions import load_table
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ComponentError
 
@@ -164,3 +168,47 @@ def test_a_worker_that_moves_first_says_why():
 
     assert first.workers
     assert first.why.endswith("than the API server, which goes to 1.37.2 next")
+
+
+FILES = Path(__file__).parents[5] / "roles/bundle_builder/files"
+ROW = {"name": "cp-1", "version": "v1.35.4", "role": "control-plane", "registered": True}
+
+
+def told(*rows: dict[str, object], wanted: str = "") -> dict[str, object]:
+    done = run_info({"files_dir": str(FILES), "wanted": wanted, "nodes": list(rows)}, True)
+    assert not done.changed
+    return dict(done.values)
+
+
+def test_the_module_lists_the_newest_release_first_with_its_nodes():
+    values = told(ROW, {**ROW, "name": "w-9", "registered": False, "version": ""}, wanted="1.35")
+
+    versions = [row["kubernetes"] for row in values["releases"]]
+    assert versions[0] == "1.37.2"
+    assert versions[-1] == "1.35.0"
+    (row,) = [row for row in values["releases"] if row["kubernetes"] == "1.35.4"]
+    assert (row["default"], row["bundle"], row["nodes"]) == (True, True, ["cp-1"])
+    assert row["components"]["containerd"] == "2.3.4"
+    assert "kubelet" not in row["components"]
+    assert "kube-apiserver" in row["unpinned"]
+    assert (values["wanted"], values["newest"], values["steps"], values["refused"]) == ("1.35.4", "1.37.2", [], {})
+
+
+def test_the_module_leads_to_the_newest_release_unless_told():
+    assert [step["release"] for step in told(ROW)["steps"]] == ["1.36.3", "1.37.2"]
+
+
+def test_the_module_says_why_no_upgrade_leads_there():
+    values = told({**ROW, "version": "v1.33.2"}, wanted="1.35")
+
+    assert values["others"] == {"cp-1": "1.33.2"}
+    assert values["refused"]["reason"] == "RELEASE_UNKNOWN"
+    assert values["refused"]["command"] == "ansible-playbook attested.kubernetes.versions"
+
+
+@pytest.mark.parametrize("wrong", [{"role": "master"}, {"name": ""}, {"version": None}], ids=str)
+def test_a_row_that_is_no_node_is_refused(wrong):
+    with pytest.raises(ComponentError) as caught:
+        told({**ROW, **wrong})
+
+    assert caught.value.code == "OPTION_INVALID"

@@ -1,0 +1,134 @@
+#!/usr/bin/python
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: release_info
+short_description: List the releases of Kubernetes that this collection knows, and the upgrades that lead to one of them
+version_added: 0.1.0
+description:
+  - Reads the table of releases of the role P(attested.kubernetes.bundle_builder#role) and compares it with the versions
+    that the nodes run.
+  - Control planes are upgraded by one minor version at a time, workers once, after them. The result RV(steps) has the
+    upgrades in this order, each with its reason.
+  - Does not fail where no upgrade leads to O(wanted); RV(refused) says why. Fails with V(RELEASE_TABLE_MALFORMED) where
+    the table is damaged.
+author:
+  - The attested.kubernetes authors (@attested-kubernetes)
+options:
+  files_dir:
+    description: Directory with the table of releases and the pinned Go modules (C(releases/), C(go/)).
+    type: path
+    required: true
+  wanted:
+    description:
+      - Exact version, or a minor version, which stands for its default patch. Empty stands for the default patch of the
+        newest minor version.
+    type: str
+    default: ""
+  nodes:
+    description:
+      - The nodes of the cluster as M(attested.kubernetes.cluster_info) returns them, empty where there is none.
+      - C(name), C(role), C(version) and C(registered) are read; rows that are not registered are left out.
+      - A row without these fields fails with V(OPTION_INVALID).
+    type: list
+    elements: dict
+    default: []
+extends_documentation_fragment:
+  - attested.kubernetes.attributes.reader
+"""
+
+EXAMPLES = r"""
+- name: List the releases
+  attested.kubernetes.release_info:
+    files_dir: /usr/share/attested/bundle_builder/files
+  register: table
+
+- name: Read the upgrades that lead to a version
+  attested.kubernetes.release_info:
+    files_dir: /usr/share/attested/bundle_builder/files
+    wanted: 1.37.2
+    nodes:
+      - {name: cp-1, version: v1.35.4, role: control-plane, registered: true}
+      - {name: w-1, version: v1.35.4, role: worker, registered: true}
+  register: table
+
+- name: Print the next upgrade
+  ansible.builtin.debug:
+    msg: "{{ table.steps[0].release }}: {{ table.steps[0].why }}"
+  when: table.steps | length > 0
+"""
+
+RETURN = r"""
+releases:
+  description:
+    - All releases, the newest first.
+    - C(default) is the release that its minor version stands for, C(bundle) whether a bundle can be made of it.
+    - C(nodes) has the names of the nodes that run it, C(components) the versions that belong to it, and C(unpinned) the
+      components whose hash is pinned at the first fetch.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - kubernetes: 1.35.4
+      default: true
+      bundle: true
+      nodes: [cp-1, w-1]
+      components: {etcd: 3.6.6, coredns: 1.13.1, pause: 3.10.1, containerd: 2.3.4}
+      unpinned: [coredns, helm]
+others:
+  description: Nodes that run a version that is not in the table, with this version.
+  returned: success
+  type: dict
+  sample: {}
+wanted:
+  description: The version that RV(steps) lead to, or O(wanted) as it was given if it is not in the table.
+  returned: success
+  type: str
+  sample: 1.37.2
+newest:
+  description: The default patch of the newest minor version.
+  returned: success
+  type: str
+  sample: 1.37.2
+steps:
+  description: The upgrades in their order, empty if all nodes run RV(wanted).
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - release: 1.36.3
+      nodes: [cp-1]
+      workers: false
+      why: "1.35.4 -> 1.37.2 goes by 1.36: kubeadm upgrades one minor version at a time"
+refused:
+  description:
+    - C(reason), C(message) and C(command) where no upgrade leads to RV(wanted), empty otherwise. The reasons are
+      V(RELEASE_UNKNOWN), V(RELEASE_DOWNGRADE) and V(RELEASE_SKEW).
+  returned: success
+  type: dict
+  sample: {}
+"""
+
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.upgrade_path import run_info
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
+
+SPEC = ArgumentSpec(
+    options={
+        "files_dir": {"type": "path", "required": True},
+        "wanted": {"type": "str", "default": ""},
+        "nodes": {"type": "list", "elements": "dict", "default": []},
+    },
+)
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(SPEC, run_info)
+
+
+if __name__ == "__main__":
+    main()
