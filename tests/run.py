@@ -5,7 +5,7 @@
 
 Usage: python tests/run.py check|test|nightly|STAGE ... [--lanes N]      (`make check`, `make test`, `make nightly`)
 
-Two stages run at once, each line behind its stage's name; one alone, or `--lanes 1`, prints as it is. Nothing fails
+Three stages run at once, each line behind its stage's name; one alone, or `--lanes 1`, prints as it is. Nothing fails
 because it took long. A pytest stage counts its tests; any other stage counts as one test.
 """
 
@@ -327,6 +327,11 @@ def control_planes() -> Counts:
     return _pytest("tests/system/control_planes")
 
 
+def boot_unit() -> Counts:
+    """Machines of a lab that become nodes by their boot unit: init over the wire, reboots, a join with faults."""
+    return _pytest("tests/system/boot_unit")
+
+
 def check_mode() -> Counts:
     """What check mode names and what the run then changes, for the playbooks of a cluster's life in a lab."""
     return _pytest("tests/system/check_mode")
@@ -386,6 +391,7 @@ def _molecule(*words: str) -> bool:
 STAGES: dict[str, Callable[[], Counts]] = {
     "api_bed": api_bed,
     "attacks": attacks,
+    "boot_unit": boot_unit,
     "bundle": bundle,
     "check_mode": check_mode,
     "component": component,
@@ -415,12 +421,13 @@ TEST = (
     "lint",
     "e2e",
     "unit",
+    "molecule",
+    "boot_unit",
     "sanity",
     "galaxy",
     "component",
     "api_bed",
     "attacks",
-    "molecule",
     "mutation_slice",
     "model",
     "fuzz",
@@ -444,10 +451,25 @@ SUITES: dict[str, tuple[str, ...]] = {
     "test": TEST,
 }
 _MACHINES = frozenset(
-    {"check_mode", "control_planes", "e2e", "machines", "matrix", "molecule", "race", "source_boot", "vm_bed"}
+    {
+        "boot_unit",
+        "check_mode",
+        "control_planes",
+        "e2e",
+        "machines",
+        "matrix",
+        "molecule",
+        "race",
+        "source_boot",
+        "vm_bed",
+    }
 )
+_BESIDE = frozenset({"boot_unit", "molecule"})
+"""One of these runs beside `e2e`, in a lab of its own: `make test` would otherwise wait for one lab after the other."""
 _OF_KUBERNETES = _MACHINES | {"api_bed", "attacks", "component", "mutation", "mutation_slice"}
-ORDER = Order(needs=dict.fromkeys(_OF_KUBERNETES, frozenset({"bundle"})), apart=(_MACHINES,))
+ORDER = Order(
+    needs=dict.fromkeys(_OF_KUBERNETES, frozenset({"bundle"})), apart=(_MACHINES - {"e2e"}, _MACHINES - _BESIDE)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -509,7 +531,7 @@ def _named(words: list[str]) -> list[str]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="+", choices=sorted({*STAGES, *SUITES}))
-    parser.add_argument("--lanes", type=int, default=2, choices=range(1, 9), help="stages at once (default: 2)")
+    parser.add_argument("--lanes", type=int, default=3, choices=range(1, 9), help="stages at once (default: 3)")
     parser.add_argument("--report", type=Path, help="write the counts of all as JSON, and no closing table")
     return parser.parse_args()
 

@@ -37,7 +37,7 @@ def host_before() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def labs_before() -> set[str]:
-    """Which other labs were up before the lab."""
+    """Which other labs were up before the lab: the host's state counts only where there were none."""
     return other_labs(_lab())
 
 

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Stages of the tests side by side: which one may begin next, and programs whose lines bear their stage's name.
 
-Much of a stage is waiting (for a TPM, a kubelet, an etcd), so two on two cores end together nearly as soon as one of
-them would alone.
+Much of a stage is waiting (for a TPM, a kubelet, an etcd), so two cores serve three stages at once.
 """
 
 from __future__ import annotations

@@ -91,3 +91,20 @@ def test_another_tree_is_not_tested_in_place_of_this(tmp_path: Path) -> None:
     reason = run.other_tree(str(tmp_path / "lanes.py"))
     assert str(run.ROOT) in reason
     assert "unset PYTHONPATH" in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "running", "may"),
+    [
+        pytest.param("molecule", {"e2e"}, True, id="molecule beside e2e"),
+        pytest.param("boot_unit", {"e2e"}, True, id="the boot unit beside e2e"),
+        pytest.param("boot_unit", {"e2e", "molecule"}, False, id="no third lab"),
+        pytest.param("matrix", {"e2e"}, False, id="matrix has two labs of its own"),
+        pytest.param("matrix", {"molecule"}, False, id="nor beside molecule"),
+        pytest.param("e2e", {"bundle"}, False, id="not before the bundle"),
+        pytest.param("boot_unit", {"bundle"}, False, id="nor the boot unit"),
+    ],
+)
+def test_which_labs_are_up_at_once(name: str, running: set[str], may: bool) -> None:
+    """Two at most, of which one is that of e2e: it looks at what its own leaves behind once the other is gone."""
+    assert (run.ORDER.next_of([name], running) == name) is may

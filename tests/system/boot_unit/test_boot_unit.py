@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Machines that become nodes by their boot unit: prepared, then one init over the wire, and nobody runs anything else.
 
-In a lab of its own, before the other one is made.
+In a lab of its own, beside that of `tests/e2e`.
 """
 
 from __future__ import annotations
