@@ -107,6 +107,12 @@ options:
       member:
         description: Its name in the tar; for O(sources[].extract=tar) only.
         type: str
+  download:
+    description:
+      - Download the programs whose hash is in the table of releases from their publishers instead of building them.
+      - A program that O(sources) names comes from there. The others are built.
+    type: bool
+    default: false
   architecture:
     description: Machine type of the nodes.
     type: str
@@ -168,6 +174,14 @@ EXAMPLES = r"""
           - https://mirror.example/kubernetes/v1.35.4/bin/linux/amd64/kubelet
           - https://dl.k8s.io/v1.35.4/bin/linux/amd64/kubelet
         sha256: "{{ kubelet_sha256 }}"
+
+- name: Download what is published instead of building it
+  attested.kubernetes.component_bundle:
+    path: /srv/sites/prod/bundle
+    cache_dir: ~/.cache/attested-kubernetes
+    files_dir: /usr/share/attested/bundle_builder/files
+    collection_dir: /srv/attested-kubernetes
+    download: true
 
 - name: Verify a bundle on a medium
   attested.kubernetes.component_bundle:
@@ -256,6 +270,7 @@ SPEC = ArgumentSpec(
                 "member": {"type": "str"},
             },
         },
+        "download": {"type": "bool", "default": False},
         "architecture": {"type": "str", "choices": ["amd64", "arm64"], "default": "amd64"},
         "python_version": {"type": "str", "default": "3.11"},
         "cache_dir": {"type": "path"},

@@ -20,7 +20,7 @@ from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
 from ..result import Diff, Result
 from .build import GoBuilder
-from .download import Downloader, Downloads, SystemWeb, parse_upstreams
+from .download import Downloader, Downloads, SystemWeb, parse_upstreams, published_upstreams
 from .images import LAYERS, ImageSpec, ImageWriter, LayerMaker
 from .manifest import (
     MANIFEST_NAME,
@@ -288,14 +288,16 @@ def make_bundle(
     if params["state"] == "verified":
         return _verified(Path(params["path"]))
     cache, files = PartCache(Path(params["cache_dir"])), Path(params["files_dir"])
-    release = load_table(files / "releases").release_for(params["kubernetes_version"])
+    table = load_table(files / "releases")
+    release = table.release_for(params["kubernetes_version"])
     require_pinned_sources(release, files / "go")
+    published = published_upstreams(table, release, params["architecture"]) if params.get("download") else {}
     maker = BundleMaker(
         runner=runner or SystemRunner(),
         cache=cache,
         downloads=Downloads(
             cache=cache,
-            upstreams=parse_upstreams(params.get("sources") or ()),
+            upstreams={**published, **parse_upstreams(params.get("sources") or ())},
             downloader=downloader or Downloader(web=SystemWeb(), clock=SystemClock(), random=SystemRandom()),
         ),
         release=release,

@@ -25,6 +25,7 @@ from ..core.host import uniform
 from ..errors import ComponentError, SystemFault
 from ..reasons import Reason
 from .store import key_of, sha256_of
+from .versions import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..core.host import Clock, Random
     from .store import Part, PartCache
+    from .versions import Release, Table
 
 
 # Programs that are brought instead of built: where each lies, the hash of what lies there, how it gets out of that.
@@ -103,6 +105,24 @@ def parse_upstreams(rows: Sequence[Mapping[str, Any]]) -> dict[str, Upstream]:
         )
         for row in rows
     }
+
+
+def published_upstreams(table: Table, release: Release, architecture: str) -> dict[str, Upstream]:
+    """Return where the programs lie whose hash is in the table of releases, by name."""
+    found = {}
+    for source in SOURCES:
+        component = table.components[source.name if source.module == "kubernetes" else source.module]
+        if sha256 := release.hashes.get(component.name, {}).get(architecture):
+            url = component.url.format(version=release.versions[component.name], arch=architecture)
+            folder, archive, _end = url.rpartition("/")[2].partition(".tar.gz")
+            found[source.name] = Upstream(
+                name=source.name,
+                urls=(url,),
+                sha256=sha256,
+                extract="tar" if archive else "none",
+                member=f"{folder}/{source.name}" if archive else "",
+            )
+    return found
 
 
 def extract(upstream: Upstream, source: Path, target: Path) -> None:

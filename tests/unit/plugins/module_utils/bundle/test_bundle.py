@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import shutil
 import tarfile
@@ -15,17 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import PARTS, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import Origin
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import (
     open_bundle,
     this_architecture,
     verify_blobs,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.versions import load_table
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.download import Upstream
 
 ROLE_FILES = Path(__file__).parents[5] / "roles/bundle_builder/files"
 REFERENCES = """\
@@ -255,6 +260,62 @@ def test_what_no_longer_belongs_to_the_bundle_goes(params, tools):
 def test_a_version_that_is_not_in_the_table_is_refused(params, tools, version):
     error = refused(Reason.RELEASE_UNKNOWN, {**params, "kubernetes_version": version}, tools)
     assert "1.35 (1.35.4)" in error.message
+
+
+@dataclass
+class FakeDownloader:
+    """Has what its publisher has, if the hash that is asked for is one of the table."""
+
+    asked: list[Upstream] = field(default_factory=list)
+
+    def fetch(self, upstream: Upstream, place: Path) -> None:
+        self.asked.append(upstream)
+        if upstream.extract == "none":
+            place.write_bytes(upstream.name.encode())
+            return
+        with tarfile.open(place, "w:gz") as tar:
+            for name in ("etcd", "etcdctl", "etcdutl"):
+                member = tarfile.TarInfo(f"{upstream.member.partition('/')[0]}/{name}")
+                member.size = len(name)
+                tar.addfile(member, io.BytesIO(name.encode()))
+
+
+def test_what_the_table_has_a_hash_of_is_downloaded_and_the_rest_built(params, tools):
+    web = FakeDownloader()
+    given = {**params, "download": True, "architecture": "amd64"}
+
+    result = make_bundle(given, False, runner=tools, downloader=web)
+
+    urls = {upstream.name: upstream.urls for upstream in web.asked}
+    assert urls.keys() == {"kubeadm", "kubelet", "kubectl", "etcd", "etcdctl", "etcdutl"}
+    assert urls["kubelet"] == ("https://dl.k8s.io/v1.35.4/bin/linux/amd64/kubelet",)
+    assert urls["etcdctl"][0].endswith("/etcd/releases/download/v3.6.6/etcd-v3.6.6-linux-amd64.tar.gz")
+    (etcd,) = [one for one in web.asked if one.name == "etcdctl"]
+    assert (etcd.extract, etcd.member) == ("tar", "etcd-v3.6.6-linux-amd64/etcdctl")
+    table = load_table(ROLE_FILES / "releases").release_for("1.35")
+    assert {one.sha256 for one in web.asked} == {
+        table.hashes[name]["amd64"] for name in ("kubeadm", "kubelet", "kubectl", "etcd")
+    }
+    files = {entry.name: entry for entry in open_bundle(result.values["path"]).manifest.files}
+    assert {entry.blob.origin for entry in files.values()} == {Origin.DOWNLOADED}
+    assert files["etcdctl"].content_sha256 == hashlib.sha256(b"etcdctl").hexdigest()
+    built = {what.rpartition("/")[2] for what in tools.started if " build " in what}
+    assert built == {"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "coredns", "pause"}
+
+
+def test_a_source_of_the_site_goes_before_the_publisher(params, tools):
+    web = FakeDownloader()
+    row = {"name": "kubelet", "urls": ["https://mirror.example/kubelet"], "sha256": "ab" * 32}
+
+    make_bundle({**params, "download": True, "sources": [row]}, False, runner=tools, downloader=web)
+
+    assert [one.urls for one in web.asked if one.name == "kubelet"] == [("https://mirror.example/kubelet",)]
+
+
+def test_nothing_is_downloaded_unless_told(params, tools):
+    web = FakeDownloader()
+    make_bundle(params, False, runner=tools, downloader=web)
+    assert web.asked == []
 
 
 @pytest.mark.parametrize("version", ["1.35.3", "1.36"])
