@@ -6,16 +6,22 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 _PEM = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\n(.*?)-----END", re.DOTALL)
 _LINE_BYTES = 32
+_LINE_OF_DER = 48
 _PAUSE_SECONDS = 0.05
 
 
@@ -26,16 +32,31 @@ def spellings(secret: bytes) -> list[bytes]:
 
 
 def spellings_of_pem(text: bytes) -> list[bytes]:
-    """Return a private key as the lines of its PEM body, as its DER, and as both in base64 (as in a kubeconfig)."""
+    """Return a private key as lines of its PEM body, as its DER, and as both in base64 (as in a kubeconfig).
+
+    Nothing of it is in the public key, which may be anywhere.
+    """
     body = b"".join(found.group(1) for found in _PEM.finditer(text))
     if not body:
         raise ValueError("expected a private key in PEM, found none")
+    der = base64.b64decode(body)
+    secret = der[len(der) // 3 : len(der) // 3 + _LINE_BYTES]
     lines = [line for line in body.split() if len(line) >= _LINE_BYTES]
     # the first line says which kind of key it is, the same for every key of that kind
     own = lines[1:] or lines
-    der = base64.b64decode(body)
-    secret = der[len(der) // 3 : len(der) // 3 + _LINE_BYTES]
+    with contextlib.suppress(ValueError, UnsupportedAlgorithm):  # OpenSSH's form holds no DER
+        scalar = _scalar(load_pem_private_key(text, None))
+        secret = scalar or secret
+        place = der.index(secret) // _LINE_OF_DER
+        own = body.split()[place : place + (1 if scalar else 3)]
     return [*own[:3], *spellings(secret), *(one for line in own[:2] for one in spellings(line)[3:])]
+
+
+def _scalar(key: object) -> bytes:
+    """Return the secret number of a key on an elliptic curve, which is a small part of its DER; nothing of others."""
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        return key.private_numbers().private_value.to_bytes((key.key_size + 7) // 8)
+    return b""
 
 
 class ProcessWatch:
