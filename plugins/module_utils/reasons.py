@@ -422,6 +422,12 @@ class Reason(Enum):
         "The secrets on this machine belong to another cluster.",
         "Compare cluster.yml with the cluster that this machine was made for; never copy key files between clusters.",
     )
+    COLLECTION_DIFFERS = _row(
+        Coarse.LOCAL,
+        "The node's environment in use has another version of this collection than the admin's machine.",
+        "Run prepare. On a member of a cluster run upgrade then: prepare does not switch it to the new release.",
+        "ansible-playbook attested.kubernetes.upgrade",
+    )
     COMMAND_FAILED = _row(
         Coarse.LOCAL,
         "A command on this machine ended with an error.",
@@ -633,7 +639,7 @@ class Reason(Enum):
     )
     DEPENDENCY_MISSING = _row(
         Coarse.LOCAL,
-        "The Python interpreter that runs this lacks a required library, or has another version of this collection.",
+        "The Python interpreter that runs this lacks a required library.",
         "Run prepare, and set ansible_python_interpreter to the virtual environment that it makes.",
         "ansible-playbook attested.kubernetes.prepare",
     )
@@ -1696,8 +1702,10 @@ class Reason(Enum):
     )
     RELEASE_NOT_PREPARED = _row(
         Coarse.LOCAL,
-        "kubeadm or kubelet on this machine has another version than the site, or the ticket of the machine, names.",
-        "Prepare the machine with a bundle of the version that the message names as expected.",
+        "The machine does not have the wanted release, or its kubeadm or kubelet has another version than the site or its "
+        "ticket names.",
+        "Prepare the machine with a bundle of the release that the message names as expected. On a member of the cluster "
+        "prepare adds the release and changes nothing that runs.",
         "ansible-playbook attested.kubernetes.prepare --limit NODE",
     )
     RELEASE_SKEW = _row(
@@ -1845,6 +1853,13 @@ class Reason(Enum):
         "The certificate chain and the key of a service do not match.",
         "The key service signs a new certificate; restart the join service if it does not request one by itself.",
         "systemctl restart attested-join-service",
+    )
+    SERVICES_NOT_HEALTHY = _row(
+        Coarse.LOCAL,
+        "The services of this node did not become healthy with the new release; the node was switched back.",
+        "Read the journal of the service that the message names. The nodes after this one were not changed. Correct the cause "
+        "or make another bundle, run prepare, then upgrade again.",
+        "ansible-playbook attested.kubernetes.upgrade",
     )
     SERVING_EXTENSION_REFUSED = _row(
         Coarse.REFUSED,

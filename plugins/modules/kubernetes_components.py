@@ -13,6 +13,11 @@ description:
   - Makes the programs and container images of this node those of a bundle, for its machine type and O(role).
   - First everything that has to be read is verified against the manifest, then each program is replaced by one
     rename, then missing images are imported into containerd. A run that was cut off is continued by the next.
+  - The programs of each bundle are kept in a directory of their release, C(/opt/attested/releases), and the installed
+    file is a hard link of it, or a copy on another file system. A release is removed when it is not installed and no
+    process, unit or link refers to it.
+  - On a member of a cluster (C(/etc/kubernetes/kubelet.conf) exists) only the release and the images are added. No
+    installed program is replaced.
   - Needs nothing but the bundle directory, however it came to the node.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -70,6 +75,22 @@ kubernetes_version:
   returned: success
   type: str
   sample: 1.35.4
+release:
+  description: Name of the bundle's release, the first twelve digits of the manifest's SHA-256.
+  returned: success
+  type: str
+  sample: 9f2c1d5e9f2c
+waiting:
+  description: Programs of a member that differ from the release and were not replaced.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+message:
+  description: What was prepared, what is in use and the next command, if RV(waiting) is not empty.
+  returned: success
+  type: str
+  sample: ""
 installed:
   description: Programs that were installed or replaced.
   returned: success

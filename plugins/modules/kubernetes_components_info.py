@@ -85,9 +85,27 @@ missing_bytes:
   type: int
   sample: 47380480
 components_current:
-  description: Whether programs and images are those of the bundle.
+  description: Whether M(attested.kubernetes.kubernetes_components) would change nothing.
   returned: success
   type: bool
+current:
+  description: Whether M(attested.kubernetes.node_runtime) would change nothing either.
+  returned: success
+  type: bool
+member:
+  description: Whether the machine is a member of a cluster, which is prepared and not switched.
+  returned: success
+  type: bool
+release:
+  description: Name of the bundle's release, the first twelve digits of the manifest's SHA-256.
+  returned: success
+  type: str
+  sample: 9f2c1d5e9f2c
+message:
+  description: What is prepared, what is in use and the next command, if a member does not use the bundle's release.
+  returned: success
+  type: str
+  sample: ""
   sample: false
 """
 

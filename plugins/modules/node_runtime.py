@@ -14,6 +14,9 @@ description:
     package index.
   - Every state of the wheels has a directory of its own; O(path) is a link that is switched by one rename when
     the new environment is complete, so a run that was cut off leaves the old one in use.
+  - On a member of a cluster (C(/etc/kubernetes/kubelet.conf) exists) O(path) is not switched. The playbook C(upgrade)
+    does that.
+  - An environment is removed when no process, unit or link refers to it.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
@@ -78,6 +81,20 @@ python:
   returned: success
   type: str
   sample: "3.11"
+release:
+  description: Name of the bundle's release, the first twelve digits of the manifest's SHA-256.
+  returned: success
+  type: str
+  sample: 9f2c1d5e9f2c
+switched:
+  description: Whether O(path) was switched to this environment.
+  returned: success
+  type: bool
+message:
+  description: What was prepared, what is in use and the next command, if a member uses another environment.
+  returned: success
+  type: str
+  sample: ""
 digest:
   description: What names its state, a hash over the Python version and all wheels.
   returned: success

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,12 @@ from ..reasons import Reason
 from ..result import Diff, Result
 from .manifest import NodeRole, parse_manifest
 from .plan import InstalledFile, Observed, Plan, plan, render_diff, select, select_wheels
+from .releases import Releases, is_member, notice
 from .runtime import RuntimeGateway
-from .store import blob_fault, open_bundle, sha256_of, this_architecture, unpack_file, verify_blobs
+from .store import blob_fault, open_bundle, put_file, sha256_of, this_architecture, unpack_file, verify_blobs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ..core.command import Runner
     from .manifest import Blob, FileEntry, ImageArchive, Manifest
@@ -45,28 +47,58 @@ class NodeGateway:
         """Keep the runner of `ctr` and the root of the file system."""
         self._runner = runner
         self._root = root
+        self.releases = Releases(root=root)
+        self._hashes: dict[tuple[int, ...], str] = {}
 
-    def observe(self, selection: Selection) -> Observed:
-        """Hash the programs of ``selection`` and list containerd's images."""
-        files = {e.install_path: found for e in selection.files if (found := self._installed(e)) is not None}
-        return Observed(files=files, images=self._images())
+    def observe(self, selection: Selection, release: str) -> Observed:
+        """Hash the programs of ``selection``, installed and in the releases, and list containerd's images."""
+        files = {e.install_path: found for e in selection.files if (found := self._found(self._place(e))) is not None}
+        return Observed(
+            files=files,
+            images=self._images(),
+            prepared=frozenset(
+                e.install_path for e in selection.files if self._is(e, self.releases.program(release, e.install_path))
+            ),
+            copies={e.install_path: copy for e in selection.files for copy in self._copies(e)},
+            noted=self.releases.installed() == release,
+        )
 
     def apply(self, steps: Plan, bundle: Bundle) -> None:
         """Carry out the plan from ``bundle``: first all its files are verified, then each step is whole or not done."""
+        release = self.releases.name(bundle.digest)
         verify_blobs(bundle, steps.blobs)
+        for new in steps.prepares:
+            place = self.releases.program(release, new.entry.install_path)
+            if new.copy is not None:
+                put_file(new.copy, place)
+            else:
+                unpack_file(bundle.path(new.entry.blob), new.entry, place)
         for step in steps.installs:
-            unpack_file(bundle.path(step.entry.blob), step.entry, self._place(step.entry))
+            put_file(self.releases.program(release, step.entry.install_path), self._place(step.entry))
+        if steps.note:
+            self.releases.note_installed(release)
         for job in steps.imports:
             self._import_images(job.archive, bundle.path(job.archive.blob))
 
     def _place(self, entry: FileEntry) -> Path:
         return self._root / entry.install_path.lstrip("/")
 
-    def _installed(self, entry: FileEntry) -> InstalledFile | None:
-        place = self._place(entry)
+    def _copies(self, entry: FileEntry) -> Iterator[Path]:
+        """Return what of the node has the content of ``entry``."""
+        known = (self.releases.program(one, entry.install_path) for one in self.releases.names())
+        return (place for place in (self._place(entry), *known) if self._is(entry, place))
+
+    def _is(self, entry: FileEntry, place: Path) -> bool:
+        return self._found(place) == InstalledFile(entry.content_sha256, entry.mode)
+
+    def _found(self, place: Path) -> InstalledFile | None:
         if place.is_symlink() or not place.is_file():
             return None
-        return InstalledFile(sha256_of(place), stat.S_IMODE(place.stat().st_mode))
+        state = place.stat()
+        identity = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size)
+        if identity not in self._hashes:
+            self._hashes[identity] = sha256_of(place)
+        return InstalledFile(self._hashes[identity], stat.S_IMODE(state.st_mode))
 
     def _images(self) -> dict[str, str]:
         if not (self._root / _SOCKET).exists():
@@ -106,7 +138,7 @@ class NodeWorld:
 
 
 def install_components(params: Mapping[str, Any], check_mode: bool, *, world: NodeWorld | None = None) -> Result:
-    """Install the programs and images that this node needs from the bundle directory ``params['bundle']``.
+    """Prepare the release of the bundle ``params['bundle']``, and install its programs unless the node is a member.
 
     Raises BUNDLE_* and IMAGE_IMPORT_FAILED; a run that was cut off is continued by the next.
     """
@@ -114,14 +146,19 @@ def install_components(params: Mapping[str, Any], check_mode: bool, *, world: No
     bundle = open_bundle(params["bundle"], expected_digest=params.get("manifest_sha256"))
     selection = select(bundle.manifest, role=NodeRole(params["role"]), architecture=this_architecture(outside.machine))
     gateway = NodeGateway(outside.runner, root=outside.root)
-    steps = plan(selection, gateway.observe(selection))
+    release = gateway.releases.name(bundle.digest)
+    steps = plan(selection, gateway.observe(selection, release), switch=not is_member(outside.root))
     if not check_mode:
         gateway.apply(steps, bundle)
+        gateway.releases.prune(release)
     rendered = render_diff(steps)
     return Result(
         changed=not steps.is_empty,
         values={
             "kubernetes_version": bundle.manifest.kubernetes_version,
+            "release": release,
+            "waiting": [step.entry.install_path for step in steps.waiting],
+            "message": notice(release, gateway.releases.installed()) if steps.waiting else "",
             "installed": [step.entry.install_path for step in steps.installs],
             "imported": [reference for job in steps.imports for reference in job.missing],
         },
@@ -136,27 +173,47 @@ def inspect_components(params: Mapping[str, Any], _check_mode: bool, *, world: N
     hash are needed but not missing.
     """
     outside = world or NodeWorld(runner=SystemRunner())
-    manifest = parse_manifest(_decoded(params["manifest"]))
+    data = _decoded(params["manifest"])
+    manifest = parse_manifest(data)
     role = NodeRole(params["role"])
     architecture = this_architecture(outside.machine)
     selection = select(manifest, role=role, architecture=architecture)
-    steps = plan(selection, NodeGateway(outside.runner, root=outside.root).observe(selection))
+    gateway = NodeGateway(outside.runner, root=outside.root)
+    release = gateway.releases.name(hashlib.sha256(data).hexdigest())
+    member = is_member(outside.root)
+    steps = plan(selection, gateway.observe(selection, release), switch=not member)
     runtime = RuntimeGateway(outside.runner, root=outside.root)
     wheels = select_wheels(manifest, python=runtime.python_version(), architecture=architecture)
-    runtime_current = runtime.observe(params["runtime_path"]).digest == runtime.digest(wheels, role)
-    needed = [*steps.blobs, *([] if runtime_current else [wheels.blob])]
+    state = runtime.look(params["runtime_path"], runtime.digest(wheels, role), release=release)
+    needed = [*steps.blobs, *([] if state.complete else [wheels.blob])]
     store = outside.root / str(params["store"]).lstrip("/")
-    return Result(values=_inspection(manifest, steps, needed, store))
+    in_use = runtime.releases(params["runtime_path"]).serving(prefer=release)
+    waits = bool(steps.waiting) or (member and not state.in_use)
+    return Result(
+        values={
+            **_inspection(manifest, needed, store),
+            "components_current": steps.is_empty,
+            "current": steps.is_empty and state.complete and state.noted and (member or state.in_use),
+            "member": member,
+            "release": release,
+            "message": notice(release, _used(in_use, gateway.releases.installed())) if waits else "",
+        }
+    )
 
 
-def _inspection(manifest: Manifest, steps: Plan, needed: list[Blob], store: Path) -> dict[str, Any]:
+def _used(services: str | None, programs: str | None) -> str | None:
+    if services == programs:
+        return services
+    return f"{services or 'unknown'} (services), {programs or 'unknown'} (Kubernetes)"
+
+
+def _inspection(manifest: Manifest, needed: list[Blob], store: Path) -> dict[str, Any]:
     missing = [blob for blob in needed if not (store / blob.path).is_file() or blob_fault(store / blob.path, blob)]
     return {
         "kubernetes_version": manifest.kubernetes_version,
         "needed": [blob.path for blob in needed],
         "missing": [blob.path for blob in missing],
         "missing_bytes": sum(blob.size for blob in missing),
-        "components_current": steps.is_empty,
     }
 
 

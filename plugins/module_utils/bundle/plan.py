@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import ComponentError
@@ -13,6 +13,7 @@ from ..reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from .manifest import Architecture, Blob, FileEntry, ImageArchive, Manifest, NodeRole, WheelArchive
 
@@ -27,10 +28,17 @@ class InstalledFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The node: programs by install path (absent ones are not there), images by reference with their digest."""
+    """The node: programs by install path (absent ones are not there), images by reference with their digest.
+
+    ``prepared``: install paths of the programs that the release has. ``copies``: where the node has a program of the
+    same content otherwise. ``noted``: whether the release is noted as the installed one.
+    """
 
     files: Mapping[str, InstalledFile]
     images: Mapping[str, str]
+    prepared: frozenset[str] = frozenset()
+    copies: Mapping[str, Path] = field(default_factory=dict)
+    noted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,14 @@ class Selection:
 
     files: tuple[FileEntry, ...]
     image_archives: tuple[ImageArchive, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareFile:
+    """Put one program into the directory of its release, from ``copy`` if the node has one."""
+
+    entry: FileEntry
+    copy: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +75,27 @@ class ImportImages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What has to be done, in this order; empty means that the node is as the bundle says."""
+    """What has to be done, in this order; empty means that the node is as the bundle says.
 
+    ``waiting``: programs of a member that differ, and are left as they are. ``note``: note the release as installed.
+    """
+
+    prepares: tuple[PrepareFile, ...]
     installs: tuple[InstallFile, ...]
     imports: tuple[ImportImages, ...]
+    waiting: tuple[InstallFile, ...] = ()
+    note: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Nothing to do."""
-        return not self.installs and not self.imports
+        return not (self.prepares or self.installs or self.imports or self.note)
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
         """The stored files that carrying out the plan reads."""
-        return (*(step.entry.blob for step in self.installs), *(step.archive.blob for step in self.imports))
+        unpacked = (step.entry.blob for step in self.prepares if step.copy is None)
+        return (*unpacked, *(step.archive.blob for step in self.imports))
 
 
 def select(manifest: Manifest, *, role: NodeRole, architecture: Architecture) -> Selection:
@@ -100,25 +123,34 @@ def select_wheels(manifest: Manifest, *, python: str, architecture: Architecture
     )
 
 
-def plan(selection: Selection, observed: Observed) -> Plan:
-    """Compare the node with the bundle and list what has to be done."""
+def plan(selection: Selection, observed: Observed, *, switch: bool) -> Plan:
+    """Compare the node with the bundle and list what has to be done; without ``switch`` no program is installed."""
+    differing = tuple(
+        InstallFile(entry, observed.files.get(entry.install_path))
+        for entry in selection.files
+        if observed.files.get(entry.install_path) != InstalledFile(entry.content_sha256, entry.mode)
+    )
     return Plan(
-        installs=tuple(
-            InstallFile(entry, observed.files.get(entry.install_path))
+        prepares=tuple(
+            PrepareFile(entry, observed.copies.get(entry.install_path))
             for entry in selection.files
-            if observed.files.get(entry.install_path) != InstalledFile(entry.content_sha256, entry.mode)
+            if entry.install_path not in observed.prepared
         ),
+        installs=differing if switch else (),
         imports=tuple(
             ImportImages(archive, missing)
             for archive in selection.image_archives
             if (missing := _missing_images(archive, observed))
         ),
+        waiting=() if switch else differing,
+        note=not observed.noted and (switch or not differing),
     )
 
 
 def render_diff(steps: Plan) -> dict[str, str]:
     """Render the plan as Ansible shows it: before and after, one line an entry."""
     before, after = [], []
+    after.extend(f"release {e.install_path} sha256:{e.content_sha256[:16]}" for e in (s.entry for s in steps.prepares))
     for step in steps.installs:
         found = step.found
         before.append(

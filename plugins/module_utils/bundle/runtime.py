@@ -4,7 +4,8 @@
 """The node's virtual environment, made from the bundle's wheels and nothing else (module `node_runtime`).
 
 Each state of the wheels has its own directory beside a stable link (`/opt/attested/venv`), which is switched
-by one rename when the new environment is complete: a run that was cut off leaves the old one in use.
+by one rename when the new environment is complete: a run that was cut off leaves the old one in use. On a member of a
+cluster the link stays until the playbook `upgrade`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ..reasons import Reason
 from ..result import Diff, Result
 from .manifest import NodeRole
 from .plan import select_wheels
+from .releases import Releases, is_member, notice
 from .store import open_bundle, sha256_of, this_architecture, unpack_member, verify_blobs
 
 if TYPE_CHECKING:
@@ -37,12 +39,13 @@ _PIP_SECONDS = 600
 _SYSTEM_PYTHON = "/usr/bin/python3"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeState:
-    """The environment behind the link: its directory and the digest of its wheels, or None where there is none."""
+    """What is there of one environment: all of it, as the release's own (``noted``), behind the link (``in_use``)."""
 
-    directory: Path | None
-    digest: str | None
+    complete: bool
+    noted: bool
+    in_use: bool
 
 
 class RuntimeGateway:
@@ -64,27 +67,44 @@ class RuntimeGateway:
         """Return what names an environment: its Python and every wheel in it."""
         return hashlib.sha256(f"{archive.python}\n{archive.requirements(role)}".encode()).hexdigest()
 
-    def observe(self, link: str | Path) -> RuntimeState:
-        """Look behind ``link``; an incomplete environment counts as none."""
-        place = self._place(link)
-        stamp = place / _STAMP
-        if not place.is_symlink() or not stamp.is_file():
-            return RuntimeState(None, None)
-        return RuntimeState(place.resolve(), stamp.read_text(encoding="ascii").strip())
+    def releases(self, link: str | Path) -> Releases:
+        """Return the releases beside ``link``."""
+        return Releases(link, root=self._root)
 
-    def install(self, archive: WheelArchive, wheels: Path, *, link: str | Path, role: NodeRole) -> None:
-        """Make the environment of ``archive`` (the tar at ``wheels``), then switch ``link`` to it."""
+    def digest_in_use(self, link: str | Path) -> str | None:
+        """Return the digest of the environment behind ``link``; an incomplete one counts as none."""
         place = self._place(link)
+        return _stamp(place) if place.is_symlink() else None
+
+    def look(self, link: str | Path, digest: str, *, release: str) -> RuntimeState:
+        """Look for the environment ``digest`` of ``release``."""
+        target = self._target(link, digest)
+        return RuntimeState(
+            complete=_stamp(target) == digest,
+            noted=self.releases(link).environment(release) == target.resolve(),
+            in_use=self.digest_in_use(link) == digest,
+        )
+
+    def prepare(self, archive: WheelArchive, wheels: Path, *, link: str | Path, role: NodeRole) -> None:
+        """Make the environment of ``archive`` (the tar at ``wheels``) beside ``link``."""
         digest = self.digest(archive, role)
-        target = place.with_name(f"{place.name}-{digest[:12]}")
-        previous = self.observe(link).directory
-        make_directory(place.parent, mode=0o755)
+        target = self._target(link, digest)
+        make_directory(target.parent, mode=0o755)
         shutil.rmtree(target, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=".wheels-", dir=place.parent) as scratch:
+        with tempfile.TemporaryDirectory(prefix=".wheels-", dir=target.parent) as scratch:
             self._fill(target, archive, wheels, scratch=Path(scratch), role=role)
         write_atomic(target / _STAMP, f"{digest}\n".encode(), mode=0o644)
-        _switch(place, target)
-        _prune(place, keep={target, previous})
+
+    def finish(self, link: str | Path, digest: str, *, release: str, switch: bool) -> None:
+        """Note the environment ``digest`` as that of ``release``, and with ``switch`` let ``link`` lead to it."""
+        target = self._target(link, digest)
+        self.releases(link).note_environment(release, target)
+        if switch:
+            _switch(self._place(link), target)
+
+    def _target(self, link: str | Path, digest: str) -> Path:
+        place = self._place(link)
+        return place.with_name(f"{place.name}-{digest[:12]}")
 
     def _fill(self, target: Path, archive: WheelArchive, wheels: Path, *, scratch: Path, role: NodeRole) -> None:
         _extract(archive, wheels, scratch)
@@ -109,25 +129,42 @@ class RuntimeGateway:
                 reason=Reason.RUNTIME_INSTALL_FAILED,
             ) from error
 
+    def is_member(self) -> bool:
+        """Return whether this machine is a member of a cluster."""
+        return is_member(self._root)
+
     def _place(self, link: str | Path) -> Path:
         return self._root / str(link).lstrip("/")
 
 
 def install_runtime(params: Mapping[str, Any], check_mode: bool, *, gateway: RuntimeGateway | None = None) -> Result:
-    """Make the environment at ``params['path']`` hold exactly the bundle's wheels for ``params['role']``."""
+    """Make the environment of the bundle's wheels for ``params['role']``, and use it unless the node is a member."""
     runtime = gateway or RuntimeGateway(SystemRunner())
     bundle = open_bundle(params["bundle"], expected_digest=params.get("manifest_sha256"))
-    role = NodeRole(params["role"])
+    role, link = NodeRole(params["role"]), params["path"]
     archive = select_wheels(bundle.manifest, python=runtime.python_version(), architecture=this_architecture())
-    found = runtime.observe(params["path"]).digest
-    wanted = runtime.digest(archive, role)
-    if found != wanted and not check_mode:
-        verify_blobs(bundle, [archive.blob])
-        runtime.install(archive, bundle.path(archive.blob), link=params["path"], role=role)
+    wanted, before = runtime.digest(archive, role), runtime.digest_in_use(link)
+    releases = runtime.releases(link)
+    release = releases.name(bundle.digest)
+    found, member = runtime.look(link, wanted, release=release), runtime.is_member()
+    if not check_mode:
+        if not found.complete:
+            verify_blobs(bundle, [archive.blob])
+            runtime.prepare(archive, bundle.path(archive.blob), link=link, role=role)
+        runtime.finish(link, wanted, release=release, switch=not member)
+        releases.prune(release)
+    waits = member and not found.in_use
     return Result(
-        changed=found != wanted,
-        values={"path": str(params["path"]), "python": archive.python, "digest": wanted},
-        diff=Diff(before=f"wheels {found or 'none'}\n", after=f"wheels {wanted}\n"),
+        changed=not (found.complete and found.noted and (member or found.in_use)),
+        values={
+            "path": str(link),
+            "python": archive.python,
+            "digest": wanted,
+            "release": release,
+            "switched": not member and not found.in_use,
+            "message": notice(release, releases.serving()) if waits else "",
+        },
+        diff=Diff(before=f"wheels {before or 'none'}\n", after=f"{'prepared ' if waits else ''}wheels {wanted}\n"),
     )
 
 
@@ -159,6 +196,12 @@ def _extract(archive: WheelArchive, source: Path, scratch: Path) -> None:
         )
 
 
+def _stamp(environment: Path) -> str | None:
+    """Return the digest of an environment that is complete."""
+    stamp = environment / _STAMP
+    return stamp.read_text(encoding="ascii").strip() if stamp.is_file() else None
+
+
 def _switch(link: Path, target: Path) -> None:
     if link.exists() and not link.is_symlink():
         raise ComponentError(
@@ -167,9 +210,3 @@ def _switch(link: Path, target: Path) -> None:
             hint=f"Move {link} away, then run prepare again.",
         )
     place_link(link, target.name)
-
-
-def _prune(link: Path, *, keep: set[Path | None]) -> None:
-    for old in link.parent.glob(f"{link.name}-*"):
-        if old not in keep:
-            shutil.rmtree(old, ignore_errors=True)

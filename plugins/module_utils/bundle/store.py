@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -14,6 +15,7 @@ import platform
 import shutil
 import tempfile
 import zlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -25,12 +27,13 @@ from .manifest import MANIFEST_LIMIT, MANIFEST_NAME, Architecture, Manifest, par
 
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from .manifest import Blob, FileEntry
 
 
 _CHUNK = 1 << 20
+_NO_HARD_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK})
 _MACHINES = {"x86_64": Architecture.AMD64, "amd64": Architecture.AMD64, "aarch64": Architecture.ARM64}
 
 
@@ -109,22 +112,44 @@ def this_architecture(machine: str | None = None) -> Architecture:
 
 
 def unpack_file(source: Path, entry: FileEntry, target: Path) -> None:
-    """Install the program ``entry`` from its stored file ``source`` as ``target``, whole or not at all.
+    """Write the program ``entry`` from its stored file ``source`` as ``target``, whole or not at all.
 
-    What is written is hashed on the way (BUNDLE_HASH_MISMATCH); the target is replaced by rename, so a
-    running program keeps its old file.
+    What is written is hashed on the way (BUNDLE_HASH_MISMATCH).
     """
+    with _replacing(target) as fresh, fresh.open("wb") as sink:
+        _copy_checked(source, entry, sink)
+        os.fchmod(sink.fileno(), entry.mode)
+        os.fsync(sink.fileno())
+
+
+def put_file(source: Path, target: Path) -> None:
+    """Make ``target`` a hard link of ``source`` by one rename, or a copy of it on another file system.
+
+    A running program keeps its old file.
+    """
+    with _replacing(target) as fresh:
+        fresh.unlink()
+        try:
+            fresh.hardlink_to(source)
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINK:
+                raise
+            shutil.copy(source, fresh)
+            with fresh.open("rb") as stream:
+                os.fsync(stream.fileno())
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """Give a new file beside ``target``, which takes its place when the block has ended well."""
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(descriptor)
     try:
-        with os.fdopen(descriptor, "wb") as sink:
-            _copy_checked(source, entry, sink)
-            os.fchmod(sink.fileno(), entry.mode)
-            os.fsync(sink.fileno())
+        yield Path(name)
         Path(name).replace(target)
-    except BaseException:
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
 
 
 def unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:

@@ -55,8 +55,8 @@ def test_ansible_understands_every_playbook(tmp_path: Path) -> None:
 def test_the_machine_is_told_every_variable_that_its_playbook_takes() -> None:
     taken = set().union(*(words(PLAYBOOKS / "tasks" / f"{name}.yml") for name in SHARED))
     taken |= words(PLAYBOOKS / "machine_init.yml")
-    prepare = yaml.safe_load((PLAYBOOKS / "prepare.yml").read_text(encoding="utf-8"))[0]
-    told = {*prepare["vars"]["__prepare_all_names"], "attested_node_ip"}
+    settings = yaml.safe_load((PLAYBOOKS / "tasks" / "settings.yml").read_text(encoding="utf-8"))[0]
+    told = {*settings["vars"]["__prepare_all_names"], "attested_node_ip"}
     assert taken - ORDERED - {BROUGHT, "attested_cluster_id"} == told
     founder = (ROOT / "plugins" / "module_utils" / "node" / "init_machine.py").read_text(encoding="utf-8")
     assert set(re.findall(r'"(attested_\w+)":', founder)) == {*ORDERED, BROUGHT}

@@ -50,7 +50,8 @@ def play_of(playbook: str, place: int = 0) -> dict[str, Any]:
 
 
 def task(playbook: str, role: str) -> dict[str, Any]:
-    tasks = [one for outer in play_of(playbook)["tasks"] for one in (outer, *outer.get("block", ()))]
+    play = play_of(playbook)
+    tasks = [one for outer in play.get("tasks", [play]) for one in (outer, *outer.get("block", ()))]
     return next(
         one for one in tasks if one.get("ansible.builtin.include_role", {}).get("name") == f"attested.kubernetes.{role}"
     )
@@ -59,7 +60,7 @@ def task(playbook: str, role: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, Any]]]:
     """What all cases come to, as `prepare` would run them for two control planes and a worker of a site."""
-    let = task("prepare", "api_endpoint")
+    let = task("tasks/settings", "api_endpoint")
     template = {
         "record": {"text": f"{{{{ lookup('ansible.builtin.template', '{ROLE}/templates/api-endpoint.yml.j2') }}}}"}
     }
@@ -67,7 +68,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[
     tell = {
         "record": {
             "node": play_of("node")["vars"]["__node_api_proxy"],
-            "bootstrapper": task("prepare", "bootstrapper")["vars"]["bootstrapper_api_proxy"],
+            "bootstrapper": task("tasks/settings", "bootstrapper")["vars"]["bootstrapper_api_proxy"],
         }
     }
     check = yaml.safe_load((ROLE / "tasks/main.yml").read_text("utf-8"))[0]
@@ -82,7 +83,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[
     hosts = {"nodes": {"vars": SITE, "children": HOSTS}}
     files = [str(ROLE / name / "main.yml") for name in ("defaults", "vars")]
     return run_cases(
-        tmp_path_factory.mktemp("cases"), cases, hosts=hosts, vars=play_of("prepare")["vars"], vars_files=files
+        tmp_path_factory.mktemp("cases"), cases, hosts=hosts, vars=play_of("tasks/settings")["vars"], vars_files=files
     )
 
 

@@ -17,14 +17,14 @@ from ansible_collections.attested.kubernetes.tests.support.playbook_cases import
 
 ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles" / "boot_source"
-PREPARE = yaml.safe_load((ROOT / "playbooks" / "prepare.yml").read_text(encoding="utf-8"))[0]
+SETTINGS = yaml.safe_load((ROOT / "playbooks" / "tasks" / "settings.yml").read_text(encoding="utf-8"))[0]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEL/06zH6IoWupSK5c+xqmvX7u8pqIxUN2ME7ozJzXgA admin@example"
 CLUSTER = {"cluster_id": "ab" * 32, "join_ca": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"}
 SITE = {"attested_source_url": "https://git.example/site.git", "attested_source_signers": [KEY]}
 
 
 def task(role: str) -> dict[str, Any]:
-    return next(one for one in PREPARE["tasks"] if role in str(one.get("ansible.builtin.include_role")))
+    return next(one for one in SETTINGS["block"] if role in str(one.get("ansible.builtin.include_role")))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[
     hosts = {"control_planes": {"hosts": {"cp-1": {}}}, "workers": {"hosts": {"w-1": {}}}}
     inventory = {"nodes": {"vars": {**facts, "attested_cluster_name": "prod"}, "children": hosts}}
     files = [str(ROOT / "roles/node_runtime" / name / "main.yml") for name in ("defaults", "vars")]
-    return run_cases(directory, cases, hosts=inventory, vars=PREPARE["vars"], vars_files=files)
+    return run_cases(directory, cases, hosts=inventory, vars=SETTINGS["vars"], vars_files=files)
 
 
 def node_yml(directory: Path, written: dict[str, Any]) -> Path:

@@ -24,8 +24,8 @@ from ansible_collections.attested.kubernetes.tests.support.playbook_cases import
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
 ROLE = ROOT / "roles" / "bootstrapper"
-PREPARE = yaml.safe_load((ROOT / "playbooks" / "prepare.yml").read_text(encoding="utf-8"))[0]
-LET = next(task for task in PREPARE["tasks"] if "bootstrapper" in str(task.get("ansible.builtin.include_role")))
+SETTINGS = yaml.safe_load((ROOT / "playbooks" / "tasks" / "settings.yml").read_text(encoding="utf-8"))[0]
+LET = next(task for task in SETTINGS["block"] if "bootstrapper" in str(task.get("ansible.builtin.include_role")))
 SITE = {
     "attested_node_ip": "10.0.0.11",
     "attested_api_endpoint": "api.prod.example:6443",
@@ -60,7 +60,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[
     texts = {name: f"{{{{ lookup('ansible.builtin.template', '{ROLE}/templates/{name}.j2') }}}}" for name in files}
     tell = {"ansible.builtin.fail": {"msg": "{{ __bootstrapper_refusal }}"}, "when": "not __bootstrapper_joined"}
     cases = {
-        "files": Case(tasks=[{"record": texts, "vars": LET["vars"]}], variables=PREPARE["vars"]),
+        "files": Case(tasks=[{"record": texts, "vars": LET["vars"]}], variables=SETTINGS["vars"]),
         **{
             name: Case(tasks=[tell, {"record": {}}], variables={"bootstrapper_node": node})
             for name, (node, _told) in REFUSALS.items()

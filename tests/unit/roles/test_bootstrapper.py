@@ -49,7 +49,7 @@ def test_each_use_of_the_bootstrapper_is_off_by_default(task: dict[str, Any]) ->
 
 def test_it_is_used_where_it_is_installed_and_where_it_is_waited_for() -> None:
     """Or the test above holds nothing."""
-    assert {use.id.split(":")[0] for use in uses()} == {"node", "prepare"}
+    assert {use.id.split(":")[0] for use in uses()} == {"node", "settings"}
 
 
 def test_no_site_that_we_write_asks_for_it() -> None:

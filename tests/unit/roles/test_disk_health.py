@@ -11,7 +11,7 @@ import pytest
 import yaml
 from jinja2 import Environment
 
-PREPARE = Path(__file__).resolve().parents[3] / "playbooks" / "prepare.yml"
+SETTINGS = Path(__file__).resolve().parents[3] / "playbooks" / "tasks" / "settings.yml"
 ROLE = "attested.kubernetes.state_disk"
 
 
@@ -25,6 +25,6 @@ ROLE = "attested.kubernetes.state_disk"
     ],
 )
 def test_it_is_installed_where_the_site_names_a_disk(site: dict[str, object], installed: bool) -> None:
-    tasks = yaml.safe_load(PREPARE.read_text(encoding="utf-8"))[0]["tasks"]
+    tasks = yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))[0]["block"]
     (task,) = [one for one in tasks if one.get("ansible.builtin.include_role", {}).get("name") == ROLE]
     assert Environment(autoescape=True).compile_expression(task["when"])(**site) is installed

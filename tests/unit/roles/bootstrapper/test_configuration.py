@@ -92,7 +92,7 @@ def test_a_least_size_reaches_the_program_and_without_one_it_has_its_own(tmp_pat
 
 
 def test_both_drivers_take_the_variables_of_the_site():
-    for playbook, prefix, empty in (("prepare", "bootstrapper_", ""), ("node", " ", " or omit")):
+    for playbook, prefix, empty in (("tasks/settings", "bootstrapper_", ""), ("node", " ", " or omit")):
         written = (ROOT / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8")
         least = "attested_state_disk_minimum_bytes | default(0)" + (" | int or omit" if empty else "")
         assert f"{prefix}state_disk: \"{{{{ attested_state_disk | default(''){empty} }}}}\"" in written

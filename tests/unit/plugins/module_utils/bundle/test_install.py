@@ -144,7 +144,7 @@ def test_what_is_inside_must_match_too(params, world, bundle_dir, node_root, con
 
     refused(Reason.BUNDLE_HASH_MISMATCH, params, world)
 
-    assert list((node_root / "usr/local/bin").iterdir()) == []
+    assert [path for path in node_root.rglob("*") if path.is_file() and "kubelet" in path.name] == []
 
 
 def test_a_pinned_manifest_refuses_any_other(params, world, bundle_dir):
@@ -186,6 +186,105 @@ def test_a_run_that_was_cut_off_is_continued(params, world, containerd):
     assert result.values["imported"] == ["example.test/pause:1"]
 
 
+NEW = b"\x7fELF a newer kubelet " * 300
+
+
+def renew(bundle_dir: Path) -> None:
+    """Let the bundle have another kubelet."""
+    packed = gzip.compress(NEW, mtime=0)
+    manifest = manifest_of(bundle_dir)
+    manifest["files"][0].update(sha256=hashlib.sha256(packed).hexdigest(), size=len(packed))
+    manifest["files"][0].update(content_sha256=hashlib.sha256(NEW).hexdigest(), content_size=len(NEW))
+    (bundle_dir / "programs/kubelet.gz").write_bytes(packed)
+    rewrite(bundle_dir, manifest)
+
+
+def join(root: Path) -> None:
+    """Let the machine be a member."""
+    (root / "etc/kubernetes").mkdir(parents=True)
+    (root / "etc/kubernetes/kubelet.conf").touch()
+
+
+def kept(root: Path) -> dict[str, bytes]:
+    """The kubelet of each release."""
+    releases = [path for path in root.glob("opt/attested/releases/*") if not path.is_symlink()]
+    return {path.name: (path / KUBELET).read_bytes() for path in releases}
+
+
+def test_a_member_keeps_its_programs_and_gets_the_release_beside_them(params, world, node_root, bundle_dir):
+    """Kubelet and kubeadm are not swapped under a running node, in either of two runs."""
+    first = install_components(params, False, world=world).values["release"]
+    join(node_root)
+    renew(bundle_dir)
+    before = (node_root / KUBELET).stat()
+
+    runs = [install_components(params, check, world=world) for check in (True, False, False)]
+
+    assert [run.changed for run in runs] == [True, True, False]
+    assert (node_root / KUBELET).stat() == before
+    release = runs[1].values["release"]
+    assert set(kept(node_root)) == {first, release}
+    assert kept(node_root)[release] == NEW
+    assert (runs[1].values["installed"], runs[1].values["waiting"]) == ([], ["/usr/local/bin/kubelet"])
+    assert runs[1].values["message"] == (
+        f"prepared release {release}, in use {first}; next: ansible-playbook attested.kubernetes.upgrade"
+    )
+
+
+def test_a_machine_that_is_no_member_is_switched_at_once(params, world, node_root, bundle_dir):
+    install_components(params, False, world=world)
+    renew(bundle_dir)
+
+    result = install_components(params, False, world=world)
+
+    assert (node_root / KUBELET).read_bytes() == NEW
+    assert (result.values["waiting"], result.values["message"]) == ([], "")
+    assert set(kept(node_root)) == {result.values["release"]}
+
+
+def test_a_release_whose_program_still_runs_is_not_removed(params, world, node_root, bundle_dir):
+    """The process was started from the installed path, which is another file by now."""
+    first = install_components(params, False, world=world).values["release"]
+    (node_root / "running").hardlink_to(node_root / KUBELET)
+    (node_root / "proc/77").mkdir(parents=True)
+    (node_root / "proc/77/exe").symlink_to(node_root / "running")
+    renew(bundle_dir)
+
+    release = install_components(params, False, world=world).values["release"]
+
+    assert set(kept(node_root)) == {first, release}
+
+
+def test_a_program_is_one_file_on_the_disk_and_no_link(params, world, node_root):
+    release = install_components(params, False, world=world).values["release"]
+    assert not (node_root / KUBELET).is_symlink()
+    assert (node_root / KUBELET).samefile(node_root / "opt/attested/releases" / release / KUBELET)
+
+
+def test_a_release_with_the_same_programs_needs_none_of_them_again(params, world, node_root, bundle_dir):
+    install_components(params, False, world=world)
+    join(node_root)
+    rewrite(bundle_dir, {**manifest_of(bundle_dir), "inputs_sha256": "ef" * 32})
+    (bundle_dir / "programs/kubelet.gz").unlink()
+
+    result = install_components(params, False, world=world)
+
+    assert result.values["waiting"] == []
+    assert kept(node_root)[result.values["release"]] == (node_root / KUBELET).read_bytes()
+
+
+def test_a_member_that_was_reset_takes_what_was_prepared(params, world, node_root, bundle_dir):
+    install_components(params, False, world=world)
+    join(node_root)
+    renew(bundle_dir)
+    install_components(params, False, world=world)
+    (node_root / "etc/kubernetes/kubelet.conf").unlink()
+    (bundle_dir / "programs/kubelet.gz").unlink()
+
+    assert install_components(params, False, world=world).values["installed"] == ["/usr/local/bin/kubelet"]
+    assert (node_root / KUBELET).read_bytes() == NEW
+
+
 def test_the_whole_bundle_verifies(bundle_dir):
     bundle = open_bundle(bundle_dir)
     verify_blobs(bundle, bundle.manifest.blobs)
@@ -203,13 +302,22 @@ def test_inspection_names_only_what_this_node_lacks(params, world, bundle_dir):
     (store / "programs").mkdir(parents=True)
     (store / "programs/kubelet.gz").write_bytes((bundle_dir / "programs/kubelet.gz").read_bytes())
     delivered = inspect_components(asked, False, world=world).values
-    install_components(params, False, world=world)
+    release = install_components(params, False, world=world).values["release"]
     after = inspect_components(asked, False, world=world).values
 
     assert before["missing"] == ["programs/kubelet.gz", "images/node.tar", "wheels/py3.11.tar"]
     assert delivered["missing"] == ["images/node.tar", "wheels/py3.11.tar"]
     assert delivered["needed"] == before["needed"]
     assert (after["needed"], after["components_current"]) == (["wheels/py3.11.tar"], True)
+    assert (after["current"], after["member"], after["message"]) == (False, False, "")
+    join(world.root)
+    renew(bundle_dir)
+    newer = {**asked, "manifest": base64.b64encode((bundle_dir / "manifest.json").read_bytes()).decode()}
+    member = inspect_components(newer, False, world=world).values
+    assert (member["needed"], member["member"]) == (["programs/kubelet.gz", "wheels/py3.11.tar"], True)
+    assert (
+        f"prepared release {member['release']}, in use unknown (services), {release} (Kubernetes)" in member["message"]
+    )
 
 
 def test_inspection_wants_the_manifest_in_base64(world):

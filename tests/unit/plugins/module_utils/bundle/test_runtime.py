@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import is_member
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.runtime import RuntimeGateway, install_runtime
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import this_architecture
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
@@ -22,6 +23,7 @@ from ansible_collections.attested.kubernetes.tests.unit.plugins.module_utils.bun
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+JOINED = json.dumps({"phase": "Joined", "since": None}, indent=1)
 PIP = "pip-25.3-py3-none-any.whl"
 
 
@@ -101,15 +103,122 @@ def test_a_control_plane_gets_everything(params, gateway, python):
     assert [line.split("==")[0] for line in python.requirements] == ["demo", "kubernetes", "pip"]
 
 
-def test_new_wheels_get_an_environment_of_their_own_and_the_last_one_stays(params, gateway, node_root, bundle_dir):
+def test_new_wheels_get_an_environment_of_their_own_and_one_that_nothing_refers_to_goes(
+    params, gateway, node_root, bundle_dir
+):
     places = []
-    for version in ("1", "2", "3"):
+    for version in ("1", "2"):
         change_wheels(bundle_dir, f"extra-{version}-py3-none-any.whl")
         install_runtime(params, False, gateway=gateway)
         places.append((node_root / "opt/attested/venv").resolve())
 
-    assert len(set(places)) == 3
-    assert [place.exists() for place in places] == [False, True, True]
+    assert len(set(places)) == 2
+    assert [place.exists() for place in places] == [False, True]
+
+
+def join(root: Path) -> None:
+    """Let the machine be a member."""
+    (root / "etc/kubernetes").mkdir(parents=True)
+    (root / "etc/kubernetes/kubelet.conf").touch()
+
+
+def environments(root: Path) -> set[str]:
+    return {path.name for path in (root / "opt/attested").glob("venv-*")}
+
+
+def test_a_member_keeps_its_environment_and_gets_the_new_one_beside_it(params, gateway, node_root, bundle_dir):
+    """Services are not left between two codes: the link that they start from stays, in either of two runs."""
+    first = install_runtime(params, False, gateway=gateway).values
+    join(node_root)
+    change_wheels(bundle_dir, "extra-1-py3-none-any.whl")
+
+    runs = [install_runtime(params, check, gateway=gateway) for check in (True, False, False)]
+
+    assert [run.changed for run in runs] == [True, True, False]
+    assert (node_root / "opt/attested/venv").readlink().name == f"venv-{first['digest'][:12]}"
+    assert environments(node_root) == {f"venv-{one['digest'][:12]}" for one in (first, runs[1].values)}
+    assert [run.values["switched"] for run in runs] == [False] * 3
+    assert runs[1].values["message"] == (
+        f"prepared release {runs[1].values['release']}, in use {first['release']}; "
+        "next: ansible-playbook attested.kubernetes.upgrade"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "member"),
+    [
+        pytest.param({}, False, id="fresh"),
+        pytest.param({"etc/kubernetes/kubelet.conf": ""}, True, id="its kubelet has a configuration"),
+        pytest.param({"var/lib/attested/node.json": JOINED}, True, id="joined, its state disk closed"),
+        pytest.param(
+            {"var/lib/attested/node.json": JOINED.replace("Joined", "Asking")}, False, id="asks for its ticket"
+        ),
+    ],
+)
+def test_who_is_a_member(tmp_path, files, member):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    assert is_member(tmp_path) is member
+
+
+def process(root: Path, **files: str) -> None:
+    """Let a process run: ``cmdline``, ``maps``, and the targets of ``exe`` and ``cwd``."""
+    place = root / "proc/77"
+    place.mkdir(parents=True)
+    for name in ("cmdline", "maps"):
+        (place / name).write_text(files.get(name, ""))
+    for name in ("exe", "cwd"):
+        (place / name).symlink_to(files.get(name, "/"))
+
+
+def unit(root: Path, text: str) -> None:
+    (root / "etc/systemd/system").mkdir(parents=True)
+    (root / "etc/systemd/system/old.service").write_text(text)
+
+
+REFERENCES = {
+    "command line": lambda root, old: process(
+        root, cmdline=f"{old}/bin/python\0/opt/attested/venv/bin/attested-agent\0"
+    ),
+    "mapped library": lambda root, old: process(root, maps=f"7f00-7f01 r-xp 0 fd:00 5 {old}/lib/x.so\n"),
+    "working directory": lambda root, old: process(root, cwd=f"{old}/lib"),
+    "program": lambda root, old: process(root, exe=f"{old}/bin/python"),
+    "unit": lambda root, old: unit(root, f"[Service]\nExecStart={old}/bin/attested-agent witness\n"),
+    "link": lambda root, old: (root / "opt/attested/pinned").symlink_to(Path(old).name),
+}
+
+
+@pytest.mark.parametrize("refer", [pytest.param(refer, id=name) for name, refer in REFERENCES.items()])
+def test_code_that_something_refers_to_is_not_removed(params, gateway, node_root, bundle_dir, refer):
+    """Three preparations: the code that a process runs is there after each."""
+    old = f"venv-{install_runtime(params, False, gateway=gateway).values['digest'][:12]}"
+    refer(node_root, f"/opt/attested/{old}")
+
+    for version in ("1", "2", "3"):
+        change_wheels(bundle_dir, f"extra-{version}-py3-none-any.whl")
+        install_runtime(params, False, gateway=gateway)
+
+    assert old in environments(node_root)
+    assert len(environments(node_root)) == 2
+
+
+def test_nothing_is_removed_while_a_process_cannot_be_looked_at(params, gateway, node_root, bundle_dir, monkeypatch):
+    install_runtime(params, False, gateway=gateway)
+    process(node_root)
+    read = Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, **how: closed(path) if "proc" in path.parts else read(path, **how)
+    )
+    change_wheels(bundle_dir, "extra-1-py3-none-any.whl")
+
+    install_runtime(params, False, gateway=gateway)
+
+    assert len(environments(node_root)) == 2
+
+
+def closed(path: Path) -> str:
+    raise PermissionError(path)
 
 
 def test_a_failed_install_leaves_the_old_environment_in_use(params, gateway, node_root, bundle_dir, python):
@@ -123,9 +232,9 @@ def test_a_failed_install_leaves_the_old_environment_in_use(params, gateway, nod
 
     assert caught.value.reason is Reason.RUNTIME_INSTALL_FAILED
     assert (node_root / "opt/attested/venv").resolve() == before
-    assert [
+    assert sorted(
         path.name for path in (node_root / "opt/attested").iterdir() if path.is_dir() and not path.is_symlink()
-    ] == [before.name]
+    ) == ["releases", before.name]
 
 
 @pytest.mark.parametrize(
