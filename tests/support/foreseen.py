@@ -76,7 +76,7 @@ APART = {
     "rotate_master_secret": "its confirmation is the name of a version, which each site makes for itself",
     "rotate_authorities": "takes two runs an hour apart, tests/component/playbooks/test_rotate_authorities.py",
     "restore": "needs an etcd that is lost, tests/system/control_planes/test_restored.py",
-    "upgrade": "needs a second release, tests/molecule/release and tests/system/lab_machines",
+    "upgrade": "needs a second release, tests/system/control_planes/test_release.py",
     "scaffold": "writes a new directory of the admin's, tests/component/playbooks/test_site.py",
 }
 """Playbooks that are not compared here, and why."""

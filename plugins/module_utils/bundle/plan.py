@@ -149,7 +149,8 @@ def plan(selection: Selection, observed: Observed, *, switch: bool) -> Plan:
 
 def render_diff(steps: Plan) -> dict[str, str]:
     """Render the plan as Ansible shows it: before and after, one line an entry."""
-    before, after = [], []
+    before: list[str] = []
+    after: list[str] = []
     after.extend(f"release {e.install_path} sha256:{e.content_sha256[:16]}" for e in (s.entry for s in steps.prepares))
     for step in steps.installs:
         found = step.found

@@ -36,7 +36,7 @@ def installed(work: str) -> Run:
     """Return the function ``work`` ("node.rotation:run_info"), which is imported when it is called.
 
     In Ansible's archive of a module, which lacks the file, it is the function of the installed wheel, and raises
-    DEPENDENCY_MISSING unless the wheel has exactly this version.
+    DEPENDENCY_MISSING without the wheel, COLLECTION_DIFFERS unless it has exactly this version.
     """
     file, _colon, function = work.partition(":")
     name = f"{_UTILS}.{file}"
@@ -65,15 +65,16 @@ def _is_here(name: str) -> bool:
 
 
 def _leave_archive() -> None:
-    """Let later imports of this collection come from the wheel; raises DEPENDENCY_MISSING."""
+    """Let later imports of this collection come from the wheel; raises DEPENDENCY_MISSING, COLLECTION_DIFFERS."""
     try:
         found = metadata.version(_DISTRIBUTION)
     except metadata.PackageNotFoundError:
-        found = "none"
+        raise DependencyError(
+            f"expected {_DISTRIBUTION} {VERSION} in {sys.executable}, found none", reason=Reason.DEPENDENCY_MISSING
+        ) from None
     if found != VERSION:
         raise DependencyError(
-            f"expected {_DISTRIBUTION} {VERSION} in {sys.executable}, found {found}",
-            reason=Reason.DEPENDENCY_MISSING,
+            f"expected {_DISTRIBUTION} {VERSION} in {sys.executable}, found {found}", reason=Reason.COLLECTION_DIFFERS
         )
     archive = str(Path(__file__).parents[6])
     sys.path[:] = [entry for entry in sys.path if entry != archive]

@@ -110,11 +110,16 @@ def test_an_error_of_the_wheel_is_one_of_the_archive(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "version", [None, "0.0.9", f"{VERSION}.post1"], ids=["no wheel", "an older one", "a later one"]
+    ("version", "reason", "next_command"),
+    [
+        pytest.param(None, Reason.DEPENDENCY_MISSING, "prepare", id="no wheel"),
+        pytest.param("0.0.9", Reason.COLLECTION_DIFFERS, "upgrade", id="an older one"),
+        pytest.param(f"{VERSION}.post1", Reason.COLLECTION_DIFFERS, "upgrade", id="a later one"),
+    ],
 )
-def test_another_version_is_refused_and_leads_to_prepare(tmp_path, version):
+def test_another_version_is_refused_and_the_next_command_is_named(tmp_path, version, reason, next_command):
     said = node(tmp_path, version=version).run(files(tmp_path / "other"))
-    assert (said["code"], said["command"]) == ("DEPENDENCY_MISSING", Reason.DEPENDENCY_MISSING.value.command)
-    assert said["command"].endswith(".prepare")
+    assert (said["code"], said["command"]) == (reason.name, reason.value.command)
+    assert said["command"].endswith(f".{next_command}")
     assert f"attested-kubernetes {VERSION} in {sys.executable}, found {version or 'none'}" in said["msg"]
     assert not (tmp_path / "other").exists()

@@ -1,0 +1,186 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A control plane and a worker get new releases: `prepare` changes nothing of them, `upgrade` switches their services.
+
+The tests are in the order of one lab's life and share it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import shutil
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+USED_LAB = "ATTESTED_RELEASE_LAB"
+"""Of a developer: NAME:LOOPBACK of such a lab that is up and has been through init and node; it is used and left."""
+
+NODES = ("cp-1", "w-1")
+WORDS = ("-e", '{"lab_control_planes": 1, "lab_workers": 1}')
+OURS = "ansible_collections/attested/kubernetes/plugins/module_utils"
+
+LOOK = r"""
+import hashlib, json, os, pathlib, re
+def digest(path):
+    with open(path, "rb") as stream:
+        return hashlib.sha256(stream.read()).hexdigest()
+processes = {}
+for one in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        words = (one / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        exe = os.readlink(one / "exe")
+        begun = (one / "stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        continue
+    name = pathlib.Path(words[0]).name
+    ours = any("/opt/attested/venv" in word for word in words[:2]) and not {"reattest", "renew"} & {*words}
+    if ours or name in {"kubelet", "containerd", "etcd"} or name.startswith("kube-"):
+        processes[one.name] = [begun, exe, digest(one / "exe"), words[:2]]
+files = {}
+for top in ("/etc/systemd/system", "/etc/attested", "/etc/containerd", "/usr/local/bin", "/opt/cni/bin"):
+    for path in sorted(pathlib.Path(top).rglob("*")):
+        files[str(path)] = os.readlink(path) if path.is_symlink() else digest(path) if path.is_file() else ""
+print(json.dumps({"processes": processes, "files": files, "link": os.readlink("/opt/attested/venv")}))
+"""
+"""Programs that run (pid, start, file, digest), links, units, configuration and installed programs of a machine."""
+
+
+@pytest.fixture(scope="module")
+def road() -> Iterator[Road]:
+    """The lab with its cluster."""
+    with road_through("lab", "init", "node", of="attested-release:127.73.0", instead=USED_LAB, words=WORDS) as road:
+        yield road
+
+
+def look(road: Road) -> dict[str, Any]:
+    """Return what LOOK sees on each node."""
+    return {node: json.loads(road.inside(node, "python3", "-c", LOOK)) for node in NODES}
+
+
+def environments(seen: dict[str, Any]) -> set[str]:
+    """Return the environments that the services of a node run from."""
+    words = (process[3][0] for process in seen["processes"].values())
+    return {word.split("/")[3] for word in words if word.startswith("/opt/attested/venv-")}
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def changed_wheel(data: bytes, file: str, more: str) -> bytes:
+    """Return our wheel with ``more`` in front of the code of ``file``."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
+        for entry in old.infolist():
+            content = old.read(entry)
+            if entry.filename == f"{OURS}/{file}":
+                future = b"from __future__ import annotations\n"
+                assert future in content
+                content = content.replace(future, future + more.encode(), 1)
+            new.writestr(entry, content)
+    return made.getvalue()
+
+
+def change_wheels(bundle: Path, row: dict[str, Any], file: str, more: str) -> None:
+    made = io.BytesIO()
+    with tarfile.open(bundle / row["path"]) as old, tarfile.open(fileobj=made, mode="w") as new:
+        for member in old:
+            stream = old.extractfile(member)
+            assert stream is not None
+            data = stream.read()
+            if member.name.startswith("attested_kubernetes-"):
+                data = changed_wheel(data, file, more)
+                member.size = len(data)
+                next(one for one in row["wheels"] if one["filename"] == member.name)["sha256"] = sha(data)
+            new.addfile(member, io.BytesIO(data))
+    (bundle / row["path"]).write_bytes(made.getvalue())
+    row.update(sha256=sha(made.getvalue()), size=len(made.getvalue()))
+
+
+def newer(road: Road, name: str, *, file: str = "core/installed.py", more: str) -> tuple[str, ...]:
+    """Make a bundle with other kubelet, kubeadm and wheels; return the words by which a playbook uses it."""
+    variables = yaml.safe_load((road.site / "group_vars/nodes/lab.yml").read_text())
+    source = variables["attested_bundle"].replace("{{ inventory_dir }}", str(road.site))
+    bundle = road.lab.directory / name
+    shutil.rmtree(bundle, ignore_errors=True)
+    shutil.copytree(source, bundle)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    for row in manifest["files"]:
+        if row["name"] in {"kubelet", "kubeadm"}:
+            content = gzip.decompress((bundle / row["path"]).read_bytes()) + name.encode()  # an ELF file runs as before
+            packed = gzip.compress(content, 1, mtime=0)
+            (bundle / row["path"]).write_bytes(packed)
+            row.update(sha256=sha(packed), size=len(packed), content_sha256=sha(content), content_size=len(content))
+    for row in manifest["wheel_archives"]:
+        change_wheels(bundle, row, file, more)
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    return ("-e", json.dumps({"attested_bundle": str(bundle), "attested_bundle_on_node": ""}))
+
+
+def test_prepare_changes_nothing_of_a_running_node(road: Road) -> None:
+    """Twice with one release, then with another: programs that run, links, units, configuration stay as they are."""
+    before = look(road)
+    for name in ("bundle-a", "bundle-b"):
+        words = newer(road, name, more=f"# {name}\n")
+        first, second = road.play("prepare", *words), road.play("prepare", *words)
+        assert look(road) == before
+        assert all(first.changes()[node] > 0 for node in NODES)
+        assert all(second.changes()[node] == 0 for node in NODES)
+        assert "nothing on it was changed: prepared release" in second.output
+    for node in NODES:
+        for environment in environments(before[node]):
+            road.inside(node, "test", "-f", f"/opt/attested/{environment}/.attested-complete")
+
+
+def test_check_mode_of_upgrade_changes_nothing(road: Road) -> None:
+    words = newer(road, "bundle-b", more="# bundle-b\n")
+    before = look(road)
+    assert road.play("upgrade", "--check", *words).changes()["cp-1"] > 0
+    assert look(road) == before
+
+
+def test_upgrade_switches_the_services_and_nothing_of_kubernetes(road: Road) -> None:
+    words = newer(road, "bundle-b", more="# bundle-b\n")
+    before = look(road)
+    road.play("upgrade", *words)
+    after = look(road)
+    for node in NODES:
+        assert after[node]["link"] != before[node]["link"]
+        assert environments(after[node]) == {after[node]["link"]}
+        assert kubernetes(after[node]) == kubernetes(before[node])
+    assert sum(road.play("upgrade", *words).changes().values()) == 0
+    assert look(road) == after
+
+
+def kubernetes(seen: dict[str, Any]) -> dict[str, Any]:
+    """Return what runs and does not run from our environment."""
+    return {pid: one for pid, one in seen["processes"].items() if not one[3][0].startswith("/opt/attested/")}
+
+
+def test_services_that_do_not_work_are_switched_back(road: Road) -> None:
+    words = newer(road, "bundle-c", file="keyservice/service.py", more="raise SystemExit(3)\n")
+    road.play("prepare", *words)
+    before = look(road)
+    run = road.finish("upgrade", road.start("upgrade", *words))
+    after = look(road)
+    assert run.returncode != 0
+    assert "SERVICES_NOT_HEALTHY" in run.output
+    assert "attested-key-service.service" in run.output
+    assert after["cp-1"]["link"] == before["cp-1"]["link"]
+    assert environments(after["cp-1"]) == {before["cp-1"]["link"]}
+    assert after["w-1"] == before["w-1"]
