@@ -106,7 +106,6 @@ message:
   returned: success
   type: str
   sample: ""
-  sample: false
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.install import inspect_components
