@@ -20,7 +20,7 @@ from .tcg import FirmwareEvent, FirmwareLog, UserspaceRecord, malformed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_HASHES = {ALG_SHA1: "sha1", ALG_SHA256: "sha256", ALG_SHA384: "sha384", ALG_SHA512: "sha512"}
+_HASHES = {ALG_SHA1: hashlib.sha1, ALG_SHA256: hashlib.sha256, ALG_SHA384: hashlib.sha384, ALG_SHA512: hashlib.sha512}
 _ALL_ONES = range(17, 23)
 _PHASES_REGISTER = 11
 _UNLOGGED_PHASES = (
@@ -33,12 +33,12 @@ _UNLOGGED_PHASES = (
 
 def extend(value: bytes, digest: bytes, *, bank: int = ALG_SHA256) -> bytes:
     """Return the register after TPM2_PCR_Extend of ``digest``."""
-    return hashlib.new(_HASHES[bank], value + digest).digest()
+    return _HASHES[bank](value + digest).digest()
 
 
 def initial_value(pcr: int, *, startup_locality: int = 0, bank: int = ALG_SHA256) -> bytes:
     """Return what register ``pcr`` holds after TPM2_Startup."""
-    size = hashlib.new(_HASHES[bank]).digest_size
+    size = _HASHES[bank]().digest_size
     if pcr in _ALL_ONES:
         return b"\xff" * size
     return (startup_locality if pcr == 0 else 0).to_bytes(size, "big")
@@ -95,5 +95,5 @@ def _after_phases(value: bytes, phases: tuple[str, ...]) -> bytes:
 def _digest(event: FirmwareEvent | UserspaceRecord, bank: int) -> bytes:
     digest = event.digests.get(bank)
     if digest is None:
-        raise malformed("event log", f"a {_HASHES[bank]} digest for PCR {event.pcr}", "none")
+        raise malformed("event log", f"a {_HASHES[bank]().name} digest for PCR {event.pcr}", "none")
     return digest

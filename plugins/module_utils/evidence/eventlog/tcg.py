@@ -97,11 +97,11 @@ class _Cursor:
     at: int = 0
 
     def take(self, size: int) -> bytes:
-        if size > len(self.data) - self.at:
-            raise malformed(_LOG, f"{size} more bytes at offset {self.at}", f"{len(self.data) - self.at}")
-        part = self.data[self.at : self.at + size]
-        self.at += size
-        return part
+        start, end = self.at, self.at + size
+        if end > len(self.data):
+            raise malformed(_LOG, f"{size} more bytes at offset {start}", f"{len(self.data) - start}")
+        self.at = end
+        return self.data[start:end]
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
