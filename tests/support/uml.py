@@ -52,14 +52,7 @@ def run_in_uml(script: str, *, folder: Path, disks: Sequence[Path] = (), timeout
     whole output unless the script ended with 0.
     """
     argv = _prepared(script, folder=folder, disks=disks)
-    done = subprocess.run(
-        argv,
-        env=_environment(folder),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=timeout_seconds,
-        check=False,
-    )
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_seconds, check=False)
     output = done.stdout.decode(errors="replace").replace("\r\n", "\n")
     printed, ended, rest = output.partition(DONE)
     if not ended or rest.split()[0] != "0":
@@ -73,14 +66,8 @@ def cut_in_uml(script: str, *, folder: Path, disks: Sequence[Path], sign: Path, 
     What the kernel had not written to its disks yet is lost with it. Raises `RuntimeError` where ``sign`` never comes.
     """
     argv = _prepared(script, folder=folder, disks=disks)
-    environment = _environment(folder)
     output = (folder / "cut.log").open("wb")
-    with (
-        output,
-        subprocess.Popen(
-            argv, env=environment, stdin=subprocess.DEVNULL, stdout=output, start_new_session=True
-        ) as kernel,
-    ):
+    with output, subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, start_new_session=True) as kernel:
         deadline = time.monotonic() + timeout_seconds
         while not sign.exists() and kernel.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -94,11 +81,15 @@ def cut_in_uml(script: str, *, folder: Path, disks: Sequence[Path], sign: Path, 
 def _prepared(script: str, *, folder: Path, disks: Sequence[Path]) -> list[str]:
     """Write the scripts, and return the words that start the kernel with them."""
     folder = folder.resolve()
+    library, source = folder / "uml_registers.so", Path(__file__).with_name("uml_registers.c")
+    subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-nostdlib", "-o", library, source], check=True)
     begin, inner = folder / "begin.sh", folder / "script.sh"
     inner.write_text(script, encoding="utf-8")
     begin.write_text(_BEGIN.replace("@FOLDER@", str(folder)), encoding="utf-8")
     begin.chmod(0o700)
     return [
+        "env",
+        f"LD_PRELOAD={library}",
         "linux.uml",
         "mem=512M",
         "rootfstype=hostfs",
@@ -112,12 +103,3 @@ def _prepared(script: str, *, folder: Path, disks: Sequence[Path]) -> list[str]:
         "con0=null,fd:1",
         *(f"ubd{number}={Path(disk).resolve()}" for number, disk in enumerate(disks)),
     ]
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment in which the kernel also runs on a processor with AMX, see `uml_registers.c`."""
-    library = folder.resolve() / "uml_registers.so"
-    if not library.exists():
-        source = Path(__file__).with_name("uml_registers.c")
-        subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-nostdlib", "-o", library, source], check=True)
-    return {**os.environ, "LD_PRELOAD": str(library)}
