@@ -136,7 +136,8 @@ class CallbackModule(Default):
         stage = self._stage or self._open(result.task)
         host = result.host.get_name()
         (stage.changed if result.result.get("changed") else stage.good).append(host)
-        stage.steps += [(host, step) for step in result.result.get("steps") or () if isinstance(step, dict)]
+        told = result.result.get("steps") or ()
+        stage.steps += [(host, step) for step in told if isinstance(step, dict) and "seconds" in step]
         if result.task.action in C._ACTION_DEBUG:  # noqa: SLF001  # every spelling of the action's name
             self._say(result.result)
 

@@ -1230,6 +1230,13 @@ class Reason(Enum):
         "Read the kubelet's log; the usual causes are the container runtime and the cgroup version.",
         "journalctl -u kubelet -n 50",
     )
+    KUBERNETES_NOT_HEALTHY = _row(
+        Coarse.LOCAL,
+        "Kubernetes of this node did not become healthy with the new release; what the node ran before was put back.",
+        "Read the journal of the kubelet, and the log of the static Pod that the message names (crictl logs). The nodes after "
+        "this one were not changed. Correct the cause, then upgrade again.",
+        "ansible-playbook attested.kubernetes.upgrade",
+    )
     LAB_PREREQUISITES_MISSING = _row(
         Coarse.LOCAL,
         "This host does not meet the requirements of a lab.",
@@ -1419,6 +1426,13 @@ class Reason(Enum):
         "The machine behind this name has the TPM of another node.",
         "Correct ansible_host in hosts.yml or host_vars of the two machines.",
         "ansible-playbook attested.kubernetes.enroll",
+    )
+    NODE_NOT_DRAINED = _row(
+        Coarse.LOCAL,
+        "Kubernetes could not move the Pods of the node in time; the node accepts Pods again, and its kubelet was not changed.",
+        "Look for a PodDisruptionBudget that allows no eviction, or for Pods without a controller. Correct that, or set "
+        "attested_upgrade_drain_seconds or attested_upgrade_drain_force, then upgrade again.",
+        "kubectl get poddisruptionbudgets --all-namespaces",
     )
     NODE_NOT_JOINED = _row(
         Coarse.LOCAL,

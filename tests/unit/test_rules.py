@@ -40,6 +40,7 @@ INSTALLED = {
     "join_ticket",
     "kubeadm_node",
     "kubelet_authorities",
+    "node_kubernetes",
     "rotation_info",
     "rotation_phase",
     "rotation_share",

@@ -65,6 +65,11 @@ class Releases:
         """Return where ``release`` has the program that is installed as ``install_path``."""
         return self._directory / release / install_path.lstrip("/")
 
+    def files(self, release: str) -> tuple[str, ...]:
+        """Return the programs of ``release`` by the path that they are installed as, without its leading slash."""
+        place = self._directory / release
+        return tuple(sorted(str(one.relative_to(place)) for one in place.rglob("*") if one.is_file()))
+
     def names(self) -> tuple[str, ...]:
         """Return the releases that are there."""
         return tuple(sorted(one.name for one in self._directory.glob("*") if one.is_dir() and not one.is_symlink()))

@@ -38,12 +38,13 @@ _PATCH = {**_READ, "Content-Type": "application/strategic-merge-patch+json"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A Node object: the boot that its kubelet reported last, whether it is Ready, the subnet of its pods if any."""
+    """A Node object: boot and version that its kubelet reported last, whether it is Ready, the subnet of its pods."""
 
     name: str
     boot_id: str
     ready: bool
     pod_subnet: str = ""
+    kubelet_version: str = ""
 
 
 class NodeReader(Protocol):
@@ -220,11 +221,13 @@ def _view(body: bytes) -> NodeView:
     try:
         node: dict[str, Any] = load_json(body, limit=_LIMIT, levels=MAX_ANSWER_LEVELS)
         conditions = node["status"].get("conditions", [])
+        information = node["status"].get("nodeInfo", {})
         return NodeView(
             name=node["metadata"]["name"],
-            boot_id=node["status"].get("nodeInfo", {}).get("bootID", ""),
+            boot_id=information.get("bootID", ""),
             ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
             pod_subnet=str(node.get("spec", {}).get("podCIDR") or ""),
+            kubelet_version=str(information.get("kubeletVersion", "")).removeprefix("v"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise KubeadmError("expected a Node object from the API server", reason=Reason.API_UNREACHABLE) from error

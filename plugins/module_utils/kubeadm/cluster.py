@@ -35,30 +35,31 @@ if TYPE_CHECKING:
 
 # Static pods by digest: kubeadm writes tags, its patches put the digests of the bundle in their place.
 #
-# A tag is whatever containerd has under that name at the next restart; a digest is those bytes or nothing.
+# A tag is whatever containerd has under that name at the next restart; a digest is those bytes or nothing. Beside a
+# digest the tag counts for nothing but kubeadm's upgrades, which read from it which version runs.
 
 STATIC_PODS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 _LIMIT = 1 << 16
-_REFERENCE = re.compile(r"(?P<repository>[a-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9._-]+)+):[A-Za-z0-9._-]{1,128}")
+_REFERENCE = re.compile(r"[a-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9._-]+)+:[A-Za-z0-9._-]{1,128}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def pinned(node: NodeSpec, paths: KubernetesPaths) -> NodeSpec:
     """Return the node with its static pods by digest where the machine knows any; raises IMAGE_PINS_MALFORMED."""
-    return dataclasses.replace(node, patches=str(_directory(paths))) if read_pins(paths) else node
+    return dataclasses.replace(node, patches=str(patches_directory(paths))) if read_pins(paths) else node
 
 
 def write_patches(paths: KubernetesPaths) -> None:
     """Write what kubeadm is to change in the manifests of static pods, before it writes them."""
-    directory = _directory(paths)
+    directory = patches_directory(paths)
     for name, content in render_patches(read_pins(paths)).items():
         make_directory(directory, mode=0o700)
         write_atomic(directory / name, content)
 
 
 def read_pins(paths: KubernetesPaths) -> dict[str, str]:
-    """Return the image of each static pod as repository@digest; none on a machine that was prepared without pins."""
+    """Return the image of each static pod as repository:tag@digest; none on a machine prepared without pins."""
     place = paths.image_pins
     return parse_pins(read_bytes(place, limit=_LIMIT)) if place.exists() else {}
 
@@ -89,10 +90,11 @@ def _pin(image: Mapping[str, Any]) -> str:
     reference, digest = _REFERENCE.fullmatch(image["reference"]), _DIGEST.fullmatch(image["digest"])
     if reference is None or digest is None:
         raise ValueError(json.dumps(image))
-    return f"{reference['repository']}@{digest[0]}"
+    return f"{reference[0]}@{digest[0]}"
 
 
-def _directory(paths: KubernetesPaths) -> Path:
+def patches_directory(paths: KubernetesPaths) -> Path:
+    """Return where kubeadm's patches lie."""
     return paths.state / "patches"
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LAST_LINES = 12
 _UNIT = "kubelet.service"
 _UNIT_TIMEOUT_SECONDS = 60
+_VERSION = re.compile(r"1\.([0-9]{1,3})\.[0-9]{1,3}")
+_MEMBER_SKEW = range(-1, 4)
 _KUBEADM_VERSION = ("kubeadm", "version", "--output=short")
 _SECRETS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "[key]"),
@@ -114,18 +116,27 @@ def installed_version(runner: Runner, *, wanted: str) -> str:
     return found
 
 
-def require_prepared(runner: Runner, *, version: str) -> None:
-    """Raise RELEASE_NOT_PREPARED unless kubeadm and kubelet of this machine have the ``version`` of its ticket."""
+def require_prepared(runner: Runner, *, version: str, member: bool = False) -> None:
+    """Raise RELEASE_NOT_PREPARED unless kubeadm and kubelet of this machine have the ``version`` of its ticket.
+
+    A ``member`` that starts again may be before or after its own upgrade: its kubelet may be up to three minor versions
+    older, and one newer, since the tickets name a new version last (docs/adr/0073).
+    """
     found = {
         "kubeadm": _said_version(runner, _KUBEADM_VERSION),
         "kubelet": _said_version(runner, ("kubelet", "--version")),
     }
-    if set(found.values()) != {version}:
+    if set(found.values()) != {version} and not (member and _is_near(found["kubelet"] or "", version)):
         raise KubeadmError(
             f"expected kubeadm and kubelet of the version in the ticket of this machine, {version!r}, got "
             + ", ".join(f"{name} {said or 'none'}" for name, said in found.items()),
             reason=Reason.RELEASE_NOT_PREPARED,
         )
+
+
+def _is_near(kubelet: str, version: str) -> bool:
+    wanted, found = _VERSION.fullmatch(version), _VERSION.fullmatch(kubelet)
+    return wanted is not None and found is not None and int(wanted[1]) - int(found[1]) in _MEMBER_SKEW
 
 
 def _said_version(runner: Runner, argv: Sequence[str]) -> str | None:

@@ -188,6 +188,11 @@ def arguments_of(manifest: bytes) -> dict[str, str]:
     return {name: value for name, _equals, value in words}
 
 
+def image_of(manifest: bytes) -> str:
+    """Return the image of the first container; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
+    return str(_pod(manifest)["spec"]["containers"][0].get("image", ""))
+
+
 def _command(pod: Mapping[str, Any]) -> list[str]:
     command = pod["spec"]["containers"][0].get("command")
     if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):

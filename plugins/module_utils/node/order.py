@@ -311,7 +311,8 @@ class NodeRun:
             state = self._parts.journal.enter(NodePhase.ASKING)
         ticket = self._ask(state.disk_id, wait_seconds)
         require_role(ticket, self._parts.role)
-        require_prepared(self._parts.machine.runner, version=ticket.kubernetes_version)
+        member = state.phase is NodePhase.JOINED
+        require_prepared(self._parts.machine.runner, version=ticket.kubernetes_version, member=member)
         self._parts.journal.enter(
             self._parts.journal.load().phase, disk_id=ticket.disk_id, kubernetes_version=ticket.kubernetes_version
         )

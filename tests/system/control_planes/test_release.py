@@ -1,9 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A control plane and a worker get new releases: `prepare` changes nothing of them, `upgrade` switches their services.
+"""A control plane and a worker get new releases: `prepare` changes nothing of them, `upgrade` switches them.
 
-The tests are in the order of one lab's life and share it.
+The tests are in the order of one lab's life and share it. Its releases have the same version of Kubernetes and other
+programs; test_kubernetes_upgrade.py has two versions.
 """
 
 from __future__ import annotations
@@ -60,6 +61,26 @@ print(json.dumps({"processes": processes, "files": files, "link": os.readlink("/
 """Programs that run (pid, start, file, digest), links, units, configuration and installed programs of a machine."""
 
 
+GUARDED = """
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: guarded}
+spec: {minAvailable: 1, selector: {matchLabels: {app: guarded}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: guarded}
+spec:
+  selector: {matchLabels: {app: guarded}}
+  template:
+    metadata: {labels: {app: guarded}}
+    spec:
+      nodeSelector: {kubernetes.io/hostname: w-1}
+      containers: [{name: one, image: "IMAGE"}]
+"""
+"""A Pod on the worker that may not be evicted."""
+
+
 @pytest.fixture(scope="module")
 def road() -> Iterator[Road]:
     """The lab with its cluster."""
@@ -112,8 +133,13 @@ def change_wheels(bundle: Path, row: dict[str, Any], file: str, more: str) -> No
     row.update(sha256=sha(made.getvalue()), size=len(made.getvalue()))
 
 
-def newer(road: Road, name: str, *, file: str = "core/installed.py", more: str) -> tuple[str, ...]:
-    """Make a bundle with other kubelet, kubeadm and wheels; return the words by which a playbook uses it."""
+def newer(
+    road: Road, name: str, *, file: str = "core/installed.py", more: str, kubelet: bytes = b""
+) -> tuple[str, ...]:
+    """Make a bundle with other kubelet, kubeadm and wheels; return the words by which a playbook uses it.
+
+    ``kubelet``: what takes the place of that program.
+    """
     variables = yaml.safe_load((road.site / "group_vars/nodes/lab.yml").read_text())
     source = variables["attested_bundle"].replace("{{ inventory_dir }}", str(road.site))
     bundle = road.lab.directory / name
@@ -123,6 +149,8 @@ def newer(road: Road, name: str, *, file: str = "core/installed.py", more: str) 
     for row in manifest["files"]:
         if row["name"] in {"kubelet", "kubeadm"}:
             content = gzip.decompress((bundle / row["path"]).read_bytes()) + name.encode()  # an ELF file runs as before
+            if row["name"] == "kubelet" and kubelet:
+                content = kubelet
             packed = gzip.compress(content, 1, mtime=0)
             (bundle / row["path"]).write_bytes(packed)
             row.update(sha256=sha(packed), size=len(packed), content_sha256=sha(content), content_size=len(content))
@@ -154,7 +182,7 @@ def test_check_mode_of_upgrade_changes_nothing(road: Road) -> None:
     assert look(road) == before
 
 
-def test_upgrade_switches_the_services_and_nothing_of_kubernetes(road: Road) -> None:
+def test_upgrade_switches_the_services_and_the_kubelet(road: Road) -> None:
     words = newer(road, "bundle-b", more="# bundle-b\n")
     before = look(road)
     road.play("upgrade", *words)
@@ -162,14 +190,32 @@ def test_upgrade_switches_the_services_and_nothing_of_kubernetes(road: Road) -> 
     for node in NODES:
         assert after[node]["link"] != before[node]["link"]
         assert environments(after[node]) == {after[node]["link"]}
+        assert programs(after[node], "kubelet").isdisjoint(programs(before[node], "kubelet"))
+        assert programs(after[node], "kubelet") == {after[node]["files"]["/usr/local/bin/kubelet"]}
         assert kubernetes(after[node]) == kubernetes(before[node])
+    assert unschedulable(road) == []
     assert sum(road.play("upgrade", *words).changes().values()) == 0
     assert look(road) == after
 
 
+def programs(seen: dict[str, Any], name: str) -> set[str]:
+    """Return the SHA-256 of each running program of this name."""
+    return {digest for _begun, exe, digest, _words in seen["processes"].values() if exe.rpartition("/")[2] == name}
+
+
+def unschedulable(road: Road) -> list[str]:
+    """Return the nodes that take no Pods."""
+    nodes = json.loads(road.kubectl("get", "nodes", "--output=json"))["items"]
+    return [one["metadata"]["name"] for one in nodes if one["spec"].get("unschedulable")]
+
+
 def kubernetes(seen: dict[str, Any]) -> dict[str, Any]:
-    """Return what runs and does not run from our environment."""
-    return {pid: one for pid, one in seen["processes"].items() if not one[3][0].startswith("/opt/attested/")}
+    """Return the static Pods and containerd."""
+    return {
+        pid: one
+        for pid, one in seen["processes"].items()
+        if not one[3][0].startswith("/opt/attested/") and not one[1].endswith("/kubelet")
+    }
 
 
 def test_services_that_do_not_work_are_switched_back(road: Road) -> None:
@@ -184,3 +230,35 @@ def test_services_that_do_not_work_are_switched_back(road: Road) -> None:
     assert after["cp-1"]["link"] == before["cp-1"]["link"]
     assert environments(after["cp-1"]) == {before["cp-1"]["link"]}
     assert after["w-1"] == before["w-1"]
+
+
+def test_a_kubelet_that_does_not_start_is_put_back(road: Road) -> None:
+    words = newer(road, "bundle-d", more="# bundle-d\n", kubelet=b"#!/bin/sh\nexit 3\n")
+    road.play("prepare", *words)
+    before = look(road)
+    run = road.finish("upgrade", road.start("upgrade", *words))
+    after = look(road)
+    assert run.returncode != 0
+    assert "KUBERNETES_NOT_HEALTHY" in run.output
+    assert "the node was put back to" in run.output
+    assert programs(after["cp-1"], "kubelet") == programs(before["cp-1"], "kubelet") != set()
+    assert programs(after["w-1"], "kubelet") == programs(before["w-1"], "kubelet")
+    assert kubernetes(after["cp-1"]) == kubernetes(before["cp-1"])
+    assert unschedulable(road) == []
+
+
+def test_pods_that_may_not_be_evicted_stop_the_upgrade(road: Road) -> None:
+    images = json.loads(road.inside("cp-1", "cat", "/etc/attested/images.json"))
+    image = next(one["reference"] for one in images if one["component"] == "pause")
+    road.kubectl("apply", "--filename=-", given=GUARDED.replace("IMAGE", image).encode())
+    road.kubectl("rollout", "status", "deployment/guarded", "--timeout=120s")
+    words = (*newer(road, "bundle-e", more="# bundle-e\n"), "-e", "attested_upgrade_drain_seconds=20")
+    road.play("prepare", *words)
+    before = look(road)
+    run = road.finish("upgrade", road.start("upgrade", *words))
+    assert "NODE_NOT_DRAINED" in run.output
+    assert programs(look(road)["w-1"], "kubelet") == programs(before["w-1"], "kubelet")
+    assert unschedulable(road) == []
+    road.kubectl("delete", "poddisruptionbudget", "guarded")
+    road.play("upgrade", *words)
+    assert programs(look(road)["w-1"], "kubelet").isdisjoint(programs(before["w-1"], "kubelet"))

@@ -61,7 +61,7 @@ def test_each_static_pod_is_patched_to_its_digest(prepared):
     assert directory == str(prepared.paths.state / "patches")
     assert sorted(patches) == [f"{name}+strategic.json" for name in STATIC_PODS]
     assert patches["kube-apiserver+strategic.json"]["spec"]["containers"] == [
-        {"name": "kube-apiserver", "image": f"registry.k8s.io/kube-apiserver@{DIGEST}"}
+        {"name": "kube-apiserver", "image": f"registry.k8s.io/kube-apiserver:v1.35.4@{DIGEST}"}
     ]
 
 
@@ -104,7 +104,7 @@ def test_reset_forgets_the_patches_and_keeps_what_prepare_wrote(prepared):
 
 def test_a_registry_with_a_port_keeps_it():
     images = [image(name, reference=f"mirror.example:5000/k8s/{name}:v1.35.4") for name in STATIC_PODS]
-    assert parse_pins(json.dumps(images).encode())["etcd"] == f"mirror.example:5000/k8s/etcd@{DIGEST}"
+    assert parse_pins(json.dumps(images).encode())["etcd"] == f"mirror.example:5000/k8s/etcd:v1.35.4@{DIGEST}"
 
 
 @pytest.mark.parametrize(

@@ -143,15 +143,27 @@ def test_a_machine_joins_once_the_version_of_its_ticket_is_prepared(parts, progr
     assert (state.phase, state.reason, state.kubernetes_version) == (NodePhase.JOINED, None, "1.36.3")
 
 
-def test_a_rebooted_node_of_another_version_stays_out(parts, programs, api):
+@pytest.mark.parametrize("version", ["1.37.2", "1.31.0"])
+def test_a_rebooted_node_of_a_distant_version_stays_out(parts, programs, api, version):
     run(parts)
     reboot(parts, programs, api)
-    programs.versions = {"kubeadm": "v1.36.3", "kubelet": "Kubernetes v1.36.3"}
+    programs.versions = {"kubeadm": f"v{version}", "kubelet": f"Kubernetes v{version}"}
 
     with pytest.raises(KubeadmError, match="RELEASE_NOT_PREPARED"):
         run(parts)
 
     assert not programs.active
+
+
+@pytest.mark.parametrize("version", ["1.36.3", "1.34.9"])
+def test_a_rebooted_node_before_or_after_its_upgrade_comes_back(parts, programs, api, version):
+    run(parts)
+    reboot(parts, programs, api)
+    programs.versions = {"kubeadm": f"v{version}", "kubelet": f"Kubernetes v{version}"}
+
+    run(parts)
+
+    assert programs.active
 
 
 def test_without_kubeadm_nothing_is_prepared(parts, programs):

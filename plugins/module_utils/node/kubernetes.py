@@ -1,0 +1,504 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Module `node_kubernetes`: Kubernetes of a member from a prepared release, or back to what the node ran before.
+
+The order is kubeadm's ("Upgrading kubeadm clusters"): `kubeadm upgrade apply` on the first control plane and
+`kubeadm upgrade node` on every other node, then the Pods are drained, then the kubelet is replaced. What the node had
+before lies in `upgrade/` of kubeadm's state until the kubelet of the new release is healthy. A run that was cut off is
+done again by the next, since each of the commands may run twice.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..bundle.releases import Releases
+from ..bundle.store import put_file, sha256_of
+from ..bundle.versions import is_version, version_key
+from ..core.command import SystemRunner
+from ..core.documents import load_document, load_json
+from ..core.files import make_directory, read_bytes, remove, write_atomic
+from ..core.host import SystemClock
+from ..errors import AttestedError, ComponentError, KubeadmError
+from ..kubeadm.api import KubeconfigNodeReader
+from ..kubeadm.cluster import STATIC_PODS, parse_pins, patches_directory, write_patches
+from ..kubeadm.gateway import last_words
+from ..kubeadm.kubectl import Kubectl
+from ..kubeadm.operation import Machine
+from ..kubeadm.render import ignored_checks
+from ..kubeadm.spec import KubernetesPaths, NodeSpec
+from ..kubeadm.static_pods import StaticPods, image_of
+from ..reasons import Reason
+from ..result import Diff, Result, Step
+from .config import load_node_config
+from .control_plane_turns import AdminCredential, ControlPlaneTurns, local_api
+from .renewal_record import CONTROL_PLANE_DIRECTORY, alone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ..kubeadm.api import NodeReader
+
+APPLY, NODE = "apply", "node"
+_LIMIT = 1 << 20
+_COMMAND_SECONDS = 1800.0
+_POLL_SECONDS = 1.0
+_SETTLE_SECONDS = 10.0
+_PRIVATE = 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What a node has of a release: versions without "v", ``cluster_version`` that of kubeadm-config ("" on a worker).
+
+    ``programs``: installed paths whose content is not the release's; ``pods``: static Pods with another image.
+    ``begun``: an earlier upgrade has not ended; ``command`` is its command of kubeadm, "" once that was done, and
+    ``configured`` the version which it was done for.
+    """
+
+    version: str
+    cluster_version: str
+    programs: tuple[str, ...]
+    pods: tuple[str, ...] = ()
+    noted: bool = True
+    begun: bool = False
+    command: str = ""
+    configured: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradePlan:
+    """What is to do: kubeadm's ``command`` ("" for none), these programs, a restart of the kubelet, the note."""
+
+    before: str
+    version: str
+    command: str
+    programs: tuple[str, ...]
+    kubelet: bool
+    note: bool
+
+    @property
+    def drains(self) -> bool:
+        """The Pods of the node are to be moved before its kubelet is replaced."""
+        return self.before != self.version or any(path.endswith("/kubelet") for path in self.programs)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do."""
+        return not (self.command or self.programs or self.kubelet or self.note)
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the plan for a person, a line a step."""
+        target = f" v{self.version}" if self.command == APPLY else ""
+        return (
+            *([f"kubeadm upgrade {self.command}{target}"] if self.command else []),
+            *(f"install {path}" for path in self.programs),
+            *([f"restart the kubelet: {self.before} -> {self.version}"] if self.kubelet else []),
+        )
+
+
+def plan_upgrade(found: Observed, version: str, *, control_plane: bool) -> UpgradePlan:
+    """Return how a node comes to the release of ``version``; pure. Raises RELEASE_DOWNGRADE and RELEASE_SKEW."""
+    newest = max((one for one in (found.version, found.cluster_version) if one), key=version_key)
+    if version_key(version) < version_key(newest):
+        raise ComponentError(
+            f"expected a release that is not older than {newest}, got {version}", reason=Reason.RELEASE_DOWNGRADE
+        )
+    oldest = found.cluster_version or found.version
+    if control_plane and version_key(version)[1] - version_key(oldest)[1] > 1:
+        raise ComponentError(
+            f"expected a release at most one minor version newer than {oldest}, got {version}",
+            reason=Reason.RELEASE_SKEW,
+        )
+    return UpgradePlan(
+        before=found.version,
+        version=version,
+        command=_command(found, version, control_plane=control_plane),
+        programs=found.programs,
+        kubelet=found.begun or any(path.endswith("/kubelet") for path in found.programs),
+        note=not found.noted,
+    )
+
+
+def _command(found: Observed, version: str, *, control_plane: bool) -> str:
+    if control_plane and (found.cluster_version != version or found.command == APPLY):
+        return APPLY
+    behind = version not in (found.version, found.configured)
+    return NODE if found.command or found.pods or behind else ""
+
+
+class Before:
+    """What the node ran before an upgrade, kept beside kubeadm's state until the upgrade has ended."""
+
+    def __init__(self, paths: KubernetesPaths) -> None:
+        """Keep where it lies."""
+        self._root = paths.root
+        self.directory = paths.state / "upgrade"
+        self._record = self.directory / "begun.json"
+
+    @property
+    def exists(self) -> bool:
+        """Say whether an upgrade has begun and not ended."""
+        return self._record.exists()
+
+    def read(self) -> dict[str, Any]:
+        """Return ``release`` and ``version`` of before, and how far kubeadm is; raises NODE_JOURNAL_MALFORMED."""
+        try:
+            found: dict[str, Any] = load_json(read_bytes(self._record, limit=_LIMIT))
+            return {name: found[name] for name in ("release", "version", "command", "configured")}
+        except (ValueError, KeyError, TypeError) as error:
+            raise KubeadmError(
+                f"expected the record of an upgrade in {self._record}", reason=Reason.NODE_JOURNAL_MALFORMED
+            ) from error
+
+    def keep(
+        self, files: Iterable[Path], programs: Iterable[Path], *, release: str | None, version: str, command: str
+    ) -> None:
+        """Keep ``files`` and ``programs`` as they are now; what an earlier, unfinished upgrade has kept stays."""
+        kept: dict[str, Any] = {"release": release, "version": version, "command": command, "configured": ""}
+        if self.exists:
+            kept = self.read()
+        else:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            make_directory(self.directory, mode=0o700)
+            for path in files:
+                if path.exists():
+                    make_directory(self._kept(path).parent)
+                    shutil.copy2(path, self._kept(path))
+            for path in programs:
+                if path.exists():
+                    put_file(path, self._kept(path))
+        if command == APPLY or not kept["command"]:
+            kept["command"] = command
+        self._write(kept)
+
+    def note_configured(self, version: str) -> None:
+        """Note that kubeadm's command was done for ``version``."""
+        self._write(self.read() | {"command": "", "configured": version})
+
+    def put_back(self, files: Iterable[Path]) -> None:
+        """Make ``files`` what they were; one that was not there goes."""
+        for path in files:
+            kept = self._kept(path)
+            if not kept.exists():
+                remove(path)
+            elif not path.exists() or sha256_of(path) != sha256_of(kept):
+                put_file(kept, path)
+
+    def forget(self) -> None:
+        """Remove it all."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        write_atomic(self._record, json.dumps(record).encode() + b"\n", mode=_PRIVATE)
+
+    def _kept(self, path: Path) -> Path:
+        return self.directory / "before" / path.relative_to(self._root)
+
+
+class Pods(Protocol):
+    """The static Pods of a control plane."""
+
+    def is_well(self, component: str) -> bool:
+        """Say whether the component answers that it is healthy."""
+
+
+class KubernetesGateway:
+    """Kubernetes of this machine; ``releases`` lie beside the environment in use."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        releases: Releases,
+        *,
+        node: NodeSpec,
+        pods: Pods | None,
+        reader: NodeReader | None = None,
+    ) -> None:
+        """Keep the machine, its releases, its Node, and on a control plane its static Pods."""
+        self.machine = machine
+        self._releases = releases
+        self._node = node
+        self._pods = pods
+        self._reader = reader or KubeconfigNodeReader(machine.paths.kubelet_config)
+        self._before = Before(machine.paths)
+        self._configuration = (
+            machine.paths.kubelet / "config.yaml",
+            machine.paths.kubelet / "kubeadm-flags.env",
+            machine.paths.kubelet / "instance-config.yaml",
+            machine.paths.image_pins,
+        )
+        self._manifests = tuple(machine.paths.kubernetes / "manifests" / f"{name}.yaml" for name in STATIC_PODS)
+
+    def version_of(self, release: str) -> str:
+        """Return the version of the kubeadm of ``release``; raises RELEASE_NOT_PREPARED."""
+        kubeadm = self._kubeadm(release)
+        version = self._version([str(kubeadm), "version", "--output=short"]) if kubeadm.exists() else ""
+        if not is_version(version):
+            raise ComponentError(
+                f"expected release {release} with a kubeadm, got {version or 'none'}",
+                reason=Reason.RELEASE_NOT_PREPARED,
+            )
+        return version
+
+    def observe(self, release: str, images: Sequence[Mapping[str, Any]]) -> Observed:
+        """Compare the node with ``release``; raises KUBECTL_FAILED, IMAGE_PINS_MALFORMED."""
+        begun = self._before.read() if self._before.exists else {}
+        return Observed(
+            version=begun.get("version") or self._version(["kubelet", "--version"]),
+            cluster_version=self._cluster_version() if self._pods else "",
+            programs=tuple(
+                f"/{path}" for path in self._files(release) if not _same(self._place(path), self._own(release, path))
+            ),
+            pods=self._other_pods(images) if self._pods else (),
+            noted=self._releases.installed() == release,
+            begun=bool(begun),
+            command=begun.get("command", ""),
+            configured=begun.get("configured", ""),
+        )
+
+    def keep(self, plan: UpgradePlan, release: str) -> None:
+        """Keep what the node runs now."""
+        self._before.keep(
+            (*self._configuration, *self._manifests),
+            (self._place(path) for path in self._files(release)),
+            release=self._releases.installed(),
+            version=plan.before,
+            command=plan.command,
+        )
+
+    def configure(
+        self, plan: UpgradePlan, release: str, images: Sequence[Mapping[str, Any]], *, seconds: float
+    ) -> None:
+        """Let kubeadm upgrade the static Pods and the kubelet's configuration; raises KUBERNETES_NOT_HEALTHY.
+
+        Where that fails, everything but etcd is put back: kubeadm itself puts etcd back, its data included.
+        """
+        try:
+            if images:
+                write_atomic(self.machine.paths.image_pins, _rendered(images), mode=0o644)
+            if self._pods:
+                write_patches(self.machine.paths)
+            self._upgrade(plan, release)
+            self._require_well(seconds)
+        except AttestedError as error:
+            self._go_back(error, (*self._manifests[1:], *self._configuration), seconds=seconds, restart=False)
+        self._before.note_configured(plan.version)
+
+    def replace_kubelet(self, plan: UpgradePlan, release: str, *, seconds: float) -> None:
+        """Install the programs and restart the kubelet; raises KUBERNETES_NOT_HEALTHY, after they were put back."""
+        try:
+            for path in plan.programs:
+                put_file(self._own(release, path.lstrip("/")), self._place(path.lstrip("/")))
+            self._releases.note_installed(release)
+            if plan.kubelet:
+                self.machine.kubelet.restart()
+                self._require_node(plan.version, seconds)
+        except AttestedError as error:
+            programs = [self._place(path) for path in self._files(release)]
+            self._go_back(error, (*programs, *self._configuration[:3]), seconds=seconds, restart=True)
+        self._before.forget()
+        shutil.rmtree(self.machine.paths.kubernetes / "tmp", ignore_errors=True)  # copies of etcd by kubeadm
+
+    def _upgrade(self, plan: UpgradePlan, release: str) -> None:
+        words = [*((f"v{plan.version}", "--yes") if plan.command == APPLY else ()), "--certificate-renewal=false"]
+        if self._pods:
+            words.append(f"--patches={patches_directory(self.machine.paths)}")
+        if ignored := ignored_checks(self._node):
+            words.append(f"--ignore-preflight-errors={','.join(ignored)}")
+        argv = [str(self._kubeadm(release)), "upgrade", plan.command, *words]
+        result = self.machine.runner.run(argv, timeout_seconds=_COMMAND_SECONDS, check=False)
+        if result.returncode != 0:
+            raise KubeadmError(
+                f"kubeadm upgrade {plan.command} ended with {result.returncode}: {last_words(result)}",
+                reason=Reason.KUBEADM_PHASE_FAILED,
+            )
+
+    def _go_back(self, error: AttestedError, files: Sequence[Path], *, seconds: float, restart: bool) -> None:
+        kept = self._before.read()
+        self._before.put_back(files)
+        if self._pods:
+            write_patches(self.machine.paths)
+        try:
+            if restart:
+                if kept["release"]:
+                    self._releases.note_installed(kept["release"])
+                self.machine.kubelet.restart()
+                self._require_node(kept["version"], seconds)
+            else:
+                self._require_well(seconds)
+            back = f"the node was put back to {kept['version']}"
+            self._before.forget()
+        except AttestedError as other:
+            back = f"the node was put back to {kept['version']}, where {other.message}"
+        raise KubeadmError(f"{error.message}; {back}", reason=Reason.KUBERNETES_NOT_HEALTHY) from error
+
+    def _require_node(self, version: str, seconds: float) -> None:
+        """Wait until the kubelet has reported ``version`` and Ready, and the static Pods are well."""
+        said = "nothing"
+
+        def reported() -> bool:
+            nonlocal said
+            try:
+                view = self._reader.node(self._node.name)
+            except AttestedError as error:
+                said = error.message
+                return False
+            said = "no Node" if view is None else f"{view.kubelet_version or 'none'}, ready: {view.ready}"
+            return view is not None and view.ready and view.kubelet_version == version
+
+        self._wait(reported, seconds, lambda: f"expected a Ready Node with kubelet {version}, got {said}")
+        self._require_well(seconds)
+
+    def _require_well(self, seconds: float) -> None:
+        """Wait until the static Pods have been well for `_SETTLE_SECONDS`."""
+        if self._pods is None:
+            return
+        clock, pods = self.machine.clock, self._pods
+        since: float | None = None
+        ill: list[str] = []
+
+        def settled() -> bool:
+            nonlocal since, ill
+            ill = [name for name in STATIC_PODS if not pods.is_well(name)]
+            since = None if ill else clock.monotonic() if since is None else since
+            return since is not None and clock.monotonic() - since >= _SETTLE_SECONDS
+
+        self._wait(settled, seconds, lambda: f"expected {', '.join(ill) or 'the static Pods'} to be and stay healthy")
+
+    def _wait(self, done: Callable[[], bool], seconds: float, otherwise: Callable[[], str]) -> None:
+        deadline = self.machine.clock.monotonic() + seconds
+        while not done():
+            if self.machine.clock.monotonic() >= deadline:
+                raise KubeadmError(f"{otherwise()} within {seconds:g} s", reason=Reason.KUBERNETES_NOT_HEALTHY)
+            self.machine.clock.sleep(_POLL_SECONDS)
+
+    def _cluster_version(self) -> str:
+        kubectl = Kubectl.of_a_module(str(self.machine.paths.admin_config), self.machine.runner)
+        for found in kubectl.read_one("configmap", "kubeadm-config", "kube-system"):
+            version = str(load_document(found["data"]["ClusterConfiguration"])["kubernetesVersion"]).removeprefix("v")
+            if is_version(version):
+                return version
+        raise KubeadmError(
+            "expected the ConfigMap kubeadm-config with a version of Kubernetes", reason=Reason.KUBECTL_FAILED
+        )
+
+    def _other_pods(self, images: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        wanted = parse_pins(_rendered(images)) if images else {}
+        found = {path.stem: image_of(read_bytes(path, limit=_LIMIT)) for path in self._manifests}
+        return tuple(name for name, image in wanted.items() if found[name] != image)
+
+    def _files(self, release: str) -> tuple[str, ...]:
+        """Return the programs of ``release`` by their path without the leading slash."""
+        return self._releases.files(release)
+
+    def _kubeadm(self, release: str) -> Path:
+        return next(
+            (self._own(release, one) for one in self._files(release) if one.endswith("/kubeadm")), Path("/none")
+        )
+
+    def _own(self, release: str, path: str) -> Path:
+        return self._releases.program(release, path)
+
+    def _place(self, path: str) -> Path:
+        return self.machine.paths.root / path
+
+    def _version(self, argv: Sequence[str]) -> str:
+        said = self.machine.runner.run(list(argv)).stdout.decode("ascii", "replace").split()
+        return said[-1].removeprefix("v") if said else ""
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.is_file() and (one.samefile(other) or sha256_of(one) == sha256_of(other))
+
+
+def _rendered(images: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the images as `prepare` writes them."""
+    return json.dumps(list(images), indent=1, sort_keys=True).encode() + b"\n"
+
+
+def run_kubernetes(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Bring Kubernetes of this member to ``params['release']``; raises also RELEASE_NOT_PREPARED."""
+    name = load_node_config(params["node_config"]).name
+    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+    if params["role"] == "worker":
+        return upgrade(_gateway(params, machine, name, pods=None), params, check_mode=check_mode)
+    with alone(CONTROL_PLANE_DIRECTORY):
+        credential = AdminCredential(machine.paths, CONTROL_PLANE_DIRECTORY)
+        try:
+            api = local_api(machine, credential)
+            gateway = _gateway(params, machine, name, pods=StaticPods(machine, node=name, reader=api))
+            turns = ControlPlaneTurns(api, node=name, clock=machine.clock)
+            return upgrade(gateway, params, check_mode=check_mode, turns=turns)
+        finally:
+            credential.forget()
+
+
+def upgrade(
+    gateway: KubernetesGateway, params: Mapping[str, Any], *, check_mode: bool, turns: ControlPlaneTurns | None = None
+) -> Result:
+    """Plan and carry out; ``turns``: a control plane upgrades only while no other one joins or restarts."""
+    release, images, seconds = str(params["release"]), params["images"], float(params["wait_seconds"])
+    version = gateway.version_of(release)
+    plan = plan_upgrade(gateway.observe(release, images), version, control_plane=params["role"] != "worker")
+    steps: list[Step] = []
+    if not check_mode and not plan.is_empty:
+        if turns:
+            turns.take()
+        try:
+            steps = _carry_out(gateway, plan, release, images, seconds=seconds, until=params["until"])
+        finally:
+            if turns:
+                turns.free()
+    whole = params["until"] == "kubelet"
+    return Result(
+        changed=bool(plan.command) or (whole and not plan.is_empty),
+        values={
+            "release": release,
+            "version": version,
+            "before": plan.before,
+            "drain": plan.drains,
+            "steps": [{**step.as_result(), "changed": True} for step in steps],
+        },
+        diff=Diff(before=f"Kubernetes {plan.before}\n", after="".join(f"{line}\n" for line in plan.lines())),
+    )
+
+
+def _carry_out(
+    gateway: KubernetesGateway,
+    plan: UpgradePlan,
+    release: str,
+    images: Sequence[Mapping[str, Any]],
+    *,
+    seconds: float,
+    until: str,
+) -> list[Step]:
+    clock = gateway.machine.clock
+    steps = []
+    begun = clock.monotonic()
+    if plan.command or until == "kubelet":
+        gateway.keep(plan, release)
+    if plan.command:
+        gateway.configure(plan, release, images, seconds=seconds)
+        title = f"Upgrade by kubeadm upgrade {plan.command}"
+        steps.append(Step(name=plan.command, title=title, seconds=clock.monotonic() - begun))
+    if until == "kubelet":
+        begun = clock.monotonic()
+        gateway.replace_kubelet(plan, release, seconds=seconds)
+        steps.append(Step(name="kubelet", title="Replace the kubelet", seconds=clock.monotonic() - begun))
+    return steps
+
+
+def _gateway(params: Mapping[str, Any], machine: Machine, name: str, *, pods: StaticPods | None) -> KubernetesGateway:
+    node = NodeSpec(
+        name=name,
+        node_ip="",
+        ignore_preflight_errors=tuple(params["ignore_preflight_errors"]),
+        allow_cgroup_v1=params["allow_cgroup_v1"],
+    )
+    return KubernetesGateway(machine, Releases(params["path"]), node=node, pods=pods)

@@ -1,0 +1,379 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Kubernetes of a member comes from a prepared release, or is what it was before."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import Releases
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ComponentError, KubeadmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import NodeView
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster import STATIC_PODS
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import require_prepared
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths, NodeSpec
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.kubernetes import (
+    KubernetesGateway,
+    Observed,
+    plan_upgrade,
+    upgrade,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+OLD, NEW = "1.35.4", "1.36.3"
+PROGRAMS = ("usr/local/bin/kubeadm", "usr/local/bin/kubelet", "usr/local/bin/kubectl")
+
+
+def images(version: str) -> list[dict[str, str]]:
+    digest = version.replace(".", "").ljust(64, "0")
+    return [
+        {"component": name, "reference": f"registry.k8s.io/{name}:v{version}", "digest": f"sha256:{digest}"}
+        for name in STATIC_PODS
+    ]
+
+
+def manifest(name: str, version: str) -> str:
+    digest = version.replace(".", "").ljust(64, "0")
+    container = {"name": name, "image": f"registry.k8s.io/{name}:v{version}@sha256:{digest}"}
+    return json.dumps({"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}})
+
+
+class Cut(BaseException):
+    """The machine loses its power."""
+
+
+@dataclass
+class Host:
+    """A member: its programs say the version that is written in them, kubeadm writes what it would write.
+
+    ``fails``: what does not work (kubeadm, kubelet, kube-apiserver), while the version is the new one; ``cut``: the
+    command at which the power goes.
+    """
+
+    root: Path
+    control_plane: bool
+    fails: str = ""
+    cut: str = ""
+    cluster: str = OLD
+    runs: str = OLD
+    told: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.paths = KubernetesPaths(root=self.root)
+        self.releases = Releases("/opt/attested/venv", root=self.root)
+        for release, version in (("old", OLD), ("new", NEW)):
+            for program in PROGRAMS:
+                self._write(self.releases.program(release, program), f"{program} {version}")
+        for program in PROGRAMS:
+            self._write(self.root / program, f"{program} {OLD}")
+        self.releases.note_installed("old")
+        self._configure(OLD)
+        self._write(self.paths.image_pins, json.dumps(images(OLD)))
+        if not self.control_plane:
+            for name in STATIC_PODS:
+                (self.paths.kubernetes / f"manifests/{name}.yaml").unlink()
+
+    def _write(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def _configure(self, version: str) -> None:
+        self._write(self.paths.kubelet / "config.yaml", f"config of {version}")
+        self._write(self.paths.kubelet / "kubeadm-flags.env", f"flags of {version}")
+        for name in STATIC_PODS:
+            self._write(self.paths.kubernetes / f"manifests/{name}.yaml", manifest(name, version))
+
+    def content(self) -> dict[str, str]:
+        """Return what an upgrade may change."""
+        kept = [*(self.root / one for one in PROGRAMS), *self.paths.kubelet.iterdir(), self.paths.image_pins]
+        return {str(path): path.read_text() for path in (*kept, *self.paths.kubernetes.glob("manifests/*"))}
+
+    # the runner
+    def run(self, argv: Sequence[str], **_options: object) -> CommandResult:
+        line = " ".join(argv).replace(str(self.root), "")
+        code, said = 0, ""
+        if "version" in line:
+            said = f"Kubernetes v{(self.root / self._program(argv[0])).read_text().split()[-1]}"
+        elif argv[0] == "kubectl":
+            configuration = json.dumps({"kubernetesVersion": f"v{self.cluster}"})
+            said = json.dumps({"data": {"ClusterConfiguration": configuration}})
+        else:
+            code, said = self._change(argv, line)
+        return CommandResult(argv=tuple(argv), returncode=code, stdout=said.encode(), stderr=b"")
+
+    def _program(self, name: str) -> str:
+        return name.replace(str(self.root), "").lstrip("/") if "/" in name else f"usr/local/bin/{name}"
+
+    def _change(self, argv: Sequence[str], line: str) -> tuple[int, str]:
+        self.told.append(line)
+        if self.cut and self.cut in line:
+            self.cut = ""
+            raise Cut
+        if " upgrade " in line:
+            self._write(self.paths.kubernetes / "tmp/backup-of-etcd", "secret")
+            if self.control_plane:
+                self._configure(NEW)
+            else:
+                self._write(self.paths.kubelet / "config.yaml", f"config of {NEW}")
+            if self.fails == "kubeadm":
+                return 1, "static Pod hash did not change"
+            if " apply " in line:
+                self.cluster = NEW
+        elif "restart" in argv:
+            self.runs = (self.root / PROGRAMS[1]).read_text().split()[-1]
+        return 0, ""
+
+    # the clock
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    # the static Pods
+    def is_well(self, component: str) -> bool:
+        text = (self.paths.kubernetes / f"manifests/{component}.yaml").read_text()
+        return not (self.fails == component and text == manifest(component, NEW))
+
+    # the API
+    def node(self, name: str) -> NodeView:
+        ready = not (self.fails == "kubelet" and self.runs == NEW)
+        return NodeView(name=name, boot_id="", ready=ready, kubelet_version=self.runs)
+
+    def upgrade(self, until: str = "kubelet", *, release: str = "new", check_mode: bool = False):
+        machine = Machine(runner=self, clock=self, paths=self.paths)
+        node = NodeSpec(name="w-1", node_ip="", ignore_preflight_errors=("Swap",))
+        gateway = KubernetesGateway(
+            machine, self.releases, node=node, pods=self if self.control_plane else None, reader=self
+        )
+        params = {
+            "release": release,
+            "role": "control_plane" if self.control_plane else "worker",
+            "images": images(NEW if release == "new" else OLD),
+            "until": until,
+            "wait_seconds": 60,
+        }
+        return upgrade(gateway, params, check_mode=check_mode)
+
+
+@pytest.fixture
+def plane(tmp_path):
+    return Host(tmp_path, control_plane=True)
+
+
+@pytest.fixture
+def worker(tmp_path):
+    return Host(tmp_path, control_plane=False)
+
+
+def observed(version=OLD, cluster=OLD, **others) -> Observed:
+    return Observed(version=version, cluster_version=cluster, programs=("/usr/local/bin/kubelet",), **others)
+
+
+@pytest.mark.parametrize(
+    ("found", "control_plane", "command"),
+    [
+        pytest.param(observed(), True, "apply", id="the first control plane"),
+        pytest.param(observed(cluster=NEW), True, "node", id="a further control plane"),
+        pytest.param(observed(cluster=""), False, "node", id="a worker"),
+        pytest.param(observed("1.33.9", ""), False, "node", id="a worker three minors behind"),
+        pytest.param(observed(NEW, NEW), True, "", id="nothing for kubeadm"),
+        pytest.param(observed(NEW, NEW, pods=("etcd",)), True, "node", id="another image of the same version"),
+        pytest.param(observed(cluster=NEW, begun=True, command="apply"), True, "apply", id="cut off while it applied"),
+        pytest.param(observed(cluster=NEW, begun=True, configured=NEW), True, "", id="kubeadm is done"),
+        pytest.param(observed(cluster="", begun=True, configured="1.36.2"), False, "node", id="done for another one"),
+    ],
+)
+def test_which_command_of_kubeadm_runs(found, control_plane, command):
+    assert plan_upgrade(found, NEW, control_plane=control_plane).command == command
+
+
+@pytest.mark.parametrize(
+    ("found", "control_plane", "reason"),
+    [
+        pytest.param(observed("1.37.0", "1.37.0"), True, Reason.RELEASE_DOWNGRADE, id="an older minor"),
+        pytest.param(observed("1.36.4", ""), False, Reason.RELEASE_DOWNGRADE, id="an older patch"),
+        pytest.param(observed(OLD, "1.36.4"), True, Reason.RELEASE_DOWNGRADE, id="older than the cluster"),
+        pytest.param(observed("1.34.9", "1.34.9"), True, Reason.RELEASE_SKEW, id="two minors in one step"),
+    ],
+)
+def test_what_is_refused(found, control_plane, reason):
+    with pytest.raises(ComponentError) as caught:
+        plan_upgrade(found, NEW, control_plane=control_plane)
+    assert caught.value.reason is reason
+
+
+def test_the_first_control_plane_is_upgraded(plane):
+    result = plane.upgrade()
+    (applied,) = [line for line in plane.told if " upgrade " in line]
+    assert applied.startswith(f"/opt/attested/releases/new/usr/local/bin/kubeadm upgrade apply v{NEW} --yes ")
+    assert "--certificate-renewal=false" in applied
+    assert "--ignore-preflight-errors=Swap" in applied
+    assert [step["name"] for step in result.values["steps"]] == ["apply", "kubelet"]
+    assert plane.runs == NEW
+    assert plane.releases.installed() == "new"
+    assert json.loads(plane.paths.image_pins.read_text()) == images(NEW)
+    assert not (plane.paths.state / "upgrade").exists()
+    assert not (plane.paths.kubernetes / "tmp").exists()
+
+
+def test_a_worker_gets_no_patches(worker):
+    worker.upgrade()
+    (line,) = [line for line in worker.told if " upgrade " in line]
+    assert line.startswith("/opt/attested/releases/new/usr/local/bin/kubeadm upgrade node ")
+    assert "--patches" not in line
+    assert worker.runs == NEW
+
+
+@pytest.mark.parametrize("kind", ["plane", "worker"])
+def test_a_second_run_changes_nothing(kind, request):
+    host = request.getfixturevalue(kind)
+    host.upgrade()
+    host.told.clear()
+    before = host.content()
+    result = host.upgrade()
+    assert (result.changed, result.values["drain"], host.told, host.content()) == (False, False, [], before)
+
+
+def test_the_programs_wait_for_the_drain(plane):
+    result = plane.upgrade(until="configuration")
+    assert (result.changed, result.values["drain"], plane.runs) == (True, True, OLD)
+    assert (plane.root / PROGRAMS[1]).read_text().endswith(OLD)
+    plane.told.clear()
+    assert [step["name"] for step in plane.upgrade().values["steps"]] == ["kubelet"]
+    assert [line for line in plane.told if " upgrade " in line] == []
+    assert plane.runs == NEW
+
+
+def test_check_mode_shows_the_plan(plane):
+    before = plane.content()
+    result = plane.upgrade(check_mode=True)
+    assert result.changed
+    assert result.diff.after.splitlines() == [
+        f"kubeadm upgrade apply v{NEW}",
+        *(f"install /{one}" for one in sorted(PROGRAMS)),
+        f"restart the kubelet: {OLD} -> {NEW}",
+    ]
+    assert (plane.told, plane.content()) == ([], before)
+
+
+def test_a_release_of_the_same_version_needs_no_drain(plane):
+    for program in PROGRAMS:
+        plane.releases.program("other", program).parent.mkdir(parents=True, exist_ok=True)
+        plane.releases.program("other", program).write_text((plane.root / program).read_text())
+    configured = plane.upgrade(until="configuration", release="other")
+    result = plane.upgrade(release="other")
+    assert (configured.changed, configured.values["drain"], result.changed) == (False, False, True)
+    assert (plane.told, plane.releases.installed()) == ([], "other")
+
+
+@pytest.mark.parametrize("fails", ["kubeadm", "kube-apiserver"])
+def test_a_control_plane_that_does_not_come_up_is_put_back(plane, fails):
+    before = plane.content()
+    plane.fails = fails
+    with pytest.raises(KubeadmError) as caught:
+        plane.upgrade()
+    assert caught.value.reason is Reason.KUBERNETES_NOT_HEALTHY
+    assert f"put back to {OLD}" in caught.value.message
+    etcd = str(plane.paths.kubernetes / "manifests/etcd.yaml")  # kubeadm itself puts it back, with its data
+    assert plane.content() | {etcd: ""} == before | {etcd: ""}
+    assert plane.runs == OLD
+    plane.fails = ""
+    plane.upgrade()
+    assert (plane.runs, plane.cluster) == (NEW, NEW)
+
+
+@pytest.mark.parametrize("kind", ["plane", "worker"])
+def test_a_kubelet_that_does_not_start_is_put_back(kind, request):
+    host = request.getfixturevalue(kind)
+    before = host.content()
+    host.fails = "kubelet"
+    with pytest.raises(KubeadmError) as caught:
+        host.upgrade()
+    assert caught.value.reason is Reason.KUBERNETES_NOT_HEALTHY
+    assert f"got {NEW}, ready: False" in caught.value.message
+    kept = [*(str(host.root / one) for one in PROGRAMS), str(host.paths.kubelet / "config.yaml")]
+    assert {path: host.content()[path] for path in kept} == {path: before[path] for path in kept}
+    assert (host.runs, host.releases.installed()) == (OLD, "old")
+    host.fails = ""
+    host.upgrade()
+    assert host.runs == NEW
+
+
+def test_a_file_that_was_not_there_before_goes(worker):
+    (worker.paths.kubelet / "kubeadm-flags.env").unlink()
+    worker.fails = "kubelet"
+    worker.upgrade(until="configuration")
+    (worker.paths.kubelet / "kubeadm-flags.env").write_text("flags of the new one")
+    with pytest.raises(KubeadmError):
+        worker.upgrade()
+    assert not (worker.paths.kubelet / "kubeadm-flags.env").exists()
+
+
+@pytest.mark.parametrize("cut", [" upgrade apply", "restart"])
+def test_an_upgrade_that_was_cut_off_goes_on(plane, cut):
+    plane.cut = cut
+    with pytest.raises(Cut):
+        plane.upgrade()
+    plane.upgrade()
+    assert (plane.runs, plane.cluster, plane.releases.installed()) == (NEW, NEW, "new")
+    assert not (plane.paths.state / "upgrade").exists()
+
+
+def test_what_is_put_back_after_a_cut_is_what_was_there_before_it(plane):
+    before = plane.content()
+    plane.cut = "restart"
+    with pytest.raises(Cut):
+        plane.upgrade()
+    plane.fails = "kubelet"
+    with pytest.raises(KubeadmError) as caught:
+        plane.upgrade()
+    assert f"put back to {OLD}" in caught.value.message
+    programs = [str(plane.root / one) for one in PROGRAMS]
+    assert {path: plane.content()[path] for path in programs} == {path: before[path] for path in programs}
+
+
+def test_a_release_that_is_not_there(plane):
+    with pytest.raises(ComponentError) as caught:
+        plane.upgrade(release="other")
+    assert caught.value.reason is Reason.RELEASE_NOT_PREPARED
+
+
+@pytest.mark.parametrize(
+    ("version", "ticket", "member", "accepted"),
+    [
+        pytest.param(OLD, OLD, False, True, id="a new machine of the ticket's version"),
+        pytest.param(OLD, NEW, False, False, id="a new machine of another version"),
+        pytest.param(OLD, NEW, True, True, id="a member before its upgrade"),
+        pytest.param(NEW, OLD, True, True, id="a member after its upgrade"),
+        pytest.param("1.33.0", NEW, True, True, id="a member three minors behind"),
+        pytest.param("1.32.0", NEW, True, False, id="a member four minors behind"),
+        pytest.param("1.37.2", OLD, True, False, id="a member two minors ahead"),
+        pytest.param(OLD, "nonsense", True, False, id="a ticket without a version"),
+        pytest.param(OLD, "", True, False, id="a ticket with none"),
+    ],
+)
+def test_which_version_a_machine_starts_with(plane, version, ticket, member, accepted):
+    for program in PROGRAMS[:2]:
+        (plane.root / program).write_text(f"{program} {version}")
+    if accepted:
+        require_prepared(plane, version=ticket, member=member)
+        return
+    with pytest.raises(KubeadmError) as caught:
+        require_prepared(plane, version=ticket, member=member)
+    assert caught.value.reason is Reason.RELEASE_NOT_PREPARED
