@@ -1,0 +1,447 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""containerd's configuration from the site's settings: what this collection rules, and what a site may add.
+
+One file of version 2, which containerd 1.6, 1.7 and 2 read. Drop-ins are merged here: containerd 1 replaces the whole
+table of a plugin by that of an imported file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ..core.command import SystemRunner
+from ..core.files import write_atomic
+from ..errors import AttestedError, SiteError, SystemFault
+from ..reasons import Reason
+from ..result import Diff, Result
+from .node_files import WantedFile, write_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ..core.command import Runner
+
+CONFIGURATION = "/etc/containerd/config.toml"
+REGISTRIES = "/etc/attested/registries"
+_CRI = "io.containerd.grpc.v1.cri"
+_RUNC = "io.containerd.runc.v2"
+_OURS = "this collection sets it"
+_RULED: dict[tuple[str, ...], str] = {
+    ("version",): "the tables are those of version 2, which containerd 2 reads too",
+    ("root",): _OURS,
+    ("state",): _OURS,
+    ("temp",): _OURS,
+    ("imports",): "use attested_containerd_drop_ins",
+    ("disabled_plugins",): _OURS,
+    ("required_plugins",): _OURS,
+    ("grpc",): "kubelet and kubeadm know the socket by its default path",
+    ("ttrpc",): _OURS,
+    ("debug", "address"): _OURS,
+    ("plugins", "*", "root_path"): "images and containers stay in containerd's own directory",
+    ("plugins", "io.containerd.internal.v1.opt"): _OURS,
+    ("plugins", "io.containerd.cri.v1.images"): f"write it as version 2 does, below {_CRI}",
+    ("plugins", "io.containerd.cri.v1.runtime"): f"write it as version 2 does, below {_CRI}",
+    ("plugins", "io.containerd.grpc.v1.images"): f"write it as version 2 does, below {_CRI}",
+    ("plugins", _CRI, "sandbox_image"): "the bundle brings it",
+    ("plugins", _CRI, "restrict_oom_score_adj"): _OURS,
+    ("plugins", _CRI, "systemd_cgroup"): "systemd manages the control groups",
+    ("plugins", _CRI, "disable_tcp_service"): _OURS,
+    ("plugins", _CRI, "stream_server_address"): _OURS,
+    ("plugins", _CRI, "stream_server_port"): _OURS,
+    ("plugins", _CRI, "enable_tls_streaming"): _OURS,
+    ("plugins", _CRI, "x509_key_pair_streaming"): _OURS,
+    ("plugins", _CRI, "registry"): "use attested_registries",
+    ("plugins", _CRI, "cni", "bin_dir"): _OURS,
+    ("plugins", _CRI, "cni", "conf_dir"): _OURS,
+    ("plugins", _CRI, "containerd", "runtimes"): "use attested_containerd_runtimes",
+    ("plugins", _CRI, "containerd", "default_runtime"): "use default_runtime_name",
+    ("plugins", _CRI, "containerd", "untrusted_workload_runtime"): "use attested_containerd_runtimes",
+}
+"""What no drop-in may set, and why; ``*`` is any name. Names are compared without case, as containerd does."""
+_RULED_OPTIONS = {
+    "systemdcgroup": "systemd manages the control groups",
+    "root": _OURS,
+    "binaryname": "use binary",
+}
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SERVER = re.compile(r"_default|[A-Za-z0-9][A-Za-z0-9.-]{0,252}(:[0-9]{1,5})?")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_CAPABILITIES = ("pull", "resolve", "push")
+_SECRET_KEYS = {"auth", "header", "identitytoken", "password", "token", "username"}
+_REGISTRY_KEYS = {"server", "ca", "mirrors"}
+_MIRROR_KEYS = {"url", "ca", "capabilities", "override_path"}
+_RUNTIME_KEYS = {"name", "type", "binary", "options"}
+
+
+def render_configuration(params: Mapping[str, Any], *, sandbox_image: str) -> str:
+    """Return containerd's configuration for the options of the module; raises CONFIG_INVALID."""
+    runtimes = {"runc": {"runtime_type": _RUNC, "options": {"SystemdCgroup": True}}}
+    for entry in params["runtimes"]:
+        name, table = _runtime(entry)
+        if name in runtimes:
+            raise _invalid(f"attested_containerd_runtimes: expected each name once and never runc, got {name!r} again")
+        runtimes[name] = table
+    cri: dict[str, Any] = {
+        "sandbox_image": sandbox_image,
+        "restrict_oom_score_adj": bool(params["restrict_oom_score"]),
+        "registry": {"config_path": REGISTRIES},
+        "cni": {"bin_dir": params["cni_bin_dir"], "conf_dir": "/etc/cni/net.d"},
+        "containerd": {"runtimes": runtimes},
+    }
+    tables: dict[str, Any] = {"version": 2, "plugins": {_CRI: cri}}
+    for name, content in sorted(params["drop_ins"].items()):
+        where = f"attested_containerd_drop_ins.{name}"
+        drop_in = _table(content, where=where)
+        _refuse_ruled(drop_in, where=where)
+        _merge(tables, drop_in, where=where)
+    return "# Written by attested.kubernetes: change the site's settings instead.\n" + to_toml(tables)
+
+
+def require_allowed(params: Mapping[str, Any]) -> None:
+    """Raise CONFIG_INVALID for options of the module that it refuses on every machine."""
+    registry_files(params["registries"])
+    render_configuration(params, sandbox_image="")
+
+
+def sandbox_image_of(text: str) -> str:
+    """Return the sandbox image in a configuration that `render_configuration` made; raises CONFIG_INVALID."""
+    try:
+        image = tomllib.loads(text)["plugins"][_CRI]["sandbox_image"]
+    except (tomllib.TOMLDecodeError, KeyError, TypeError):
+        image = None
+    if not isinstance(image, str) or not image:
+        raise _invalid(f"expected sandbox_image, or a {CONFIGURATION} that names one, got neither")
+    return image
+
+
+def registry_files(entries: Sequence[Mapping[str, Any]]) -> list[WantedFile]:
+    """Return the files of all registries, as containerd reads them below `REGISTRIES`; raises CONFIG_INVALID."""
+    files: dict[str, list[WantedFile]] = {}
+    for entry in entries:
+        _known(entry, _REGISTRY_KEYS, where="attested_registries")
+        server = entry.get("server")
+        if not isinstance(server, str) or not _SERVER.fullmatch(server):
+            raise _invalid("attested_registries: expected server as HOST, HOST:PORT or _default, got something else")
+        if server in files:
+            raise _invalid(f"attested_registries: expected each server once, got {server} again")
+        files[server] = _files_of(server, entry)
+    return [file for server in files for file in files[server]]
+
+
+def _files_of(server: str, entry: Mapping[str, Any]) -> list[WantedFile]:
+    where, directory = f"attested_registries, {server}", f"{REGISTRIES}/{server}"
+    files: list[WantedFile] = []
+    tables: dict[str, Any] = _authority(entry, f"{directory}/ca.crt", files, where=where)
+    hosts: dict[str, Any] = {}
+    for number, mirror in enumerate(entry.get("mirrors") or [], start=1):
+        _known(mirror, _MIRROR_KEYS, where=f"{where}, mirrors")
+        url = _url(mirror.get("url"), where=f"{where}, mirrors")
+        capabilities = mirror.get("capabilities", ["pull", "resolve"])
+        if (
+            not isinstance(capabilities, list)
+            or not capabilities
+            or not set(map(str, capabilities)) <= {*_CAPABILITIES}
+        ):
+            raise _invalid(f"{where}, {url}: expected capabilities of {', '.join(_CAPABILITIES)}, got {capabilities!r}")
+        if url in hosts:
+            raise _invalid(f"{where}: expected each mirror once, got {url} again")
+        hosts[url] = {"capabilities": [str(one) for one in capabilities]}
+        if mirror.get("override_path"):
+            hosts[url]["override_path"] = True
+        hosts[url] |= _authority(mirror, f"{directory}/mirror-{number}.crt", files, where=f"{where}, {url}")
+    if hosts:
+        tables["host"] = hosts
+    text = "# Written by attested.kubernetes: change attested_registries instead.\n" + to_toml(tables)
+    return [*files, WantedFile(path=f"{directory}/hosts.toml", content=text.encode(), mode=0o644)]
+
+
+def _authority(entry: Mapping[str, Any], path: str, files: list[WantedFile], *, where: str) -> dict[str, str]:
+    """Add the file of the CA to ``files``, if there is one; return the line that names it."""
+    text = entry.get("ca")
+    if not text:
+        return {}
+    if not isinstance(text, str) or "-----BEGIN CERTIFICATE-----" not in text or "PRIVATE KEY" in text:
+        raise _invalid(f"{where}: expected the text of certificates in PEM as ca, got something else")
+    files.append(WantedFile(path=path, content=text.strip().encode() + b"\n", mode=0o644))
+    return {"ca": path}
+
+
+def _url(value: Any, *, where: str) -> str:
+    """Return the URL of a mirror; what may hold a password is not shown."""
+    try:
+        parts = urlsplit(value if isinstance(value, str) else "")
+        host, secret = parts.hostname, "@" in parts.netloc or bool(parts.query or parts.fragment)
+    except ValueError:
+        host, secret = None, True
+    if secret or not host or parts.scheme not in {"https", "http"}:
+        raise _invalid(
+            f"{where}: expected url as https://HOST[:PORT][/PATH] without user and query, got something else"
+        )
+    if parts.scheme == "http" and host not in _LOOPBACK:
+        raise _invalid(f"{where}: expected https, got http for {host}; whoever is between could change tags")
+    return str(value)
+
+
+def _known(entry: Any, keys: set[str], *, where: str) -> None:
+    """Refuse what is no mapping or has other keys; values are not shown."""
+    if not isinstance(entry, dict):
+        raise _invalid(f"{where}: expected a list of mappings, got another value")
+    _refuse_secrets(entry, where=where)
+    if "skip_verify" in entry:
+        raise _invalid(f"{where}: expected the registry's CA as ca, got skip_verify; certificates are always verified")
+    if unknown := sorted(map(str, set(entry) - keys)):
+        raise _invalid(f"{where}: expected only {', '.join(sorted(keys))}, got {', '.join(unknown)}")
+
+
+def _refuse_secrets(value: Any, *, where: str) -> None:
+    if secret := sorted(_SECRET_KEYS & {key.lower() for key in _keys(value)}):
+        raise _invalid(
+            f"{where}: expected no credential, got {', '.join(secret)}; containerd's files are not encrypted, "
+            "use imagePullSecrets of Kubernetes"
+        )
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """Return the keys of all mappings in a value."""
+    if isinstance(value, dict):
+        yield from map(str, value)
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _keys(one)
+
+
+def _runtime(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    _known(entry, _RUNTIME_KEYS, where="attested_containerd_runtimes")
+    name, kind = entry.get("name"), entry.get("type", _RUNC)
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(kind, str) or not kind:
+        raise _invalid(
+            f"attested_containerd_runtimes: expected a name in small letters, digits and '-', and a type such as "
+            f"{_RUNC}, got {name!r} and {kind!r}"
+        )
+    where = f"attested_containerd_runtimes, {name}"
+    options = _table(entry.get("options") or {}, where=where)
+    for key in options:
+        if (why := _RULED_OPTIONS.get(key.lower())) is not None:
+            raise _invalid(f"{where}: expected options without {key}: {why}")
+    binary = entry.get("binary")
+    if binary is not None:
+        if kind != _RUNC or not isinstance(binary, str) or not binary.startswith("/"):
+            raise _invalid(f"{where}: expected binary as an absolute path and with the type {_RUNC}, got {binary!r}")
+        options = {"BinaryName": binary, **options}
+    if kind == _RUNC:
+        options = {"SystemdCgroup": True, **options}
+    return name, {"runtime_type": kind, **({"options": options} if options else {})}
+
+
+def _table(content: Any, *, where: str) -> dict[str, Any]:
+    """Return a mapping, or a text in TOML as one; credentials are refused."""
+    if isinstance(content, str):
+        try:
+            content = tomllib.loads(content)
+        except tomllib.TOMLDecodeError as error:
+            raise _invalid(f"{where}: expected TOML, got an error: {error}") from error
+    if not isinstance(content, dict):
+        raise _invalid(f"{where}: expected a mapping or a text in TOML, got {type(content).__name__}")
+    _refuse_secrets(content, where=where)
+    return dict(content)
+
+
+def _refuse_ruled(drop_in: Mapping[str, Any], *, where: str) -> None:
+    for path in _paths(drop_in):
+        for pattern, why in _RULED.items():
+            pairs = list(zip(path, pattern, strict=False))
+            if len(pairs) == len(pattern) and all(want in ("*", have.lower()) for have, want in pairs):
+                raise _invalid(f"{where}: expected nothing at {'.'.join(path[: len(pattern)])}: {why}")
+
+
+def _paths(table: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Return the path to each value; an empty table is one."""
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _paths(value, (*before, str(key)))
+        else:
+            yield (*before, str(key))
+
+
+def _merge(into: dict[str, Any], other: Mapping[str, Any], *, where: str) -> None:
+    for key, value in other.items():
+        held = into.get(str(key))
+        if isinstance(held, dict) and isinstance(value, dict):
+            _merge(held, value, where=f"{where}.{key}")
+        elif isinstance(held, dict):
+            raise _invalid(f"{where}: expected a table at {key}, got another value")
+        else:
+            into[str(key)] = _copy(value)
+
+
+def _copy(value: Any) -> Any:
+    return {str(key): _copy(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def to_toml(tables: Mapping[str, Any], before: tuple[str, ...] = ()) -> str:
+    """Return the tables as TOML: values first, then each table under its full name; raises CONFIG_INVALID."""
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in tables.items() if not isinstance(value, dict)]
+    text = "".join(f"{line}\n" for line in lines)
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            path = (*before, str(key))
+            own = not value or any(not isinstance(one, dict) for one in value.values())
+            text += (f"\n[{'.'.join(map(_key, path))}]\n" if own else "") + to_toml(value, path)
+    return text
+
+
+def _key(key: Any) -> str:
+    return str(key) if _BARE.fullmatch(str(key)) else _value(str(key))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value):
+        raise _invalid("expected text in Unicode for containerd, got half of a surrogate pair")
+    if isinstance(value, bool | int | str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_key(key)} = {_value(one)}' for key, one in value.items())}}}"
+    raise _invalid(
+        f"expected texts, whole numbers, booleans, lists and tables for containerd, got {type(value).__name__}"
+    )
+
+
+def _invalid(message: str) -> SiteError:
+    return SiteError(message, reason=Reason.CONFIG_INVALID)
+
+
+# The files and the unit of this machine.
+
+_UNIT = "containerd.service"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The machine: where its files are, and how programs are run."""
+
+    root: Path
+    runner: Runner
+
+    def at(self, path: str) -> Path:
+        """Return where ``path`` is."""
+        return self.root / path.lstrip("/")
+
+
+def apply_settings(
+    params: Mapping[str, Any], check_mode: bool, *, root: Path = Path("/"), runner: Runner | None = None
+) -> Result:
+    """Write containerd's files, and restart it if its configuration changed; raises CONFIG_INVALID, COMMAND_FAILED.
+
+    A configuration with which containerd or its interface for Kubernetes does not start is taken back. The files of
+    registries need no restart: containerd reads them at each pull.
+    """
+    place = Place(root=root, runner=runner or SystemRunner())
+    former = _content(place.at(CONFIGURATION))
+    image = params["sandbox_image"] or sandbox_image_of((former or b"").decode("utf-8", "replace"))
+    text = render_configuration(params, sandbox_image=image)
+    files = registry_files(params["registries"])
+    removed = _unwanted(place, {file.path for file in files})
+    if not check_mode:
+        for path in removed:
+            _remove(place.at(path))
+    rows = [{"path": file.path, "content": file.content.decode(), "mode": f"{file.mode:04o}"} for file in files]
+    registries = write_files({"files": rows}, check_mode, root=root, runner=place.runner)
+    done = _configure(place, text, former, check_mode=check_mode)
+    sides = [one.diff for one in (registries, done) if one.diff is not None]
+    return Result(
+        changed=bool(registries.changed or removed or done.changed),
+        values={
+            "written": [*registries.values["written"], *done.values["written"]],
+            "removed": removed,
+            "units": done.values["units"],
+        },
+        diff=Diff(
+            before="".join(str(one.before) for one in sides) + "".join(f"{path}\n" for path in removed),
+            after="".join(str(one.after) for one in sides),
+        ),
+    )
+
+
+def _configure(place: Place, text: str, former: bytes | None, *, check_mode: bool) -> Result:
+    """Make containerd run with ``text``, or with what it had before."""
+    row = {"path": CONFIGURATION, "content": text, "mode": "0644"}
+    try:
+        done = write_files({"files": [row], "units": [_UNIT]}, check_mode, root=place.root, runner=place.runner)
+        if not check_mode:
+            _require_interface(place.runner)
+    except AttestedError as error:
+        if _content(place.at(CONFIGURATION)) == former:
+            raise
+        raise _taken_back(place, former, error) from error
+    return done
+
+
+def _taken_back(place: Place, former: bytes | None, error: AttestedError) -> SystemFault:
+    """Restore the former configuration, or none; return the error that says so."""
+    target = place.at(CONFIGURATION)
+    if former is None:
+        _remove(target)
+    else:
+        write_atomic(target, former, mode=0o644)
+    done = place.runner.run(["systemctl", "restart", _UNIT], timeout_seconds=300, check=False)
+    name = "the former one" if former is not None else "its defaults"
+    state = f"runs with {name} again" if done.returncode == 0 else f"does not start with {name} either"
+    return SystemFault(
+        f"expected containerd to work with the new {CONFIGURATION}, got: {error.message}; the file was taken back and "
+        f"containerd {state}, correct the site's settings",
+        reason=error.reason,
+    )
+
+
+def _require_interface(runner: Runner) -> None:
+    """Check containerd's interface for Kubernetes: containerd runs without it if it refuses that part of the file."""
+    rows = runner.run(["ctr", "plugins", "list"], timeout_seconds=60).stdout.decode("utf-8", "replace").splitlines()
+    states = [row.split()[-1] for row in rows if row.split()[:2] == ["io.containerd.grpc.v1", "cri"]]
+    if states != ["ok"]:
+        raise SystemFault(
+            f"expected the plugin {_CRI} of containerd to be ok, got {' '.join(states) or 'none'}; "
+            "'journalctl -u containerd' says why",
+            reason=Reason.COMMAND_FAILED,
+        )
+
+
+def _unwanted(place: Place, wanted: set[str]) -> list[str]:
+    """Return the directories of registries without a file of ours in ``wanted``, and single files likewise."""
+    top = place.at(REGISTRIES)
+    if not top.is_dir():
+        return []
+    kept = {str(Path(path).parent) for path in wanted}
+    found = []
+    for directory in sorted(top.iterdir()):
+        name = f"{REGISTRIES}/{directory.name}"
+        if name not in kept or directory.is_symlink() or not directory.is_dir():
+            found.append(name)
+        else:
+            found += [path for one in sorted(directory.iterdir()) if (path := f"{name}/{one.name}") not in wanted]
+    return found
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _remove(path: Path) -> None:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except OSError as error:
+        raise SystemFault(f"cannot remove {path}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error

@@ -1,0 +1,209 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A real containerd runs with the settings of a site: what it reads, what it refuses, which registry it asks.
+
+It has a mount namespace in which ``/etc``, ``/opt``, ``/run`` and ``/var/lib`` are directories of the test.
+"""
+
+from __future__ import annotations
+
+import http.server
+import os
+import shutil
+import ssl
+import subprocess
+import threading
+import tomllib
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.containerd import CONFIGURATION, apply_settings
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult, SystemRunner
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+CACHE = Path(os.environ.get("ATTESTED_CACHE", Path.home() / ".cache" / "attested-kubernetes"))
+CRI = "io.containerd.grpc.v1.cri"
+PLACES = ("etc", "opt", "run", "var/lib")
+
+
+class Machine:
+    """A scratch root, and a runner whose systemctl knows the one unit containerd."""
+
+    def __init__(self, root: Path, programs: Path) -> None:
+        self.root, self.programs, self.starts = root, programs, 0
+        self.process: subprocess.Popen[bytes] | None = None
+        for place in PLACES:
+            (root / place).mkdir(parents=True)
+
+    def inside(self, program: str, *words: str) -> list[str]:
+        """Return the command that runs a program of containerd with the root's directories."""
+        binds = " && ".join(f"mount --bind {self.root / place} /{place}" for place in PLACES)
+        shell = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{binds} && exec "$@"', "sh"]
+        return [*shell, str(self.programs / program), *words]
+
+    def run(self, argv: Sequence[str], *, check: bool = True, **keywords: Any) -> CommandResult:
+        """Answer as the machine's systemctl and ctr do."""
+        if argv[0] != "systemctl":
+            return SystemRunner().run(self.inside(*argv), check=check, **keywords)
+        answer, good = b"", True
+        if argv[1] == "show":
+            state = "active" if self.process else "inactive"
+            answer = f"Id=containerd.service\nActiveState={state}\nUnitFileState=enabled\n".encode()
+        if argv[1] in {"start", "restart"}:
+            good = self._start()
+        if check and not good:
+            raise SystemFault("systemctl ended with 1", reason=Reason.COMMAND_FAILED)
+        return CommandResult(argv=tuple(argv), returncode=int(not good), stdout=answer, stderr=b"")
+
+    def _start(self) -> bool:
+        self.stop()
+        self.starts += 1
+        with (self.root / "log").open("ab") as log:
+            self.process = process = subprocess.Popen(self.inside("containerd"), stdout=log, stderr=log)
+        ready = self.inside("ctr", "version")
+        wait_for(lambda: process.poll() is not None or _works(ready))
+        if process.poll() is not None:
+            self.process = None
+        return self.process is not None
+
+    def stop(self) -> None:
+        """End containerd."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.process = None
+
+    def apply(self, **settings: Any) -> Any:
+        """Do what the module does."""
+        options = {"sandbox_image": "registry.k8s.io/pause:3.10", "cni_bin_dir": "/usr/lib/cni"}
+        more = {"restrict_oom_score": False, "registries": [], "runtimes": [], "drop_ins": {}, **settings}
+        return apply_settings({**options, **more}, False, root=self.root, runner=self)
+
+    def read(self) -> dict[str, Any]:
+        """Return the configuration as containerd understands it."""
+        return tomllib.loads(SystemRunner().run(self.inside("containerd", "config", "dump")).stdout.decode())
+
+
+def _works(argv: Sequence[str]) -> bool:
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+def _programs() -> Path | None:
+    """Return the directory of containerd: this machine's, or that of the image of the lab's machines."""
+    here = shutil.which("containerd")
+    found = [Path(here)] if here else sorted(CACHE.glob("node-images/store/overlay/*/diff/usr/bin/containerd"))
+    return found[0].parent if found else None
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    programs = _programs()
+    if programs is None:
+        pytest.skip("no containerd here: neither installed nor in the image of the lab (make lab)")
+    if os.geteuid() != 0 or not _works(["unshare", "--mount", "true"]):
+        pytest.skip("no mount namespace here: needs root and unshare")
+    made = Machine(tmp_path / "root", programs)
+    yield made
+    made.stop()
+
+
+def test_containerd_reads_what_the_site_says(machine: Machine) -> None:
+    line = {"plugins": {CRI: {"max_container_log_line_size": 65536, "containerd": {"default_runtime_name": "nvidia"}}}}
+    machine.apply(
+        runtimes=[
+            {"name": "nvidia", "binary": "/usr/bin/nvidia-container-runtime"},
+            {"name": "kata", "type": "io.containerd.kata.v2", "options": 'ConfigPath = "/etc/kata.toml"'},
+        ],
+        drop_ins={"line": line, "level": '[debug]\nlevel = "warn"\n', "level-2": {"debug": {"level": "info"}}},
+    )
+    read = machine.read()
+    cri = read["plugins"][CRI]
+    assert read["debug"]["level"] == "info"
+    assert (cri["sandbox_image"], cri["max_container_log_line_size"]) == ("registry.k8s.io/pause:3.10", 65536)
+    assert (cri["registry"]["config_path"], cri["cni"]["bin_dir"]) == ("/etc/attested/registries", "/usr/lib/cni")
+    runtimes = cri["containerd"]["runtimes"]
+    assert cri["containerd"]["default_runtime_name"] == "nvidia"
+    assert runtimes["runc"]["options"] == {"SystemdCgroup": True}
+    assert runtimes["nvidia"]["options"] == {"SystemdCgroup": True, "BinaryName": "/usr/bin/nvidia-container-runtime"}
+    assert runtimes["kata"]["runtime_type"] == "io.containerd.kata.v2"
+    assert runtimes["kata"]["options"] == {"ConfigPath": "/etc/kata.toml"}
+
+
+@pytest.mark.parametrize(
+    "drop_in",
+    [
+        pytest.param({"plugins": {CRI: {"max_container_log_line_size": "x"}}}, id="its interface for Kubernetes does"),
+        pytest.param({"debug": {"level": ["x"]}}, id="itself does"),
+    ],
+)
+def test_what_containerd_refuses_is_taken_back(machine: Machine, drop_in: dict[str, Any]) -> None:
+    machine.apply()
+    before = (machine.root / CONFIGURATION.lstrip("/")).read_bytes()
+    with pytest.raises(SystemFault, match="runs with the former one again") as caught:
+        machine.apply(drop_ins={"mine": drop_in})
+    assert caught.value.reason is Reason.COMMAND_FAILED
+    assert (machine.root / CONFIGURATION.lstrip("/")).read_bytes() == before
+    again = machine.apply()
+    assert (again.changed, machine.starts) == (False, 3)
+
+
+class Mirror(http.server.BaseHTTPRequestHandler):
+    """A registry that has nothing."""
+
+    asked: list[str]
+
+    def do_HEAD(self) -> None:
+        """Say so."""
+        self.asked.append(self.path)
+        self.send_error(404)
+
+    def do_GET(self) -> None:
+        """Likewise."""
+        self.do_HEAD()
+
+    def log_message(self, *_words: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def mirror(folder: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """Serve a mirror; give its URL, its CA, and what it was asked for."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    subject = ("-subj", "/CN=mirror", "-addext", "subjectAltName=IP:127.0.0.1")
+    made = ("-newkey", "ed25519", "-nodes", "-keyout", str(key), "-out", str(certificate))
+    subprocess.run(["openssl", "req", "-x509", *made, *subject], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    handler = type("Asked", (Mirror,), {"asked": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"https://127.0.0.1:{server.server_port}", certificate.read_text(), handler.asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_mirror_is_asked_if_its_ca_is_known(machine: Machine, tmp_path: Path) -> None:
+    """ctr reads the files of registries as the interface for Kubernetes does."""
+    machine.apply()
+    pull = ("images", "pull", "--hosts-dir", "/etc/attested/registries", "localhost:1/site/app:1")
+    with mirror(tmp_path) as (url, ca, asked):
+        for entry, found in (
+            ({"url": url}, []),
+            ({"url": url, "ca": ca}, ["/v2/site/app/manifests/1?ns=localhost%3A1"]),
+        ):
+            machine.apply(registries=[{"server": "localhost:1", "mirrors": [entry]}])
+            subprocess.run(machine.inside("ctr", *pull), capture_output=True, check=False)
+            assert sorted(set(asked)) == found
+    assert machine.starts == 1

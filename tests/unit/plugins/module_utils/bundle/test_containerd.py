@@ -1,0 +1,303 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""containerd's settings: what is rendered, what is refused by name, and what happens on the machine."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle import containerd
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.containerd import (
+    CONFIGURATION,
+    REGISTRIES,
+    apply_settings,
+    registry_files,
+    render_configuration,
+    require_allowed,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+CRI = "io.containerd.grpc.v1.cri"
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
+SECRET = "hunter2-hunter2"
+
+
+def options(**given: Any) -> dict[str, Any]:
+    plain = {"sandbox_image": "pause:1", "cni_bin_dir": "/usr/lib/cni", "restrict_oom_score": False}
+    return {**plain, "registries": [], "runtimes": [], "drop_ins": {}, **given}
+
+
+def rendered(**given: Any) -> dict[str, Any]:
+    return tomllib.loads(render_configuration(options(**given), sandbox_image="pause:1"))
+
+
+class Machine:
+    """systemctl and ctr, for a containerd that takes no configuration with the word broken."""
+
+    def __init__(self, root: Path, *, running: bool = True) -> None:
+        self.root, self.running, self.restarts = root, running, 0
+
+    def run(self, argv: Sequence[str], **_keywords: Any) -> CommandResult:
+        answer = b""
+        if list(argv[:2]) == ["systemctl", "show"]:
+            state = "active" if self.running else "inactive"
+            answer = (
+                f"Id=containerd.service\nActiveState={state}\nUnitFileState=enabled\nNeedDaemonReload=no\n".encode()
+            )
+        elif argv[0] == "ctr":
+            state = "error" if self.broken() else "ok"
+            answer = f"TYPE ID PLATFORMS STATUS\nio.containerd.grpc.v1 cri linux/amd64 {state}\n".encode()
+        elif "restart" in argv:
+            self.restarts += 1
+        return CommandResult(argv=tuple(argv), returncode=0, stdout=answer, stderr=b"")
+
+    def broken(self) -> bool:
+        path = self.root / CONFIGURATION.lstrip("/")
+        return path.is_file() and b"broken" in path.read_bytes()
+
+
+def test_without_settings_only_what_this_collection_rules():
+    cri = rendered()["plugins"][CRI]
+    assert cri["sandbox_image"] == "pause:1"
+    assert cri["registry"] == {"config_path": REGISTRIES}
+    assert cri["containerd"]["runtimes"]["runc"]["options"] == {"SystemdCgroup": True}
+
+
+def test_runtimes_keep_the_manager_of_control_groups():
+    made = rendered(
+        runtimes=[
+            {"name": "nvidia", "binary": "/usr/bin/nvidia-container-runtime"},
+            {"name": "kata", "type": "io.containerd.kata.v2", "options": 'ConfigPath = "/etc/kata.toml"'},
+        ]
+    )["plugins"][CRI]["containerd"]["runtimes"]
+    assert made["nvidia"]["options"] == {"SystemdCgroup": True, "BinaryName": "/usr/bin/nvidia-container-runtime"}
+    assert made["kata"] == {"runtime_type": "io.containerd.kata.v2", "options": {"ConfigPath": "/etc/kata.toml"}}
+
+
+def test_drop_ins_are_merged_in_the_order_of_their_names():
+    one = {"plugins": {CRI: {"max_container_log_line_size": 1}}, "debug": {"level": "info"}}
+    made = rendered(drop_ins={"b": "[debug]\nlevel = 'warn'\n", "a": one})
+    assert made["debug"] == {"level": "warn"}
+    assert made["plugins"][CRI]["max_container_log_line_size"] == 1
+    assert made["plugins"][CRI]["sandbox_image"] == "pause:1"
+
+
+def test_what_is_written_reads_as_it_was_meant():
+    odd = {
+        "x.y": 'a "b" \\ \n\x7f\x01 ü 🐛',
+        "list": [1, "two", {"three": [True]}],
+        "empty": {},
+        "deep": {"er": {"z": -1}},
+    }
+    assert tomllib.loads(containerd.to_toml(odd)) == odd
+
+
+def nested(path: tuple[str, ...]) -> dict[str, Any]:
+    table: Any = "x"
+    for key in reversed(path):
+        table = {key.replace("*", "io.containerd.snapshotter.v1.overlayfs"): table}
+    return dict(table)
+
+
+@pytest.mark.parametrize("path", sorted(containerd._RULED), ids=".".join)  # the list is what is tested
+@pytest.mark.parametrize("shout", [False, True], ids=["as is", "in capitals"])
+def test_a_drop_in_that_sets_what_is_ruled_is_refused_by_name(path: tuple[str, ...], shout: bool):
+    path = tuple(key.upper() if shout and key != "plugins" and not key.startswith("io.") else key for key in path)
+    with pytest.raises(AttestedError) as caught:
+        rendered(drop_ins={"mine": nested(path)})
+    assert caught.value.reason is Reason.CONFIG_INVALID
+    assert "attested_containerd_drop_ins.mine" in caught.value.message
+    assert path[-1] in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        pytest.param({"drop_ins": {"a": {"plugins": 5}}}, "expected a table at plugins", id="a value for a table"),
+        pytest.param({"drop_ins": {"a": {"plugins": {CRI: {"cni": ""}}}}}, "a table at cni", id="deeper"),
+        pytest.param({"drop_ins": {"a": "x = "}}, "expected TOML", id="no TOML"),
+        pytest.param({"drop_ins": {"a": ["x"]}}, "a mapping or a text", id="a list"),
+        pytest.param({"drop_ins": {"a": {"x": 1.5}}}, "got float", id="a number that TOML and we write otherwise"),
+        pytest.param({"runtimes": [{"name": "runc"}]}, "never runc", id="runc is ours"),
+        pytest.param({"runtimes": [{"name": "a"}, {"name": "a"}]}, "each name once", id="twice"),
+        pytest.param({"runtimes": [{"name": "A b"}]}, "small letters", id="a bad name"),
+        pytest.param({"runtimes": [{"name": "a", "options": {"SystemdCgroup": False}}]}, "SystemdCgroup", id="cgroups"),
+        pytest.param({"runtimes": [{"name": "a", "binary": "nvidia"}]}, "absolute path", id="a relative binary"),
+        pytest.param({"runtimes": [{"name": "a", "path": "/x"}]}, "got path", id="an unknown key"),
+        pytest.param({"registries": [{"server": "../x"}]}, "server as HOST", id="a server with a path"),
+        pytest.param({"registries": [{"server": "a"}, {"server": "a"}]}, "each server once", id="a server twice"),
+        pytest.param({"registries": [{"server": "a", "skip_verify": True}]}, "always verified", id="no verification"),
+        pytest.param(
+            {"registries": [{"server": "a", "ca": "PRIVATE KEY"}]}, "certificates in PEM", id="a CA that is none"
+        ),
+        pytest.param({"registries": [{"server": "a", "mirrors": [{"url": "http://m"}]}]}, "expected https", id="http"),
+        pytest.param({"registries": [{"server": "a", "mirrors": [{"url": "m"}]}]}, "https://HOST", id="no URL"),
+        pytest.param({"registries": [{"server": "a", "mirrors": ["m"]}]}, "list of mappings", id="a text"),
+        pytest.param(
+            {"registries": [{"server": "a", "mirrors": [{"url": "https://m", "capabilities": ["fly"]}]}]},
+            "pull, resolve, push",
+            id="a capability",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given: dict[str, Any], says: str):
+    with pytest.raises(AttestedError, match=says) as caught:
+        require_allowed(options(**given))
+    assert caught.value.reason is Reason.CONFIG_INVALID
+
+
+@pytest.mark.parametrize("key", ["password", "Auth", "header", "identitytoken", "username"])
+@pytest.mark.parametrize("in_mirror", [False, True])
+def test_a_credential_is_refused_and_not_shown(key: str, in_mirror: bool):
+    entry: dict[str, Any] = {"server": "a"}
+    entry |= {"mirrors": [{"url": "https://m", key: SECRET}]} if in_mirror else {key: SECRET}
+    with pytest.raises(AttestedError, match="imagePullSecrets") as caught:
+        require_allowed(options(registries=[entry]))
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({"runtimes": [{"name": "a", "options": {"Password": SECRET}}]}, id="of a runtime"),
+        pytest.param({"runtimes": [{"name": "a", "options": f"token = '{SECRET}'"}]}, id="of a runtime, TOML"),
+        pytest.param({"drop_ins": {"a": {"plugins": {"x": [{"auth": SECRET}]}}}}, id="in a list of a drop-in"),
+        pytest.param(
+            {"drop_ins": {"a": f'[plugins."{CRI}".registry.configs."r".auth]\npassword = "{SECRET}"'}},
+            id="where containerd takes it",
+        ),
+        pytest.param({"registries": [{"server": f"user:{SECRET}@a"}]}, id="in the name of a server"),
+    ],
+)
+def test_a_credential_elsewhere_is_refused_and_not_shown(given: dict[str, Any]):
+    with pytest.raises(AttestedError) as caught:
+        require_allowed(options(**given))
+    assert caught.value.reason is Reason.CONFIG_INVALID
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", [f"https://user:{SECRET}@m", f"https://m/?token={SECRET}", f"https://[{SECRET}"])
+def test_a_url_with_a_secret_is_refused_and_not_shown(url: str):
+    with pytest.raises(AttestedError) as caught:
+        require_allowed(options(registries=[{"server": "a", "mirrors": [{"url": url}]}]))
+    assert SECRET not in str(caught.value)
+
+
+def test_the_files_of_a_registry():
+    mirror = {"url": "https://m:5000", "ca": PEM, "override_path": True}
+    files = {file.path: file for file in registry_files([{"server": "docker.io", "ca": PEM, "mirrors": [mirror]}])}
+    directory = f"{REGISTRIES}/docker.io"
+    assert set(files) == {f"{directory}/{name}" for name in ("ca.crt", "mirror-1.crt", "hosts.toml")}
+    assert tomllib.loads(files[f"{directory}/hosts.toml"].content.decode()) == {
+        "ca": f"{directory}/ca.crt",
+        "host": {
+            "https://m:5000": {
+                "capabilities": ["pull", "resolve"],
+                "override_path": True,
+                "ca": f"{directory}/mirror-1.crt",
+            }
+        },
+    }
+
+
+def test_check_apply_again_and_only_the_configuration_restarts(tmp_path: Path):
+    machine = Machine(tmp_path)
+    walk = [apply_settings(options(), check, root=tmp_path, runner=machine) for check in (True, False, False, True)]
+    assert [one.changed for one in walk] == [True, True, False, False]
+    assert machine.restarts == 1
+
+    registries = [{"server": "quay.io", "mirrors": [{"url": "https://m", "ca": PEM}]}]
+    added = apply_settings(options(registries=registries), False, root=tmp_path, runner=machine)
+    assert (added.changed, machine.restarts) == (True, 1)
+    shorter = [{"server": "quay.io", "mirrors": [{"url": "https://m"}]}]
+    for check in (True, False):
+        done = apply_settings(options(registries=shorter), check, root=tmp_path, runner=machine)
+        assert done.values["removed"] == [f"{REGISTRIES}/quay.io/mirror-1.crt"]
+    gone = apply_settings(options(), False, root=tmp_path, runner=machine)
+    assert gone.values["removed"] == [f"{REGISTRIES}/quay.io"]
+    assert list((tmp_path / REGISTRIES.lstrip("/")).iterdir()) == []
+    assert machine.restarts == 1
+
+
+def test_a_link_in_place_of_a_registry_is_replaced(tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / REGISTRIES.lstrip("/") / "quay.io"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere")
+    apply_settings(options(registries=[{"server": "quay.io"}]), False, root=tmp_path, runner=Machine(tmp_path))
+    assert [path.name for path in link.iterdir()] == ["hosts.toml"]
+    assert not link.is_symlink()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_check_mode_and_the_diff_show_the_files(tmp_path: Path):
+    machine = Machine(tmp_path)
+    registries = [{"server": "quay.io", "ca": PEM}]
+    shown = apply_settings(options(registries=registries), True, root=tmp_path, runner=machine)
+    assert list(tmp_path.iterdir()) == []
+    assert shown.diff is not None
+    assert shown.diff.before == ""
+    assert PEM in str(shown.diff.after)
+    assert 'sandbox_image = "pause:1"' in str(shown.diff.after)
+    assert shown.values["written"][-1] == CONFIGURATION
+
+
+def test_without_an_option_the_sandbox_image_stays(tmp_path: Path):
+    machine = Machine(tmp_path)
+    apply_settings(options(sandbox_image="pause:old"), False, root=tmp_path, runner=machine)
+    assert not apply_settings(options(sandbox_image=None), False, root=tmp_path, runner=machine).changed
+
+
+def test_without_an_option_and_a_configuration_there_is_no_sandbox_image(tmp_path: Path):
+    with pytest.raises(AttestedError, match="expected sandbox_image, or"):
+        apply_settings(options(sandbox_image=None), False, root=tmp_path, runner=Machine(tmp_path))
+
+
+def test_a_configuration_that_containerd_does_not_take_is_taken_back(tmp_path: Path):
+    machine = Machine(tmp_path)
+    apply_settings(options(), False, root=tmp_path, runner=machine)
+    path = tmp_path / CONFIGURATION.lstrip("/")
+    before = path.read_bytes()
+    for restarts in (3, 5):
+        with pytest.raises(SystemFault, match="runs with the former one again") as caught:
+            apply_settings(options(drop_ins={"a": {"x": "broken"}}), False, root=tmp_path, runner=machine)
+        assert caught.value.reason is Reason.COMMAND_FAILED
+        assert path.read_bytes() == before
+        assert machine.restarts == restarts
+
+
+def test_without_a_former_configuration_the_refused_one_is_removed(tmp_path: Path):
+    machine = Machine(tmp_path)
+    with pytest.raises(SystemFault, match="runs with its defaults again"):
+        apply_settings(options(drop_ins={"a": {"x": "broken"}}), False, root=tmp_path, runner=machine)
+    assert not (tmp_path / CONFIGURATION.lstrip("/")).exists()
+
+
+def test_a_configuration_that_was_there_and_does_not_work_is_no_success(tmp_path: Path):
+    """A run that was cut off after it had written the file left it so."""
+    path = tmp_path / CONFIGURATION.lstrip("/")
+    path.parent.mkdir(parents=True)
+    broken = options(drop_ins={"a": {"x": "broken"}})
+    path.write_text(render_configuration(broken, sandbox_image="pause:1"))
+    path.chmod(0o644)
+    with pytest.raises(SystemFault, match="expected the plugin"):
+        apply_settings(broken, False, root=tmp_path, runner=Machine(tmp_path))
+    assert path.exists()
+
+
+def test_what_could_not_be_written_restarts_nothing(tmp_path: Path):
+    machine = Machine(tmp_path)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/containerd").write_text("in the way")
+    with pytest.raises(SystemFault) as caught:
+        apply_settings(options(), False, root=tmp_path, runner=machine)
+    assert (caught.value.reason, machine.restarts) == (Reason.FILE_UNUSABLE, 0)
