@@ -117,9 +117,15 @@ def pinned(road: Road, machine: str) -> dict[str, str]:
 
 
 def test_the_plan_changes_nothing(road: Road, words: tuple[str, ...]) -> None:
+    dns = {"minAvailable": "100%", "selector": {"matchLabels": {"k8s-app": "kube-dns"}}}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "dns"}, "spec": dns}
+    road.kubectl("apply", "--namespace=kube-system", "--filename=-", given=json.dumps(budget).encode())
+    time.sleep(5)
     run = road.play("upgrade", "--check", *words)
+    road.kubectl("delete", "poddisruptionbudget", "dns", "--namespace=kube-system")
     for name in NODES:
         assert f"{name}: {BEFORE} -> {AFTER}, Pods are drained" in run.output
+    assert "PodDisruptionBudget kube-system/dns allows no eviction now" in run.output
     assert nodes(road) == dict.fromkeys(NODES, (BEFORE, True, True))
 
 
