@@ -302,8 +302,7 @@ class KubernetesGateway:
         except AttestedError as error:
             programs = [self._place(path) for path in self._files(release)]
             self._go_back(error, (*programs, *self._configuration[:3]), seconds=seconds, restart=True)
-        self._before.forget()
-        shutil.rmtree(self.machine.paths.kubernetes / "tmp", ignore_errors=True)  # copies of etcd by kubeadm
+        self._end()
 
     def _upgrade(self, plan: UpgradePlan, release: str) -> None:
         words = [*((f"v{plan.version}", "--yes") if plan.command == APPLY else ()), "--certificate-renewal=false"]
@@ -333,10 +332,15 @@ class KubernetesGateway:
             else:
                 self._require_well(seconds)
             back = f"the node was put back to {kept['version']}"
-            self._before.forget()
+            self._end()
         except AttestedError as other:
             back = f"the node was put back to {kept['version']}, where {other.message}"
         raise KubeadmError(f"{error.message}; {back}", reason=Reason.KUBERNETES_NOT_HEALTHY) from error
+
+    def _end(self) -> None:
+        """Remove what was kept, and kubeadm's copies of manifests and of etcd's data."""
+        self._before.forget()
+        shutil.rmtree(self.machine.paths.kubernetes / "tmp", ignore_errors=True)
 
     def _require_node(self, version: str, seconds: float) -> None:
         """Wait until the kubelet has reported ``version`` and Ready, and the static Pods are well."""

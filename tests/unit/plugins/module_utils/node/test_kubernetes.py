@@ -293,6 +293,7 @@ def test_a_control_plane_that_does_not_come_up_is_put_back(plane, fails):
     etcd = str(plane.paths.kubernetes / "manifests/etcd.yaml")  # kubeadm itself puts it back, with its data
     assert plane.content() | {etcd: ""} == before | {etcd: ""}
     assert plane.runs == OLD
+    assert not (plane.paths.kubernetes / "tmp").exists()
     plane.fails = ""
     plane.upgrade()
     assert (plane.runs, plane.cluster) == (NEW, NEW)
