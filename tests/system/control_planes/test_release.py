@@ -262,3 +262,32 @@ def test_pods_that_may_not_be_evicted_stop_the_upgrade(road: Road) -> None:
     road.kubectl("delete", "poddisruptionbudget", "guarded")
     road.play("upgrade", *words)
     assert programs(look(road)["w-1"], "kubelet").isdisjoint(programs(before["w-1"], "kubelet"))
+
+
+def test_settings_of_the_kubelet_on_running_nodes(road: Road) -> None:
+    """Changed, refused by the kubelet and put back, and changed back."""
+    words = newer(road, "bundle-e", more="# bundle-e\n")
+    road.play("upgrade", *words, *kubelet_with({"maxPods": 77}))
+    assert pods_of(road) == dict.fromkeys(NODES, "77")
+    run = road.finish(
+        "upgrade", road.start("upgrade", *words, *kubelet_with({"maxPods": 77, "systemReserved": {"cpu": "much"}}))
+    )
+    assert "KUBERNETES_NOT_HEALTHY" in run.output
+    assert "the kubelet runs with the files of before" in run.output
+    run = road.finish("upgrade", road.start("upgrade", *words, *kubelet_with({"readOnlyPort": 10255})))
+    assert "expected no readOnlyPort in attested_kubelet_configuration" in run.output
+    assert pods_of(road) == dict.fromkeys(NODES, "77")
+    road.play("upgrade", *words)
+    assert pods_of(road) == dict.fromkeys(NODES, "110")
+    assert sum(road.play("upgrade", *words).changes().values()) == 0
+
+
+def kubelet_with(configuration: dict[str, Any]) -> tuple[str, ...]:
+    """Return the words by which a playbook knows these settings of the kubelet."""
+    return ("-e", json.dumps({"attested_kubelet_configuration": configuration}))
+
+
+def pods_of(road: Road) -> dict[str, str]:
+    """Return how many Pods each node takes."""
+    nodes = json.loads(road.kubectl("get", "nodes", "--output=json"))["items"]
+    return {one["metadata"]["name"]: one["status"]["capacity"]["pods"] for one in nodes}
