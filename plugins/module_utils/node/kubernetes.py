@@ -328,9 +328,7 @@ class KubernetesGateway:
                 if kept["release"]:
                     self._releases.note_installed(kept["release"])
                 self.machine.kubelet.restart()
-                self._require_node(kept["version"], seconds)
-            else:
-                self._require_well(seconds)
+            self._require_node(kept["version"], seconds)
             back = f"the node was put back to {kept['version']}"
             self._end()
         except AttestedError as other:
