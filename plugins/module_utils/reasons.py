@@ -86,9 +86,9 @@ class Reason(Enum):
     )
     ADMIN_KUBECONFIG_MALFORMED = _row(
         Coarse.LOCAL,
-        "The admin's kubeconfig of the site, .secrets/admin.kubeconfig, is not in the form that init writes.",
-        "Remove the file and run init again, which writes a new one.",
-        "ansible-playbook attested.kubernetes.init -e over_ssh=true",
+        "An admin's kubeconfig in .secrets/ of the site is not in the form that init and kubeconfig write.",
+        "Remove the file and run kubeconfig, which writes a new one.",
+        "ansible-playbook attested.kubernetes.kubeconfig",
     )
     ADMIN_RATE = _row(
         Coarse.BUSY,
@@ -1024,15 +1024,15 @@ class Reason(Enum):
     )
     INIT_CERTIFICATE_FOREIGN = _row(
         Coarse.LOCAL,
-        "The certificate that the machine returned after init is not for the admin's own key.",
+        "The certificate that the machine returned, after init or to kubeconfig, is not for the admin's own key.",
         "Do not use the returned files. Find out which other client requested init before you run init again.",
         "ansible-playbook attested.kubernetes.init",
     )
     INIT_CERTIFICATE_UNUSABLE = _row(
         Coarse.LOCAL,
-        "The certificate that the machine returned after init has expired, names another user, or has another CA than"
-        " the kubeconfig.",
-        "Compare the clocks of both machines, then run init again, which requests a new certificate.",
+        "The certificate that the machine returned, after init or to kubeconfig, has expired, names another user or "
+        "group, or has another CA than the kubeconfig.",
+        "Compare the clocks and the releases of both machines, then run the playbook again, which requests a new one.",
         "ansible-playbook attested.kubernetes.init",
     )
     INIT_HANDLE_UNKNOWN = _row(

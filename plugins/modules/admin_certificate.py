@@ -7,21 +7,37 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: admin_certificate
-short_description: Sign an admin"s certificate request on a control plane
+short_description: Sign an admin's certificate request on a control plane
 version_added: 0.1.0
 description:
   - Signs the request of M(attested.kubernetes.admin_kubeconfig) with the cluster CA of this control plane, as
-    M(attested.kubernetes.kubeadm_cluster) does when it makes one. Of the request only the common name counts; one that
-    begins with V(system:) fails with V(ADMIN_REQUEST_INVALID).
+    M(attested.kubernetes.kubeadm_cluster) does when it makes one. The certificate is for clients, and has the user
+    O(name), the groups O(groups) and the life O(hours). Of the request only the key counts.
+  - A request whose common name is not O(name), or that its own key did not sign, fails with V(ADMIN_REQUEST_INVALID).
+    A user, a group or a life that an admin may not have fails with V(OPTION_INVALID).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:
   request:
-    description: Certificate request (PEM) of an admin, whose key never leaves the admin"s machine.
+    description:
+      - Certificate request (PEM) of an admin, whose key never leaves the admin's machine.
+      - Without it nothing is signed, and only the cluster CAs are returned.
     type: str
-    required: true
+    default: ""
+  name:
+    description:
+      - The user. It begins with neither V(system:) nor, but for that of the site's own admin, V(attested:).
+    type: str
+    default: attested:admin
+  groups:
+    description:
+      - The groups of the user, none of which begins with V(system:) or V(attested:).
+      - Unset, the site's own admin is in V(kubeadm:cluster-admins), which kubeadm binds to C(cluster-admin), and every
+        other user in no group.
+    type: list
+    elements: str
   hours:
-    description: How long the certificate is good.
+    description: How long the certificate is good, 1 to 8760.
     type: int
     default: 24
 extends_documentation_fragment:
@@ -51,12 +67,17 @@ EXAMPLES = r"""
 - name: Sign what somebody else asked for
   attested.kubernetes.admin_certificate:
     request: "{{ lookup('ansible.builtin.file', 'alice.csr') }}"
+    name: alice
+    groups: [developers]
+
+- name: Read the cluster CAs
+  attested.kubernetes.admin_certificate:
 """
 
 RETURN = r"""
 certificate:
   description: The signed certificate, PEM.
-  returned: success
+  returned: with O(request)
   type: str
   sample: "-----BEGIN CERTIFICATE-----..."
 cluster_ca:
@@ -69,7 +90,14 @@ cluster_ca:
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.installed import installed
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
 
-SPEC = ArgumentSpec(options={"request": {"type": "str", "required": True}, "hours": {"type": "int", "default": 24}})
+SPEC = ArgumentSpec(
+    options={
+        "request": {"type": "str", "default": ""},
+        "name": {"type": "str", "default": "attested:admin"},
+        "groups": {"type": "list", "elements": "str"},
+        "hours": {"type": "int", "default": 24},
+    }
+)
 
 
 def main() -> None:

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: admin_kubeconfig
-short_description: Make the admin's kubeconfig without its key ever leaving the admin's machine
+short_description: Make an admin's kubeconfig without its key ever leaving the admin's machine
 version_added: 0.1.0
 description:
-  - Without O(certificate) it returns a certificate request for the admin's key, which is made on first use and kept as
-    an Ansible Vault file in C(.secrets/) of the site; it returns none while the kubeconfig is good for six more hours,
-    and names the CAs of O(cluster_ca), the first of which signed its certificate, where that is given.
+  - Without O(certificate) and O(sign) it returns a certificate request for the key of the site's own admin, which is
+    made on first use and kept as an Ansible Vault file in C(.secrets/) of the site.
+  - It returns none while a quarter of the life of the present certificate is left, and the kubeconfig names the CAs of
+    O(cluster_ca), the first of which signed that, where they are given.
   - With O(certificate) it writes C(.secrets/admin.kubeconfig), encrypted, with key and certificate embedded.
+  - With O(sign) it does both, for the site's own or a further admin, and has the control plane of the task sign by
+    M(attested.kubernetes.admin_certificate). Only the request leaves the machine. A certificate for another key, user,
+    group or CA than was asked for is not kept (V(INIT_CERTIFICATE_FOREIGN), V(INIT_CERTIFICATE_UNUSABLE)).
+  - With O(sign) a new certificate is due without a kubeconfig, with less than a quarter of its life left, for other
+    groups, hours or CAs, and with O(renew). Otherwise nothing is signed.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -27,7 +33,7 @@ attributes:
   idempotent:
     support: partial
     details:
-      - With a certificate the file is written anew, because encrypting it again gives other bytes.
+      - With O(certificate) the file is written anew, because encrypting it again gives other bytes.
 options:
   cluster_name:
     description: Name of the cluster in the kubeconfig.
@@ -44,6 +50,38 @@ options:
   certificate:
     description: The signed certificate in PEM.
     type: str
+  sign:
+    description: Whether the control plane of the task signs the request.
+    type: bool
+  admin:
+    description:
+      - User name of a further admin, whose kubeconfig is C(.secrets/admin-NAME.kubeconfig). Unset for the site's own.
+      - It begins with neither V(system:) nor V(attested:), or it fails with V(OPTION_INVALID).
+    type: str
+  groups:
+    description:
+      - Groups of the further admin, none of which begins with V(system:). RBAC gives rights to a group or to the user.
+      - Unset, the groups of the present certificate stay, and a first one has none. An empty list is for none.
+    type: list
+    elements: str
+  hours:
+    description: How long a certificate is good, 1 to 8760. Unset, as long as the present one, and a first one for 24.
+    type: int
+  renew:
+    description: Whether a new certificate is due in any case.
+    type: bool
+  file:
+    description:
+      - File that is to hold the kubeconfig in clear, with mode 0600. It lies outside of the site.
+      - Another file than an earlier one of this user and cluster is left alone (V(OPTION_INVALID)).
+    type: path
+  merge:
+    description:
+      - Whether the kubeconfig is merged, in clear, into the first file of the variable E(KUBECONFIG), or
+        C(~/.kube/config), as the context C(NAME@CLUSTER). It becomes the current one only where there is none.
+      - Everything else in the file stays, but for comments. A file that cannot be read is left alone
+        (V(OPTION_INVALID)).
+    type: bool
 """
 
 EXAMPLES = r"""
@@ -61,6 +99,18 @@ EXAMPLES = r"""
     cluster_ca: "{{ cluster.cluster_ca }}"
     certificate: "{{ cluster.admin_certificate }}"
 
+- name: Renew the kubeconfig of a further admin where that is due
+  attested.kubernetes.admin_kubeconfig:
+    site: "{{ inventory_dir }}"
+    sign: true
+    admin: alice
+    groups: [developers]
+    hours: 8
+    file: /dev/shm/alice.kubeconfig
+    cluster_name: prod
+    server: api.prod.example:6443
+    tls_server_name: api.prod.example
+
 - name: Check whether a kubeconfig exists
   attested.kubernetes.admin_kubeconfig:
     site: "{{ inventory_dir }}"
@@ -70,12 +120,18 @@ EXAMPLES = r"""
 RETURN = r"""
 request:
   description: The certificate request in PEM.
-  returned: without certificate, where a new one is due
+  returned: without O(certificate) and O(sign), where a new one is due
   type: str
   sample: "-----BEGIN CERTIFICATE REQUEST-----"
 path:
   description: The kubeconfig.
-  returned: with certificate
+  returned: with O(certificate) or O(sign)
   type: str
   sample: /srv/sites/prod/.secrets/admin.kubeconfig
+said:
+  description: What was written, or would be, and why a certificate was due.
+  returned: with O(sign)
+  type: list
+  elements: str
+  sample: ["/srv/sites/prod/.secrets/admin-alice.kubeconfig, encrypted"]
 """

@@ -28,10 +28,9 @@ description:
     admin's own key, which never left this machine. Fails with C(INIT_KUBECONFIG_HOLDS_KEY),
     C(INIT_KUBECONFIG_MALFORMED), C(INIT_CERTIFICATE_FOREIGN) or C(INIT_CERTIFICATE_UNUSABLE), and writes nothing, where
     the machine gave something else; with C(CLUSTER_ID_MISMATCH) where it speaks of another cluster.
-  - Where that kubeconfig is there, by the admin's own key, for O(cluster_name), and good for six more hours, nobody is
-    asked and nothing changes. A certificate that is due cannot be renewed this way, because a machine that is a node
-    has no init service any more; the other road of the playbook C(attested.kubernetes.init), over ssh, renews it
-    (C(-e over_ssh=true)).
+  - Where that kubeconfig is there, by the admin's own key, for O(cluster_name), and a quarter of the life of its
+    certificate is left, nobody is asked and nothing changes. A certificate that is due cannot be renewed this way,
+    because a machine that is a node has no init service any more; the playbook C(attested.kubernetes.kubeconfig) does.
   - Fails with the reason of the check that refused, with that of the machine's own step, C(SITE_VAULT),
     C(SITE_SECRETS_INCOMPLETE), C(ROLE_NOT_REGISTERED), or C(PEER_UNREACHABLE) where nobody listens.
 author:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a machine gives the admin after its init: a kubeconfig without a key, for the key that the admin has. Pure.
+"""What a machine gives an admin: after its init a kubeconfig without a key, later a certificate. Pure.
 
 Only the cluster's CA and the certificate are taken from it; where the cluster is reached, the site says.
 """
@@ -19,6 +19,7 @@ from ..reasons import Reason
 from .admin_access import ADMIN_USER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
 _LIMIT = 1 << 16
@@ -28,7 +29,7 @@ _SECRET = b"PRIVATE KEY"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenAccess:
-    """The cluster's CA and the admin's certificate, one certificate each, in PEM."""
+    """The cluster's CA, or both in a rotation, and the admin's certificate, in PEM."""
 
     cluster_ca: bytes
     certificate: bytes
@@ -47,14 +48,46 @@ def accept_access(data: bytes, *, request: bytes, now: datetime) -> GivenAccess:
     if set(user) - {_CERTIFICATE} or _SECRET in data:  # 2
         raise _holds_key()
     ca, leaf = _certificate(cluster, _CA), _certificate(user, _CERTIFICATE)  # 3
-    if leaf.public_key() != x509.load_pem_x509_csr(request).public_key():  # 4
+    _require_own(leaf, request)  # 4
+    _require_usable(leaf, ca, now)  # 5
+    pem = serialization.Encoding.PEM
+    return GivenAccess(cluster_ca=ca.public_bytes(pem), certificate=leaf.public_bytes(pem))
+
+
+def accept_authorities(data: bytes) -> bytes:
+    """Return the CAs of a cluster in PEM and nothing around them; raises INIT_KUBECONFIG_MALFORMED."""
+    return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in _loaded(data, _CA))
+
+
+def accept_certificate(
+    given: GivenAccess, *, request: bytes, user: str, groups: Sequence[str], now: datetime
+) -> GivenAccess:
+    """Return the certificate that a control plane gives whoever sent ``request`` (PEM); raises `Refusal`.
+
+    As steps 3 to 5 of `accept_access`, but for ``user`` and exactly these ``groups``, and by the first of several CAs.
+    """
+    authorities = _loaded(given.cluster_ca, _CA)
+    leaf, *others = _loaded(given.certificate, _CERTIFICATE)
+    if others:
+        raise _malformed(f"expected one certificate, got {1 + len(others)}")
+    _require_own(leaf, request)
+    _require_usable(leaf, authorities[0], now, user=user)
+    held = {str(one.value) for one in leaf.subject.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)}
+    if held != set(groups):
+        raise _unusable(
+            f"expected a certificate for the groups {', '.join(groups) or 'none'}, got one for "
+            f"{', '.join(sorted(held))[:100] or 'none'}: the control plane may have an older release, run prepare"
+        )
+    pem = serialization.Encoding.PEM
+    return GivenAccess(cluster_ca=accept_authorities(given.cluster_ca), certificate=leaf.public_bytes(pem))
+
+
+def _require_own(leaf: x509.Certificate, request: bytes) -> None:
+    if leaf.public_key() != x509.load_pem_x509_csr(request).public_key():
         raise Refusal(
             "expected a certificate for the admin's own key, got another one",
             reason=Reason.INIT_CERTIFICATE_FOREIGN,
         )
-    _require_usable(leaf, ca, now)  # 5
-    pem = serialization.Encoding.PEM
-    return GivenAccess(cluster_ca=ca.public_bytes(pem), certificate=leaf.public_bytes(pem))
 
 
 def _entries(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -91,26 +124,32 @@ def _decoded(entry: dict[str, Any], name: str) -> bytes:
     return data
 
 
-def _certificate(entry: dict[str, Any], name: str) -> x509.Certificate:
+def _loaded(data: bytes, name: str) -> list[x509.Certificate]:
+    """Return the certificates in ``data`` (PEM), at least one."""
     try:
-        found = x509.load_pem_x509_certificates(_decoded(entry, name))
+        found = x509.load_pem_x509_certificates(data)
         for one in found:
             _parsed = (one.public_key(), one.subject, one.not_valid_after_utc)  # each is read when it is asked for
     except unreadable() as error:
         raise _malformed(f"expected a certificate in PEM as {name}, got something else") from error
+    return found
+
+
+def _certificate(entry: dict[str, Any], name: str) -> x509.Certificate:
+    found = _loaded(_decoded(entry, name), name)
     if len(found) != 1:
         raise _malformed(f"expected one certificate in {name}, got {len(found)}")
     return found[0]
 
 
-def _require_usable(leaf: x509.Certificate, ca: x509.Certificate, now: datetime) -> None:
+def _require_usable(leaf: x509.Certificate, ca: x509.Certificate, now: datetime, *, user: str = ADMIN_USER) -> None:
     try:
         leaf.verify_directly_issued_by(ca)
     except (ValueError, TypeError, exceptions.InvalidSignature) as error:
         raise _unusable("expected a certificate of the cluster CA beside it, got one of another issuer") from error
     names = [str(one.value) for one in leaf.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-    if names != [ADMIN_USER]:
-        raise _unusable(f"expected a certificate for {ADMIN_USER}, got one for {', '.join(names)[:100] or 'nobody'!r}")
+    if names != [user]:
+        raise _unusable(f"expected a certificate for {user}, got one for {', '.join(names)[:100] or 'nobody'!r}")
     if leaf.not_valid_after_utc <= now:
         raise _unusable(
             f"expected a certificate that is good at {now:%Y-%m-%dT%H:%M:%SZ}, got one until {leaf.not_valid_after_utc}"

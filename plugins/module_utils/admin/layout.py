@@ -11,6 +11,9 @@ from pathlib import Path
 from ..errors import SiteError
 from ..reasons import Reason
 
+SITE_ADMIN = "attested:admin"
+"""The user of the site's own admin."""
+
 
 @dataclass(frozen=True, slots=True)
 class Site:
@@ -60,6 +63,14 @@ class Site:
     def admin_key(self) -> Path:
         """The admin's private key."""
         return self.secrets / "admin-key.pem"
+
+    def kubeconfig_of(self, admin: str) -> Path:
+        """Return the kubeconfig of an admin, the site's own or a further one."""
+        return self.admin_kubeconfig if admin == SITE_ADMIN else self.secrets / f"admin-{admin}.kubeconfig"
+
+    def key_of(self, admin: str) -> Path:
+        """Return the private key of an admin, the site's own or a further one."""
+        return self.admin_key if admin == SITE_ADMIN else self.secrets / f"admin-{admin}-key.pem"
 
     @property
     def kit_mark(self) -> Path:

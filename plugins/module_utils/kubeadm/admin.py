@@ -1,10 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The admin's certificate: over a key that never left the admin's machine, short, not in system:masters."""
+"""An admin's certificate: over a key that never left the admin's machine, short, not in a group of the system."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,29 +16,72 @@ from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..core.host import Clock
     from .spec import KubernetesPaths
 
 ADMIN_GROUP = "kubeadm:cluster-admins"
 """kubeadm binds this group to cluster-admin; unlike system:masters the binding can be taken away."""
+MAX_HOURS = 8760
+"""A year: Kubernetes revokes no client certificate."""
 
+_SITE_ADMIN = "attested:admin"  # admin_access.ADMIN_USER, which this package does not import
+_RESERVED = ("system:", "attested:")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,63}")
 _BACKDATED = timedelta(minutes=5)
 _LIMIT = 1 << 16
 
 
-def issue_admin_certificate(request: bytes, *, paths: KubernetesPaths, clock: Clock, hours: int) -> bytes:
-    """Return a client certificate (PEM) over the key of ``request`` (PEM), good for ``hours``.
+def groups_of(name: str, groups: Sequence[str] | None) -> tuple[str, ...]:
+    """Return ``groups``, each once; where none were said, those of the site's own admin, and none of anybody else."""
+    if groups is None:
+        return (ADMIN_GROUP,) if name == _SITE_ADMIN else ()
+    return tuple(dict.fromkeys(groups))
 
-    Only the common name is taken from the request; raises ADMIN_REQUEST_INVALID.
+
+def require_subject(name: str, groups: Sequence[str], hours: int) -> None:
+    """Raise OPTION_INVALID for a user, groups or a life that no admin's certificate may have.
+
+    Users and groups of the system are Kubernetes' own, those that begin with attested: are our services and machines.
+    """
+    if not _NAME.fullmatch(name) or (name.startswith(_RESERVED) and name != _SITE_ADMIN):
+        raise _refused("a user name", "begins with neither system: nor attested:", name)
+    for group in groups:
+        if not _NAME.fullmatch(group) or group.startswith(_RESERVED):
+            raise _refused("a group", "begins with neither system: nor attested:", group)
+    if not 1 <= hours <= MAX_HOURS:
+        raise KubeadmError(
+            f"expected a certificate for 1 to {MAX_HOURS} hours, got {hours}", reason=Reason.OPTION_INVALID
+        )
+
+
+def issue_admin_certificate(
+    request: bytes,
+    *,
+    paths: KubernetesPaths,
+    clock: Clock,
+    hours: int,
+    name: str | None = None,
+    groups: Sequence[str] = (ADMIN_GROUP,),
+) -> bytes:
+    """Return a client certificate (PEM) over the key of ``request`` (PEM), for ``name`` in ``groups``, for ``hours``.
+
+    Of the request only the key counts, and its one common name, which has to be ``name`` where that is given. Raises
+    ADMIN_REQUEST_INVALID, and what `require_subject` raises.
     """
     wanted = _parsed(request)
     names = wanted.subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)
     if len(names) != 1 or str(names[0].value).startswith("system:"):
         raise _invalid("expected one common name that does not begin with system:")
+    if name is not None and names[0].value != name:
+        raise _invalid(f"expected a request of {name}, got one of {str(names[0].value)[:100]!r}")
+    require_subject(_SITE_ADMIN if name is None else name, groups, hours)
     issuer = x509.load_pem_x509_certificate(read_bytes(paths.ca, limit=_LIMIT))
     key: Any = serialization.load_pem_private_key(read_bytes(paths.ca.with_suffix(".key"), limit=_LIMIT), password=None)
     now = clock.now()
-    subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.ORGANIZATION_NAME, ADMIN_GROUP), names[0]])
+    organizations = [x509.NameAttribute(x509.oid.NameOID.ORGANIZATION_NAME, one) for one in groups]
+    subject = x509.Name([*organizations, names[0]])
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -67,6 +111,13 @@ def _parsed(request: bytes) -> x509.CertificateSigningRequest:
     if not is_accepted(KeyUse.ADMIN, key):
         raise _invalid(f"expected a key of {KeyUse.ADMIN.wanted}, got {kind_of(key)}")
     return wanted
+
+
+def _refused(what: str, rule: str, got: str) -> KubeadmError:
+    return KubeadmError(
+        f"expected {what} of 1 to 64 letters, digits and . _ : @ + - that {rule}, got {got[:100]!r}",
+        reason=Reason.OPTION_INVALID,
+    )
 
 
 def _invalid(message: str) -> KubeadmError:

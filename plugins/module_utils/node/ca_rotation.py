@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.command import SystemRunner
 from ..core.files import read_bytes
 from ..core.host import SystemClock
-from ..kubeadm.admin import issue_admin_certificate
+from ..kubeadm.admin import groups_of, issue_admin_certificate
 from ..kubeadm.ca_files import AuthorityFiles, PlaneRotation, believe_as_kubelet, forget_serving, observe_kubelet
 from ..kubeadm.ca_keypairs import parse_successors
 from ..kubeadm.certificate_renewal import ControlPlaneRenewal
@@ -89,13 +89,20 @@ def change_authorities(step: Step, params: Mapping[str, Any], check_mode: bool) 
 
 
 def run_admin_certificate(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # changes nothing
-    """Sign an admin's request with the CA that signs here; raises ADMIN_REQUEST_INVALID."""
+    """Sign an admin's request with the CA that signs here; raises ADMIN_REQUEST_INVALID, OPTION_INVALID."""
     paths = KubernetesPaths()
-    certificate = issue_admin_certificate(
-        params["request"].encode(), paths=paths, clock=SystemClock(), hours=params["hours"]
-    )
-    believed = read_bytes(paths.ca, limit=_LIMIT).decode("ascii")
-    return Result(values={"certificate": certificate.decode("ascii"), "cluster_ca": believed})
+    values = {"cluster_ca": read_bytes(paths.ca, limit=_LIMIT).decode("ascii")}
+    if params["request"]:
+        certificate = issue_admin_certificate(
+            params["request"].encode(),
+            paths=paths,
+            clock=SystemClock(),
+            hours=params["hours"],
+            name=params["name"],
+            groups=groups_of(params["name"], params["groups"]),
+        )
+        values["certificate"] = certificate.decode("ascii")
+    return Result(values=values)
 
 
 def is_left(plane: PlaneAuthorities, phase: AuthorityPhase, bundles: Mapping[str, tuple[str, ...]]) -> bool:

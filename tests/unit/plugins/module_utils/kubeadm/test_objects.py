@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin import issue_admin_certificate
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin import (
+    groups_of,
+    issue_admin_certificate,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import installed_version, redact
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.inventory import join_identities, read_cluster
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
@@ -483,6 +486,51 @@ def test_a_request_that_cannot_be_signed_is_refused(machine, clock, authority, p
     with pytest.raises(KubeadmError) as caught:
         issue_admin_certificate(pem, paths=machine.paths, clock=clock, hours=8)
     assert caught.value.code == "ADMIN_REQUEST_INVALID"
+
+
+def test_user_and_groups_are_those_that_were_said_not_those_of_the_request(machine, clock, authority):
+    del authority
+    said = {"paths": machine.paths, "clock": clock, "hours": 8, "name": "alice"}
+    for groups, subject in (((), "CN=alice"), (("a", "b"), "CN=alice,O=b,O=a")):
+        pem = issue_admin_certificate(request("alice"), groups=groups, **said)
+        assert x509.load_pem_x509_certificate(pem).subject.rfc4514_string() == subject
+    with pytest.raises(KubeadmError, match="expected a request of alice, got one of 'bob'") as caught:
+        issue_admin_certificate(request("bob"), groups=(), **said)
+    assert caught.value.code == "ADMIN_REQUEST_INVALID"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"name": "system:admin"}, id="a user of the system"),
+        pytest.param({"name": "attested:key-service"}, id="a service of ours"),
+        pytest.param({"name": "a/b"}, id="a user that is no name"),
+        pytest.param({"groups": ["a", "system:masters"]}, id="a group of the system"),
+        pytest.param({"groups": ["a\nb"]}, id="a group that is no name"),
+        pytest.param({"groups": [""]}, id="an empty group"),
+        pytest.param({"hours": 0}, id="no life"),
+        pytest.param({"hours": 8761}, id="more than a year"),
+    ],
+)
+def test_what_no_admin_may_be_is_not_signed(machine, clock, authority, changes):
+    del authority
+    known = {"name": "alice", "groups": ["a"], "hours": 8} | changes
+    with pytest.raises(KubeadmError) as caught:
+        issue_admin_certificate(request(known["name"]), paths=machine.paths, clock=clock, **known)
+    wanted = "ADMIN_REQUEST_INVALID" if known["name"].startswith("system:") else "OPTION_INVALID"
+    assert caught.value.code == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "expected"),
+    [
+        pytest.param("attested:admin", None, ("kubeadm:cluster-admins",), id="the site's own"),
+        pytest.param("alice", None, (), id="a further one has none"),
+        pytest.param("alice", ["a", "b", "a"], ("a", "b"), id="each once"),
+    ],
+)
+def test_an_admin_without_said_groups_has_those_of_the_site_or_none(name, groups, expected):
+    assert groups_of(name, groups) == expected
 
 
 class Version:
