@@ -110,7 +110,7 @@ def installed_version(runner: Runner, *, wanted: str) -> str:
 
     ``wanted`` is a minor ("1.35") or a full version; raises RELEASE_NOT_PREPARED for another one.
     """
-    found = _said_version(runner, _KUBEADM_VERSION)
+    found = said_version(runner, _KUBEADM_VERSION)
     if found is None or (found != wanted and not found.startswith(f"{wanted}.")):
         raise KubeadmError(f"expected kubeadm {wanted}, found {found or 'none'}", reason=Reason.RELEASE_NOT_PREPARED)
     return found
@@ -123,8 +123,8 @@ def require_prepared(runner: Runner, *, version: str, member: bool = False) -> N
     older, and one newer, since the tickets name a new version last (docs/adr/0073).
     """
     found = {
-        "kubeadm": _said_version(runner, _KUBEADM_VERSION),
-        "kubelet": _said_version(runner, ("kubelet", "--version")),
+        "kubeadm": said_version(runner, _KUBEADM_VERSION),
+        "kubelet": said_version(runner, ("kubelet", "--version")),
     }
     if set(found.values()) != {version} and not (member and _is_near(found["kubelet"] or "", version)):
         raise KubeadmError(
@@ -139,7 +139,7 @@ def _is_near(kubelet: str, version: str) -> bool:
     return wanted is not None and found is not None and int(wanted[1]) - int(found[1]) in _MEMBER_SKEW
 
 
-def _said_version(runner: Runner, argv: Sequence[str]) -> str | None:
+def said_version(runner: Runner, argv: Sequence[str]) -> str | None:
     """Return what a program says of its version, the last word without its letter, None where it cannot be asked."""
     try:
         said = runner.run(argv).stdout.decode("ascii", "replace").split()

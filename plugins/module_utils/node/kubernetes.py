@@ -27,7 +27,7 @@ from ..core.host import SystemClock
 from ..errors import AttestedError, ComponentError, KubeadmError
 from ..kubeadm.api import KubeconfigNodeReader
 from ..kubeadm.cluster import STATIC_PODS, parse_pins, patches_directory, write_patches
-from ..kubeadm.gateway import last_words
+from ..kubeadm.gateway import last_words, said_version
 from ..kubeadm.kubectl import Kubectl
 from ..kubeadm.operation import Machine
 from ..kubeadm.render import ignored_checks
@@ -237,20 +237,13 @@ class KubernetesGateway:
 
     def version_of(self, release: str) -> str:
         """Return the version of the kubeadm of ``release``; raises RELEASE_NOT_PREPARED."""
-        kubeadm = self._kubeadm(release)
-        version = self._version([str(kubeadm), "version", "--output=short"]) if kubeadm.exists() else ""
-        if not is_version(version):
-            raise ComponentError(
-                f"expected release {release} with a kubeadm, got {version or 'none'}",
-                reason=Reason.RELEASE_NOT_PREPARED,
-            )
-        return version
+        return self._version(self._kubeadm(release), "version", "--output=short")
 
     def observe(self, release: str, images: Sequence[Mapping[str, Any]]) -> Observed:
         """Compare the node with ``release``; raises KUBECTL_FAILED, IMAGE_PINS_MALFORMED."""
         begun = self._before.read() if self._before.exists else {}
         return Observed(
-            version=begun.get("version") or self._version(["kubelet", "--version"]),
+            version=begun.get("version") or self._version("kubelet", "--version"),
             cluster_version=self._cluster_version() if self._pods else "",
             programs=tuple(
                 f"/{path}" for path in self._files(release) if not _same(self._place(path), self._own(release, path))
@@ -407,12 +400,16 @@ class KubernetesGateway:
     def _own(self, release: str, path: str) -> Path:
         return self._releases.program(release, path)
 
+    def _version(self, program: Path | str, *words: str) -> str:
+        found = said_version(self.machine.runner, (str(program), *words))
+        if found is None or not is_version(found):
+            raise ComponentError(
+                f"expected {program} that says its version, got {found or 'none'}", reason=Reason.RELEASE_NOT_PREPARED
+            )
+        return found
+
     def _place(self, path: str) -> Path:
         return self.machine.paths.root / path
-
-    def _version(self, argv: Sequence[str]) -> str:
-        said = self.machine.runner.run(list(argv)).stdout.decode("ascii", "replace").split()
-        return said[-1].removeprefix("v") if said else ""
 
 
 def _same(one: Path, other: Path) -> bool:

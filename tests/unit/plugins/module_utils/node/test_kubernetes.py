@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import Releases
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ComponentError, KubeadmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
+    ComponentError,
+    KubeadmError,
+    SystemFault,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.api import NodeView
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster import STATIC_PODS
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import require_prepared
@@ -105,7 +109,10 @@ class Host:
         line = " ".join(argv).replace(str(self.root), "")
         code, said = 0, ""
         if "version" in line:
-            said = f"Kubernetes v{(self.root / self._program(argv[0])).read_text().split()[-1]}"
+            program = self.root / self._program(argv[0])
+            if not program.exists():
+                raise SystemFault(f"expected {argv[0]}", reason=Reason.COMMAND_MISSING)
+            said = f"Kubernetes v{program.read_text().split()[-1]}"
         elif argv[0] == "kubectl":
             configuration = json.dumps({"kubernetesVersion": f"v{self.cluster}"})
             said = json.dumps({"data": {"ClusterConfiguration": configuration}})
