@@ -49,6 +49,7 @@ options:
       - etcdctl
       - etcdutl
       - coredns
+      - helm
       - pause
       - proxy-base
       - tour-base
@@ -89,6 +90,7 @@ options:
           - etcdctl
           - etcdutl
           - coredns
+          - helm
           - pause
       urls:
         description: Where it lies, C(https://), C(http://) or an absolute path on this machine, in the order to try.

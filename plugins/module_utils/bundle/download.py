@@ -114,7 +114,8 @@ def published_upstreams(table: Table, release: Release, architecture: str) -> di
         component = table.components[source.name if source.module == "kubernetes" else source.module]
         if sha256 := release.hashes.get(component.name, {}).get(architecture):
             url = component.url.format(version=release.versions[component.name], arch=architecture)
-            folder, archive, _end = url.rpartition("/")[2].partition(".tar.gz")
+            name, archive, _end = url.rpartition("/")[2].partition(".tar.gz")
+            folder = component.folder.format(arch=architecture) or name
             found[source.name] = Upstream(
                 name=source.name,
                 urls=(url,),

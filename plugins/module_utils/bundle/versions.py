@@ -36,7 +36,7 @@ _PATCH = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}")
 class Component:
     """How one component is published: Go module, patterns of URL, checksum file and image.
 
-    Empty is a pattern of what is not published.
+    Empty is a pattern of what is not published. ``folder``: where programs lie in the archive, unset its name.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Component:
     url: str = ""
     checksums: str = ""
     image: str = ""
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +163,13 @@ SOURCES = (
         control_plane_only=True,
     ),
     Source(name="coredns", module="coredns", package="github.com/coredns/coredns"),
+    Source(
+        name="helm",
+        module="helm",
+        package="helm.sh/helm/v4/cmd/helm",
+        install_path="/usr/local/bin/helm",
+        control_plane_only=True,
+    ),
     Source(name="pause", module="pause", package="attested.invalid/pause"),
 )
 
@@ -300,9 +308,11 @@ def require_pinned_sources(release: Release, modules: Path) -> None:
 
 
 def linker_flags(source: Source, release: Release) -> str:
-    """Return what the Go linker is told: strip, and the version that Kubernetes programs print."""
+    """Return what the Go linker is told: strip, and the version that the program prints."""
     if source.module == "pause":
         return f"-s -w -X main.version={release.pause}"
+    if source.module == "helm":
+        return f"-s -w -X helm.sh/helm/v4/internal/version.version=v{version_of(source, release)}"
     if source.module != "kubernetes":
         return "-s -w"
     major, minor, _patch = release.kubernetes.split(".")

@@ -92,7 +92,7 @@ def tools() -> FakeTools:
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     files, tree, path = tmp_path / "files", tmp_path / "tree", tmp_path / "path"
     shutil.copytree(ROLE_FILES / "releases", files / "releases")
-    for name in ("kubernetes-1.35.4", "etcd-3.6.6", "coredns-1.13.1", "pause"):
+    for name in ("kubernetes-1.35.4", "etcd-3.6.6", "coredns-1.13.1", "helm-4.3.1", "pause"):
         (files / "go" / name).mkdir(parents=True)
         (files / "go" / name / "go.mod").write_text(f"module {name}\n")
     (files / "python").mkdir()
@@ -133,7 +133,7 @@ def test_what_was_made_verifies_and_names_what_a_cluster_needs(params, tools):
 
     bundle = open_bundle(params["path"], expected_digest=result.values["manifest_sha256"])
     verify_blobs(bundle, bundle.manifest.blobs)
-    names = {"etcd", "etcdctl", "etcdutl", "kubeadm", "kubectl", "kubelet"}
+    names = {"etcd", "etcdctl", "etcdutl", "helm", "kubeadm", "kubectl", "kubelet"}
     assert {entry.name for entry in bundle.manifest.files} == names
     assert result.values["images"]["coredns"] == "example.test/coredns/coredns:v1.13.1"
     assert result.values["images"]["tour"] == "localhost/attested-tour:1"
@@ -297,10 +297,18 @@ def test_what_the_table_has_a_hash_of_is_downloaded_and_the_rest_built(params, t
         table.hashes[name]["amd64"] for name in ("kubeadm", "kubelet", "kubectl", "etcd")
     }
     files = {entry.name: entry for entry in open_bundle(result.values["path"]).manifest.files}
-    assert {entry.blob.origin for entry in files.values()} == {Origin.DOWNLOADED}
+    assert {name for name, entry in files.items() if entry.blob.origin is not Origin.DOWNLOADED} == {"helm"}
     assert files["etcdctl"].content_sha256 == hashlib.sha256(b"etcdctl").hexdigest()
     built = {what.rpartition("/")[2] for what in tools.started if " build " in what}
-    assert built == {"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "coredns", "pause"}
+    assert built == {
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kube-proxy",
+        "coredns",
+        "helm",
+        "pause",
+    }
 
 
 def test_a_source_of_the_site_goes_before_the_publisher(params, tools):

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import PARTS
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.download import published_upstreams
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.versions import (
     SOURCES,
     linker_flags,
@@ -150,3 +152,15 @@ def test_the_module_offers_exactly_the_parts_that_exist():
 def test_kubernetes_programs_are_told_their_version():
     assert "gitVersion=v1.35.4" in linker_flags(source_for("kubelet"), RELEASE)
     assert "gitMinor=35" in linker_flags(source_for("kubelet"), RELEASE)
+
+
+def test_each_archive_is_opened_where_its_publisher_puts_the_program():
+    release = replace(TABLE.release_for("1.36"), hashes={name: {"arm64": "a" * 64} for name in ("etcd", "helm")})
+    found = published_upstreams(TABLE, release, "arm64")
+
+    assert {name: one.member for name, one in found.items()} == {
+        "etcd": "etcd-v3.6.8-linux-arm64/etcd",
+        "etcdctl": "etcd-v3.6.8-linux-arm64/etcdctl",
+        "etcdutl": "etcd-v3.6.8-linux-arm64/etcdutl",
+        "helm": "linux-arm64/helm",
+    }
