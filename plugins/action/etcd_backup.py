@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.cluster_file import read_cluster_file
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.etcd_archive import (
-    digest_of,
-    parse_manifest,
-    surplus,
-)
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.etcd_archive import parse_manifest, surplus
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import make_directory, remove
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
@@ -22,7 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
     node_config_spec,
     site_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError, SystemFault
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Diff, Result
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_port import run_module_there
@@ -63,7 +59,7 @@ class ActionModule(SiteAction):
             manifest = parse_manifest(json.dumps(said["manifest"]).encode())
             manifest.require_cluster(read_cluster_file(Site.at(params["site"]).cluster_file).cluster_id)
             make_directory(directory)
-            self._fetch(f"{folder}/etcd.age", directory / manifest.file_name, str(said["file_sha256"]))
+            self.fetch(f"{folder}/etcd.age", directory / manifest.file_name, str(said["file_sha256"]))
         gone = surplus(_names(directory), keep=params["keep"])
         for name in gone:
             remove(directory / name)
@@ -72,21 +68,6 @@ class ActionModule(SiteAction):
     def _ask(self, params: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         options = {"recipients": params["recipients"], "node_config": params["node_config"]}
         return run_module_there(self.execute, _NODE_MODULE, {"path": path, **options})
-
-    def _fetch(self, remote: str, target: Path, digest: str) -> None:
-        """Fetch a file whole or not at all; raises BACKUP_DAMAGED, and FILE_UNUSABLE."""
-        part = target.with_name(f".{target.name}.part")
-        try:
-            part.touch(mode=0o600)
-            self._connection.fetch_file(remote, str(part))
-            if digest_of(part) != digest:
-                raise SystemFault(f"expected {remote} with SHA-256 {digest}", reason=Reason.BACKUP_DAMAGED)
-            part.chmod(0o600)
-            part.replace(target)
-        except OSError as error:
-            raise SystemFault(f"cannot write {target}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def _names(directory: Path) -> list[str]:

@@ -66,6 +66,33 @@ class Reason(Enum):
         "The machine did not show that its TPM opened the credential.",
         "Ask for a new challenge; if it happens again, the TPM does not hold the endorsement key that was sent.",
     )
+    ADDON_BUSY = _row(
+        Coarse.LOCAL,
+        "Helm is changing this release, or was when it ended, and this control plane has no record of it.",
+        "Wait for the other run. If none is running, look at the history and run 'helm rollback' as it says there.",
+        "helm history NAME --namespace NAMESPACE",
+    )
+    ADDON_FAILED = _row(
+        Coarse.LOCAL,
+        "Helm could not render, install, upgrade or roll back a release of addons.yml.",
+        "Read the last lines of helm in the message. A failed change was rolled back; correct the chart or its values and "
+        "run again.",
+        "ansible-playbook attested.kubernetes.addons --check --diff",
+    )
+    ADDON_INVALID = _row(
+        Coarse.LOCAL,
+        "addons.yml, or a chart that it names, is not what it must be.",
+        "Correct what the message names. A digest that differs means another chart: look at it before you change the "
+        "digest.",
+        "ansible-playbook attested.kubernetes.addons --check",
+    )
+    ADDON_OBJECTS_LOST = _row(
+        Coarse.LOCAL,
+        "Definitions or custom objects that the change of a release deleted could not be put back.",
+        "Correct what the message names, often a webhook of the release, and run again: that continues. The objects are "
+        "also in the newest file addon-*.age of the backups.",
+        "ansible-playbook attested.kubernetes.addons",
+    )
     ADMIN_CERTIFICATE_EXPIRED = _row(
         Coarse.REFUSED,
         "The admin's certificate is not valid at the time of the machine's clock.",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.etcd_archive import digest_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import (
     load_profiles,
     read_nodes,
@@ -29,6 +30,7 @@ from ansible_collections.attested.kubernetes.plugins.plugin_utils.node_port impo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import InventoryNode
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import VerifiedNode
@@ -106,6 +108,21 @@ class SiteAction(AttestedAction):
             yield folder
         finally:
             self._low_level_execute_command(f"rm -rf {shlex.quote(folder)}", sudoable=False)
+
+    def fetch(self, remote: str, target: Path, digest: str) -> None:
+        """Fetch a file whole or not at all; raises BACKUP_DAMAGED, and FILE_UNUSABLE."""
+        part = target.with_name(f".{target.name}.part")
+        try:
+            part.touch(mode=0o600)
+            self._connection.fetch_file(remote, str(part))
+            if digest_of(part) != digest:
+                raise SystemFault(f"expected {remote} with SHA-256 {digest}", reason=Reason.BACKUP_DAMAGED)
+            part.chmod(0o600)
+            part.replace(target)
+        except OSError as error:
+            raise SystemFault(f"cannot write {target}: {error.strerror}", reason=Reason.FILE_UNUSABLE) from error
+        finally:
+            part.unlink(missing_ok=True)
 
     def nodes(self) -> tuple[InventoryNode, ...]:
         """Return the nodes of the inventory."""

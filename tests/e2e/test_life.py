@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import make_identity
+from ansible_collections.attested.kubernetes.tests.support import charts
 from ansible_collections.attested.kubernetes.tests.support.road import assert_one_lock_event
 
 if TYPE_CHECKING:
@@ -161,6 +163,32 @@ def test_a_second_run_changes_nothing(road: Road, playbook: str) -> None:
     """What is as it should be is left as it is."""
     changes = road.play(playbook).changes()
     assert set(changes.values()) == {0}, changes
+
+
+def test_the_sites_add_ons_are_applied_and_custom_objects_stay(road: Road) -> None:
+    """A chart, a second run, and a chart without its definition, whose object comes back; over ssh, by real modules."""
+    row = {"name": "widgets", "namespace": "widgets", "chart": "charts/one", "values": {"text": "of the site"}}
+    text = charts.config_map("shown", "{{ .Values.text }}")
+    charts.chart(road.site / "charts/one", charts.definition(), text)
+    charts.chart(road.site / "charts/two", text, version="2.0.0")
+    recipients = json.dumps({"attested_backup_recipients": [make_identity()[1]]})
+    write_addons(road, row)
+    foreseen = road.play("addons", "--check", "--diff", "-e", recipients)
+    assert "text: of the site" in foreseen.output.replace('"', "")
+    assert road.kubectl("get", "crd", charts.WIDGETS, "--ignore-not-found") == ""
+    assert road.play("addons", "-e", recipients).changes()["cp-1"] == 1
+    assert set(road.play("addons", "-e", recipients).changes().values()) == {0}
+    widget = {"apiVersion": f"{charts.GROUP}/v1", "kind": "Widget", "metadata": {"name": "mine"}, "spec": {"size": 4}}
+    road.kubectl("create", "-f", "-", given=json.dumps(widget).encode())
+    write_addons(road, {**row, "chart": "charts/two"})
+    assert "put back 1 definition " in road.play("addons", "-e", recipients).output
+    assert json.loads(road.kubectl("get", charts.WIDGETS, "mine", "--output=json"))["spec"] == {"size": 4}
+    assert len(list((road.site / "backups").glob("addon-widgets.widgets-*.age"))) == 1
+    (road.site / "addons.yml").unlink()
+
+
+def write_addons(road: Road, row: dict[str, object]) -> None:
+    (road.site / "addons.yml").write_text(json.dumps({"addons": [row]}))
 
 
 def test_fresh_evidence_of_every_node_reads_locked_to_this_cluster(road: Road, tmp_path: Path) -> None:

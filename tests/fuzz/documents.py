@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin import cluster_file
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.addons import document_of, parse_addons
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.assigned_disks import disk_in
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.ek_sources import read_delivered
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_documents
@@ -189,6 +190,19 @@ def _read_object(data: bytes) -> object:
     return live.registrations(), live.selection(), live.unreadable(), live.snapshot_for(_EK)
 
 
+_ADDONS = {
+    "addons": [
+        {"name": "web", "namespace": "web", "chart": "charts/web", "values": {"replicas": 2}, "order": 10},
+        {
+            "name": "db",
+            "namespace": "db",
+            "chart": "oci://registry.example/db",
+            "digest": f"sha256:{'88' * 32}",
+            "timeout_seconds": 60,
+            "adopt": True,
+        },
+    ]
+}
 _CLUSTER_YML = {
     "version": 1,
     "cluster_id": "11" * 32,
@@ -237,6 +251,7 @@ def _documents() -> dict[str, Document]:
     keys = _from_file(".yml", lambda path: load_config(KeyServiceConfig, path))
     secret = {"key": "QUFB" * 10 + "QUE=", "salt": "QUFB" * 10 + "QUE="}
     return {
+        "addons.yml": Document(seeds=_text(_ADDONS), read=lambda data: parse_addons(document_of(data))),
         "address list": _target("addresses"),
         "API object": Document(seeds=cache(_objects), read=_read_object),
         "bundle manifest": _target("bundle_manifest"),

@@ -59,6 +59,7 @@ AFTERWARDS = {
 }
 """Tasks on a cluster, or an assignment, that the run itself makes before: check mode has nothing to compare with."""
 APART = {
+    "addons": "needs charts and a cluster, tests/api_bed/test_addons.py",
     "answering": "asks, and is imported by others",
     "approve": "needs a machine that waits",
     "backup": "writes one file of the admin's, tests/api_bed/test_backup.py",

@@ -33,6 +33,7 @@ TIERS = (
 """Low to high: a package imports from its own tier and from lower ones, and no packages import each other."""
 MOST_SHIPPED = 60
 INSTALLED = {
+    "addon_release",
     "admin_certificate",
     "admission_plugins",
     "cluster_keys",

@@ -104,9 +104,9 @@ class Kubectl:
             raise _unreadable() from error
         return items
 
-    def patch(self, kind: str, name: str, document: Mapping[str, Any]) -> None:
+    def patch(self, kind: str, name: str, document: Mapping[str, Any], *options: str) -> None:
         """Merge ``document`` into an object; raises KUBECTL_FAILED, also where an admission rule says no."""
-        self._checked("patch", kind, name, "--type=merge", f"--patch={json.dumps(document)}")
+        self._checked("patch", kind, name, *options, "--type=merge", f"--patch={json.dumps(document)}")
 
     def read_one(self, kind: str, name: str, namespace: str) -> tuple[dict[str, Any], ...]:
         """Return one object, nothing where it is not there; raises KUBECTL_FAILED."""
@@ -120,6 +120,13 @@ class Kubectl:
     def create(self, document: Mapping[str, Any]) -> None:
         """Create an object; raises KUBECTL_FAILED, also where it is there."""
         self._checked("create", "-f", "-", stdin=json.dumps(document))
+
+    def write_all(self, documents: Sequence[Mapping[str, Any]], *words: str) -> str:
+        """Create objects, or what ``words`` say, as many as can be; return what kubectl said of the others."""
+        content = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)})
+        options = ("--validate=ignore", f"--field-manager={FIELD_MANAGER}", "--output=name", "-f", "-")
+        result = self._run(*(words or ("create",)), *options, stdin=content)
+        return "" if result.returncode == 0 else last_words(result)
 
     def replace(self, document: Mapping[str, Any]) -> None:
         """Replace an object that nobody changed since the revision in ``document``; raises KUBECTL_FAILED."""

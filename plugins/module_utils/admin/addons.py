@@ -1,0 +1,180 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The add-ons of a site: `addons.yml`, the charts that it names, and the copies of custom objects in the backups."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.documents import load_document, load_json
+from ..core.files import read_bytes
+from ..errors import SiteError
+from ..policy.fields import Fields, listed
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FILE = "addons.yml"
+ARCHIVE, DIRECTORY = ".tgz", ".tar"
+"""How the file of a chart is named for the node: as it is, or packed from a directory."""
+
+_MAX_ADDONS = 100
+_MAX_CHART_BYTES = 64 << 20
+_MAX_SECONDS = 7200
+_RELEASE = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_TAGS = re.compile(rb"!(vault|unsafe)\b")
+_OCI = re.compile(r"oci://[A-Za-z0-9][-A-Za-z0-9.:/_]{1,500}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addon:
+    """One row of the list. ``chart`` is a path below the site, or an oci:// reference, which has a ``digest``."""
+
+    name: str
+    namespace: str
+    chart: str
+    digest: str
+    values: dict[str, Any]
+    order: int
+    timeout_seconds: int
+    adopt: bool
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the control plane fetches the chart from a registry."""
+        return self.chart.startswith("oci://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """The file of a chart that goes to the node: its bytes, what it is (`ARCHIVE` or `DIRECTORY`), its SHA-256."""
+
+    data: bytes
+    suffix: str
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the file."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def document_of(data: bytes) -> object:
+    """Return the content of addons.yml as it is written; raises ADDON_INVALID for what no plain YAML is.
+
+    Ansible opens vaults and templates later. It has no bounds, so a text is read here first: no aliases, not too large,
+    not too deep, and of tags only those of Ansible.
+    """
+    try:
+        return load_document(_TAGS.sub(b"", data))
+    except ValueError as error:
+        problem = str(error)
+    raise _invalid(f"{FILE}: expected one YAML document, got {problem}")
+
+
+def parse_addons(document: object) -> tuple[Addon, ...]:
+    """Return the add-ons in the order in which they are applied; raises ADDON_INVALID with all problems.
+
+    Values are quoted in no message, since they may hold secrets.
+    """
+    problems: list[str] = []
+    fields = Fields(document, place=FILE, problems=problems)
+    found = [_addon(one) for one in fields.sequence("addons", limit=_MAX_ADDONS)]
+    fields.finish()
+    places = [(one.namespace, one.name) for one in found]
+    problems += [f"{FILE}: {name} in {namespace} is listed twice" for namespace, name in sorted(_twice(places))]
+    if problems:
+        raise _invalid(listed(problems))
+    return tuple(sorted(found, key=lambda one: one.order))
+
+
+def read_chart(site: Path, addon: Addon) -> Chart:
+    """Return the chart of an add-on; raises ADDON_INVALID, also where it is not that of the digest.
+
+    A directory becomes an archive that is the same for the same files, whatever their times and owners are.
+    """
+    path = (site / addon.chart).resolve()
+    if path.is_dir() and (path / "Chart.yaml").is_file():
+        chart = Chart(data=_packed(path), suffix=DIRECTORY)
+    elif path.is_file():
+        chart = Chart(data=read_bytes(path, limit=_MAX_CHART_BYTES), suffix=ARCHIVE)
+    else:
+        raise _invalid(f"{addon.name}: expected a chart (an archive, or a directory with Chart.yaml) at {path}")
+    if addon.digest and addon.digest != f"sha256:{chart.digest}":
+        raise _invalid(f"{addon.name}: expected the chart {addon.digest}, got sha256:{chart.digest}")
+    return chart
+
+
+def copy_name(addon: Addon, taken: str) -> str:
+    """Return the name of the encrypted copy of the custom objects of an add-on; ``taken``: 20261127T101500Z."""
+    return f"addon-{addon.namespace}.{addon.name}-{taken}.age"
+
+
+def surplus_copies(addon: Addon, names: Iterable[str], *, keep: int) -> tuple[str, ...]:
+    """Return which copies of an add-on go so that the ``keep`` newest stay."""
+    pattern = re.compile(re.escape(f"addon-{addon.namespace}.{addon.name}-") + r"[0-9]{8}T[0-9]{6}Z\.age")
+    ours = sorted(name for name in names if pattern.fullmatch(name))
+    return tuple(ours[: max(0, len(ours) - keep)])
+
+
+def _addon(fields: Fields) -> Addon:
+    chart = fields.text("chart", limit=512)
+    remote = chart.startswith("oci://")
+    if remote and not _OCI.fullmatch(chart):
+        fields.note("chart: expected oci://REGISTRY/PATH without a tag, the digest says which one")
+    if not remote and (Path(chart).is_absolute() or ".." in Path(chart).parts):
+        fields.note("chart: expected a path below the site, or oci://REGISTRY/PATH")
+    digest = fields.matching("digest", _DIGEST, "sha256:64 hex digits") if remote or fields.has("digest") else ""
+    return Addon(
+        name=fields.matching("name", _RELEASE, "a name of a Helm release (lower case, digits, -, at most 53)"),
+        namespace=fields.matching("namespace", _NAMESPACE, "a namespace"),
+        chart=chart,
+        digest=digest,
+        values=_values(fields),
+        order=fields.number("order", below=10_000) if fields.has("order") else 0,
+        timeout_seconds=fields.number("timeout_seconds", below=_MAX_SECONDS) if fields.has("timeout_seconds") else 300,
+        adopt=fields.flag("adopt"),
+    )
+
+
+def _values(fields: Fields) -> dict[str, Any]:
+    value = fields.take("values", default={})
+    try:
+        if isinstance(value, dict):
+            return dict(load_json(json.dumps(value)))
+    except (TypeError, ValueError):
+        pass
+    fields.note("values: expected a mapping of plain values")
+    return {}
+
+
+def _packed(directory: Path) -> bytes:
+    out, size = io.BytesIO(), 0
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+            size += path.stat().st_size
+            if size > _MAX_CHART_BYTES:
+                raise _invalid(f"expected at most {_MAX_CHART_BYTES} bytes in the chart {directory}")
+            data = read_bytes(path, limit=_MAX_CHART_BYTES)
+            entry = tarfile.TarInfo(f"chart/{path.relative_to(directory)}")
+            entry.size, entry.mode = len(data), 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def _twice(places: list[tuple[str, str]]) -> set[tuple[str, str]]:
+    return {place for place in places if places.count(place) > 1}
+
+
+def _invalid(message: str) -> SiteError:
+    return SiteError(message, reason=Reason.ADDON_INVALID)

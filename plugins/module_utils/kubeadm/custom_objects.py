@@ -1,0 +1,332 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CustomResourceDefinitions and their objects: saved before a change, and put back where the change loses them.
+
+Whoever deletes a definition deletes all its objects. What the API server owns is not saved: resource versions,
+generations, times of creation, owners of fields. An object that is put back has a new uid, and so have the owner
+references to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..core.documents import MAX_ANSWER_BYTES, MAX_ANSWER_LEVELS, load_json
+from ..errors import KubeadmError
+from ..reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ..core.host import Clock
+    from .kubectl import Kubectl
+
+    Place = tuple[str, str]  # namespace (empty where the definition has none) and name
+    Key = tuple[str, Place]  # name of the definition, place of the object
+
+_KIND = "customresourcedefinitions"
+_OF_THE_SERVER = (
+    "resourceVersion",
+    "managedFields",
+    "creationTimestamp",
+    "generation",
+    "selfLink",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+_HELM = "helm"
+"""Helm's field manager. It refuses to change fields of another one."""
+_BATCH = 500
+_GONE_SECONDS = 60
+_BACK_SECONDS = 120
+_LOOK_SECONDS = 1.0
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A definition and its objects, as they were."""
+
+    document: Mapping[str, Any]
+    objects: tuple[Mapping[str, Any], ...]
+
+    @property
+    def name(self) -> str:
+        """Its name, such as widgets.example.com."""
+        return str(self.document["metadata"]["name"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutBack:
+    """What was put back: names of definitions, and of objects as DEFINITION NAMESPACE/NAME."""
+
+    definitions: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Say whether anything was."""
+        return bool(self.definitions or self.objects)
+
+    def __str__(self) -> str:
+        """Return one sentence."""
+        return f"put back {_counted(self.definitions, 'definition')} and {_counted(self.objects, 'object')}"
+
+
+def to_list(saved: Sequence[Definition]) -> bytes:
+    """Return a List of Kubernetes in JSON, definitions first, which ``kubectl create -f`` takes."""
+    items = [*(one.document for one in saved), *(item for one in saved for item in one.objects)]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, sort_keys=True).encode()
+
+
+def from_list(data: bytes) -> tuple[Definition, ...]:
+    """Return what `to_list` wrote; raises FILE_UNUSABLE."""
+    try:
+        items = load_json(data, limit=MAX_ANSWER_BYTES, levels=MAX_ANSWER_LEVELS)["items"]
+        documents = [item for item in items if item["kind"] == "CustomResourceDefinition"]
+        return tuple(
+            Definition(document=one, objects=tuple(item for item in items if _is_of(item, one))) for one in documents
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise KubeadmError(
+            "expected a List of definitions and objects, got something else", reason=Reason.FILE_UNUSABLE
+        ) from error
+
+
+class CustomObjects:
+    """The definitions of a cluster and their objects."""
+
+    def __init__(self, kubectl: Kubectl, *, clock: Clock) -> None:
+        """Keep how to reach the API server, and how to wait."""
+        self._kubectl = kubectl
+        self._clock = clock
+
+    def save(self, names: Iterable[str], *, release: str, namespace: str) -> tuple[Definition, ...]:
+        """Return the definitions with these names, and those that the Helm release owns; raises KUBECTL_FAILED.
+
+        Objects that are being deleted are left out.
+        """
+        wanted = set(names)
+        found = [
+            one
+            for one in self._kubectl.read([_KIND])
+            if (one["metadata"]["name"] in wanted or owner_of(one) == (namespace, release)) and not _is_going(one)
+        ]
+        return tuple(self._saved(one) for one in sorted(found, key=lambda one: str(one["metadata"]["name"])))
+
+    def put_back(self, saved: Sequence[Definition], *, failed: bool) -> PutBack:
+        """Create what of ``saved`` is not there any more, and return what that was.
+
+        After a change that ``failed``, everything. Else only the objects whose definition was deleted, even if it is
+        there again, without those that a Helm release owns, since their chart decides about them. Raises
+        ADDON_OBJECTS_LOST for what does not come back, and KUBECTL_FAILED.
+        """
+        live = {str(one["metadata"]["name"]): one for one in self._kubectl.read([_KIND])}
+        lost = [one for one in saved if self._is_lost(one, live, failed=failed)]
+        gone = [one for one in lost if one.name not in live or _is_going(live[one.name])]
+        for one in gone:
+            self._let_go(one)
+            self._kubectl.apply([json.dumps(_without(one.document, "uid"))], field_manager=_HELM)
+        back = self._objects_back(lost, failed=failed)
+        return PutBack(definitions=tuple(one.name for one in gone), objects=back)
+
+    def _saved(self, definition: Mapping[str, Any]) -> Definition:
+        objects = self._kubectl.read([_resource(definition)], "--all-namespaces")
+        return Definition(
+            document={name: value for name, value in _cleaned(definition).items() if name != "status"},
+            objects=tuple(_cleaned(item) for item in objects if not _is_going(item)),
+        )
+
+    def _is_lost(self, one: Definition, live: Mapping[str, Mapping[str, Any]], *, failed: bool) -> bool:
+        """Say whether objects of a definition are to be looked for."""
+        if not any(_is_wanted(item, failed=failed) for item in one.objects):
+            return failed and one.name not in live
+        now = live.get(one.name)
+        return failed or now is None or _is_going(now) or now["metadata"]["uid"] != one.document["metadata"]["uid"]
+
+    def _let_go(self, one: Definition) -> None:
+        """Wait until a definition that is being deleted is gone; its objects are saved, so no finalizer holds it up."""
+        deadline = self._clock.monotonic() + _GONE_SECONDS
+        while found := self._kubectl.read_one(_KIND, one.name, ""):
+            if self._clock.monotonic() >= deadline:
+                raise KubeadmError(
+                    f"expected the definition {one.name} to be deleted within {_GONE_SECONDS} s, it is there",
+                    reason=Reason.ADDON_OBJECTS_LOST,
+                )
+            with contextlib.suppress(KubeadmError):  # its last object may be gone, and it with that
+                held = [
+                    _without(item, "finalizers", "resourceVersion")
+                    for item in self._kubectl.read([_resource(found[0])], "--all-namespaces")
+                    if item["metadata"].get("finalizers")
+                ]
+                for part in _parts(held):
+                    self._kubectl.write_all(part, "replace")
+            self._clock.sleep(_LOOK_SECONDS)
+
+    def _objects_back(self, lost: Sequence[Definition], *, failed: bool) -> tuple[str, ...]:
+        """Create the objects that are absent, owners first, until all are there; then give them their status.
+
+        The API server may serve the objects of a new definition only after a moment.
+        """
+        deadline = self._clock.monotonic() + _BACK_SECONDS
+        created: dict[Key, Mapping[str, Any]] = {}
+        while True:
+            try:
+                is_done, said = self._round(lost, created, failed=failed)
+            except KubeadmError as error:
+                is_done, said = False, error.message
+            if is_done:
+                return tuple(_told(key) for key in sorted(created))
+            if self._clock.monotonic() >= deadline:
+                names = tuple(one.name for one in lost)
+                raise KubeadmError(
+                    f"expected all saved objects of {', '.join(names)} to be put back within {_BACK_SECONDS} s: {said}",
+                    reason=Reason.ADDON_OBJECTS_LOST,
+                )
+            if said:
+                self._clock.sleep(_LOOK_SECONDS)
+
+    def _round(
+        self, lost: Sequence[Definition], created: dict[Key, Mapping[str, Any]], *, failed: bool
+    ) -> tuple[bool, str]:
+        """Create what is absent and can be, and note it in ``created``; return whether all is there, and refusals."""
+        live = {one.name: self._live(one.name) for one in lost}
+        absent = {
+            (one.name, _place(item)): item
+            for one in lost
+            for item in one.objects
+            if _is_wanted(item, failed=failed) and _place(item) not in live[one.name].items
+        }
+        created |= absent
+        if absent:
+            return False, self._create(absent, lost, live)
+        said = self._status_back(created, live)
+        return not said, said
+
+    def _live(self, name: str) -> _Live:
+        (definition,) = self._kubectl.read_one(_KIND, name, "")
+        items = self._kubectl.read([_resource(definition)], "--all-namespaces")
+        return _Live(definition=definition, items={_place(item): item for item in items})
+
+    def _create(
+        self, absent: Mapping[Key, Mapping[str, Any]], lost: Sequence[Definition], live: Mapping[str, _Live]
+    ) -> str:
+        """Create the absent objects whose owners are there, or all where none is; return what was refused."""
+        fresh = {
+            str(item["metadata"]["uid"]): live[one.name].items[_place(item)]["metadata"]["uid"]
+            for one in lost
+            for item in one.objects
+            if _place(item) in live[one.name].items
+        }
+        waiting = {str(item["metadata"]["uid"]) for item in absent.values()}
+        ready = {key: item for key, item in absent.items() if not waiting & set(_owners(item))} or absent
+        self._namespaces_back({place[0] for _name, place in ready} - {""})
+        documents = [live[key[0]].fitting(_with_owners(item, fresh)) for key, item in ready.items()]
+        return " ".join(filter(None, (self._kubectl.write_all(part) for part in _parts(documents))))
+
+    def _namespaces_back(self, names: set[str]) -> None:
+        there = {str(one["metadata"]["name"]) for one in self._kubectl.read(["namespaces"])}
+        for name in sorted(names - there):
+            self._kubectl.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def _status_back(self, created: Mapping[Key, Mapping[str, Any]], live: Mapping[str, _Live]) -> str:
+        """Give the objects that were created the status that they had; return what was refused."""
+        documents = [
+            {**live[name].items[place], "status": item["status"]}
+            for (name, place), item in created.items()
+            if "status" in item and live[name].items[place].get("status") != item["status"]
+        ]
+        said = [self._kubectl.write_all(part, "replace", "--subresource=status") for part in _parts(documents)]
+        return " ".join(filter(None, said))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Live:
+    """A definition as it is now, and its objects."""
+
+    definition: Mapping[str, Any]
+    items: Mapping[Place, Mapping[str, Any]]
+
+    def fitting(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a saved object as it is created: without its uid, and in a version that is served."""
+        group = self.definition["spec"]["group"]
+        served = {f"{group}/{one['name']}" for one in self.definition["spec"]["versions"] if one.get("served")}
+        version = item["apiVersion"] if item["apiVersion"] in served else f"{group}/{_version(self.definition)}"
+        return {**_without(item, "uid"), "apiVersion": version}
+
+
+def owner_of(document: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return namespace and name of the Helm release that owns an object, None where none does."""
+    notes = document["metadata"].get("annotations") or {}
+    name = notes.get("meta.helm.sh/release-name")
+    return (str(notes.get("meta.helm.sh/release-namespace", "")), str(name)) if name else None
+
+
+def _is_wanted(item: Mapping[str, Any], *, failed: bool) -> bool:
+    return failed or owner_of(item) is None
+
+
+def _is_going(document: Mapping[str, Any]) -> bool:
+    return "deletionTimestamp" in document["metadata"]
+
+
+def _is_of(item: Mapping[str, Any], definition: Mapping[str, Any]) -> bool:
+    spec = definition["spec"]
+    return bool(item["kind"] == spec["names"]["kind"] and item["apiVersion"].partition("/")[0] == spec["group"])
+
+
+def _version(definition: Mapping[str, Any]) -> str:
+    """Return the version that etcd holds, or the first that is served."""
+    served = [one for one in definition["spec"]["versions"] if one.get("served")]
+    return next((str(one["name"]) for one in served if one.get("storage")), str(served[0]["name"]) if served else "")
+
+
+def _resource(definition: Mapping[str, Any]) -> str:
+    """Return what kubectl calls the objects of a definition."""
+    spec = definition["spec"]
+    return f"{spec['names']['plural']}.{_version(definition)}.{spec['group']}"
+
+
+def _without(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return an object without some fields of its metadata."""
+    return {**document, "metadata": {name: value for name, value in document["metadata"].items() if name not in names}}
+
+
+def _cleaned(document: Mapping[str, Any]) -> dict[str, Any]:
+    return _without(document, *_OF_THE_SERVER)
+
+
+def _owners(item: Mapping[str, Any]) -> list[str]:
+    return [str(one.get("uid")) for one in item["metadata"].get("ownerReferences", [])]
+
+
+def _with_owners(item: Mapping[str, Any], fresh: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let owner references lead to the owners' new uids, or the garbage collector deletes the object."""
+    references = item["metadata"].get("ownerReferences")
+    if not references:
+        return item
+    moved = [{**one, "uid": fresh.get(str(one.get("uid")), one.get("uid"))} for one in references]
+    return {**item, "metadata": {**item["metadata"], "ownerReferences": moved}}
+
+
+def _place(item: Mapping[str, Any]) -> Place:
+    return str(item["metadata"].get("namespace", "")), str(item["metadata"]["name"])
+
+
+def _parts(documents: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    return (documents[start : start + _BATCH] for start in range(0, len(documents), _BATCH))
+
+
+def _told(key: Key) -> str:
+    definition, (namespace, name) = key
+    return f"{definition} {namespace}/{name}" if namespace else f"{definition} {name}"
+
+
+def _counted(names: Sequence[str], what: str) -> str:
+    """Return how many, and the first names."""
+    number = f"{len(names)} {what}{'' if len(names) == 1 else 's'}"
+    rest = len(names) - _SHOWN
+    return f"{number} ({', '.join(names[:_SHOWN])}{f' and {rest} more' if rest > 0 else ''})" if names else number
