@@ -101,7 +101,7 @@ class ActionModule(SiteAction):
         )
 
     def _options(self, site: Site, addon: Addon, folder: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send the chart, and return what the module of the node is told."""
+        """Send the chart, and return the options of the module on the node."""
         chart, digest = f"{addon.chart}@{addon.digest}", addon.digest
         if not addon.is_remote:
             packed = read_chart(site.root, addon)

@@ -56,7 +56,7 @@ options:
     type: int
     default: 300
   adopt:
-    description: Lets the release take over objects that another release owns, or nobody (C(helm --take-ownership)).
+    description: Lets the release take over objects of another release, or of none (C(helm --take-ownership)).
     type: bool
     default: false
   path:

@@ -95,12 +95,12 @@ class SiteAction(AttestedAction):
 
     @contextmanager
     def folder_there(self) -> Iterator[str]:
-        """Make a directory on the node for one file of etcd, and remove it with the block.
+        """Make a directory on the node for files on their way, and remove it with the block.
 
         It belongs to the user of the connection, who may not be root: this side fetches from it, and root writes into
         it, and the other way round. It is not in memory, so what lies in it is encrypted.
         """
-        made = self._low_level_execute_command("mktemp -d /var/tmp/attested-etcd-XXXXXXXXXX", sudoable=False)
+        made = self._low_level_execute_command("mktemp -d /var/tmp/attested-transfer-XXXXXXXXXX", sudoable=False)
         folder = str(made["stdout"]).strip()
         if made["rc"] != 0 or not folder.startswith("/var/tmp/"):  # noqa: S108  # made by mktemp
             raise SystemFault("expected mktemp to make a directory in /var/tmp", reason=Reason.COMMAND_FAILED)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.action.etcd_backup import ActionModule
@@ -124,6 +124,8 @@ class Backup(ActionModule):
     """The action as an admin's machine runs it; the module of the node works in this process."""
 
     plane: ControlPlane
+    folders: ClassVar[list[Path]] = []
+    """What was made on the node for a file on its way."""
 
     def execute(self, module: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         assert module == "attested.kubernetes.etcd_snapshot"
@@ -134,6 +136,8 @@ class Backup(ActionModule):
 
     def _low_level_execute_command(self, cmd: str, **_options: Any) -> dict[str, Any]:  # type: ignore[override]
         done = subprocess.run(shlex.split(cmd), capture_output=True, text=True, check=False)
+        if cmd.startswith("mktemp"):
+            self.folders.append(Path(done.stdout.strip()))
         return {"rc": done.returncode, "stdout": done.stdout}
 
 
@@ -175,7 +179,8 @@ def test_a_backup_is_proven_and_fetched_and_nothing_of_it_shows(
     told = [json.dumps(answer).encode(), processes, path.read_bytes(), *plane.runner.seen]
     assert [needle for needle in spellings(CANARY.encode()) if any(needle in one for one in told)] == []
     assert files(plane.data) == []
-    assert list(Path("/var/tmp").glob("attested-etcd-*")) == []
+    assert Backup.folders
+    assert [path for path in Backup.folders if path.exists()] == []
 
 
 def test_check_mode_writes_nothing_and_says_what_would_go(

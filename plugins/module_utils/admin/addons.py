@@ -19,6 +19,7 @@ from ..core.files import read_bytes
 from ..errors import SiteError
 from ..policy.fields import Fields, listed
 from ..reasons import Reason
+from .etcd_archive import surplus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,7 @@ ARCHIVE, DIRECTORY = ".tgz", ".tar"
 """How the file of a chart is named for the node: as it is, or packed from a directory."""
 
 _MAX_ADDONS = 100
-_MAX_CHART_BYTES = 64 << 20
+MAX_CHART_BYTES = 64 << 20
 _MAX_SECONDS = 7200
 _RELEASE = re.compile(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -107,7 +108,7 @@ def read_chart(site: Path, addon: Addon) -> Chart:
     if path.is_dir() and (path / "Chart.yaml").is_file():
         chart = Chart(data=_packed(path), suffix=DIRECTORY)
     elif path.is_file():
-        chart = Chart(data=read_bytes(path, limit=_MAX_CHART_BYTES), suffix=ARCHIVE)
+        chart = Chart(data=read_bytes(path, limit=MAX_CHART_BYTES), suffix=ARCHIVE)
     else:
         raise _invalid(f"{addon.name}: expected a chart (an archive, or a directory with Chart.yaml) at {path}")
     if addon.digest and addon.digest != f"sha256:{chart.digest}":
@@ -123,8 +124,7 @@ def copy_name(addon: Addon, taken: str) -> str:
 def surplus_copies(addon: Addon, names: Iterable[str], *, keep: int) -> tuple[str, ...]:
     """Return which copies of an add-on go so that the ``keep`` newest stay."""
     pattern = re.compile(re.escape(f"addon-{addon.namespace}.{addon.name}-") + r"[0-9]{8}T[0-9]{6}Z\.age")
-    ours = sorted(name for name in names if pattern.fullmatch(name))
-    return tuple(ours[: max(0, len(ours) - keep)])
+    return surplus(names, keep=keep, pattern=pattern)
 
 
 def _addon(fields: Fields) -> Addon:
@@ -163,9 +163,9 @@ def _packed(directory: Path) -> bytes:
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted(path for path in directory.rglob("*") if path.is_file()):
             size += path.stat().st_size
-            if size > _MAX_CHART_BYTES:
-                raise _invalid(f"expected at most {_MAX_CHART_BYTES} bytes in the chart {directory}")
-            data = read_bytes(path, limit=_MAX_CHART_BYTES)
+            if size > MAX_CHART_BYTES:
+                raise _invalid(f"expected at most {MAX_CHART_BYTES} bytes in the chart {directory}")
+            data = read_bytes(path, limit=MAX_CHART_BYTES)
             entry = tarfile.TarInfo(f"chart/{path.relative_to(directory)}")
             entry.size, entry.mode = len(data), 0o644
             archive.addfile(entry, io.BytesIO(data))

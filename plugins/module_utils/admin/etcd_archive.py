@@ -185,9 +185,9 @@ def digest_of(path: Path) -> str:
         raise _unusable(path, error) from error
 
 
-def surplus(names: Iterable[str], *, keep: int) -> tuple[str, ...]:
+def surplus(names: Iterable[str], *, keep: int, pattern: re.Pattern[str] = _FILE) -> tuple[str, ...]:
     """Return which backups go so that the ``keep`` newest stay; what has another name is no backup of ours."""
-    ours = sorted(name for name in names if _FILE.fullmatch(name))
+    ours = sorted(name for name in names if pattern.fullmatch(name))
     return tuple(ours[: max(0, len(ours) - keep)])
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """CustomResourceDefinitions and their objects: saved before a change, and put back where the change loses them.
 
-Whoever deletes a definition deletes all its objects. What the API server owns is not saved: resource versions,
+Deleting a definition deletes all its objects. What the API server owns is not saved: resource versions,
 generations, times of creation, owners of fields. An object that is put back has a new uid, and so have the owner
 references to it.
 """
@@ -141,11 +141,13 @@ class CustomObjects:
         )
 
     def _is_lost(self, one: Definition, live: Mapping[str, Mapping[str, Any]], *, failed: bool) -> bool:
-        """Say whether objects of a definition are to be looked for."""
-        if not any(_is_wanted(item, failed=failed) for item in one.objects):
-            return failed and one.name not in live
+        """Say whether a definition or objects of it may have to be put back."""
         now = live.get(one.name)
-        return failed or now is None or _is_going(now) or now["metadata"]["uid"] != one.document["metadata"]["uid"]
+        is_deleted = now is None or _is_going(now)
+        if failed:
+            return is_deleted or bool(one.objects)
+        is_another = now is not None and now["metadata"]["uid"] != one.document["metadata"]["uid"]
+        return (is_deleted or is_another) and any(_is_wanted(item, failed=False) for item in one.objects)
 
     def _let_go(self, one: Definition) -> None:
         """Wait until a definition that is being deleted is gone; its objects are saved, so no finalizer holds it up."""
@@ -179,7 +181,7 @@ class CustomObjects:
             except KubeadmError as error:
                 is_done, said = False, error.message
             if is_done:
-                return tuple(_told(key) for key in sorted(created))
+                return tuple(_shown(key) for key in sorted(created))
             if self._clock.monotonic() >= deadline:
                 names = tuple(one.name for one in lost)
                 raise KubeadmError(
@@ -320,7 +322,7 @@ def _parts(documents: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[
     return (documents[start : start + _BATCH] for start in range(0, len(documents), _BATCH))
 
 
-def _told(key: Key) -> str:
+def _shown(key: Key) -> str:
     definition, (namespace, name) = key
     return f"{definition} {namespace}/{name}" if namespace else f"{definition} {name}"
 

@@ -35,7 +35,7 @@ class Release:
     """What is asked for: a chart (an archive or a directory) with values as the release ``name``.
 
     ``values``: JSON, which may hold secrets. ``mark`` names chart and values by digest; ``adopt`` lets the release take
-    over objects that another one owns, or nobody.
+    over objects that belong to another one, or to none.
     """
 
     name: str

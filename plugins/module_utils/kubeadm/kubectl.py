@@ -67,8 +67,7 @@ class Kubectl:
 
         The endpoint's name may still lead to a control plane that was lost, or is in other hands and answers nothing.
         """
-        own = Path(kubeconfig) == KubernetesPaths().admin_config
-        return cls(runner or SystemRunner(), kubeconfig=Path(kubeconfig), server=_OWN_SERVER if own else "")
+        return cls(runner or SystemRunner(), kubeconfig=Path(kubeconfig), server=server_beside(kubeconfig))
 
     def apply(
         self, manifests: Sequence[str], *, field_manager: str = FIELD_MANAGER, check_mode: bool = False
@@ -198,6 +197,11 @@ class Kubectl:
             timeout_seconds=_TIMEOUT_SECONDS,
             check=False,
         )
+
+
+def server_beside(kubeconfig: str) -> str:
+    """Return the API server of this control plane where ``kubeconfig`` is its admin's, else nothing."""
+    return _OWN_SERVER if Path(kubeconfig) == KubernetesPaths().admin_config else ""
 
 
 def _in_order(manifest: str) -> list[str]:

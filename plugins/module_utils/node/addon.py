@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ..admin.addons import DIRECTORY
+from ..admin.addons import DIRECTORY, MAX_CHART_BYTES
 from ..admin.age_file import close_to
 from ..bundle.releases import Releases
 from ..core.command import SystemRunner
@@ -31,8 +31,7 @@ from ..core.host import SystemClock
 from ..errors import AttestedError, KubeadmError
 from ..kubeadm.custom_objects import CustomObjects, PutBack, from_list, to_list
 from ..kubeadm.helm import Helm, Release, Rendered, without_secrets
-from ..kubeadm.kubectl import Kubectl
-from ..kubeadm.spec import KubernetesPaths
+from ..kubeadm.kubectl import Kubectl, server_beside
 from ..reasons import Reason
 from ..result import Diff, Result
 
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 _MARK = "attested.kubernetes addons sha256:"
 _FETCHED_BY_ANYBODY = 0o644
-_MAX_CHART_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +80,13 @@ class Addon:
     @classmethod
     def here(cls, params: Mapping[str, Any], chart: str, scratch: Path, runner: Runner, clock: Clock) -> Addon:
         """Return the one that the options describe."""
-        paths, kubeconfig = KubernetesPaths(), Path(params["kubeconfig"])
-        server = {"server": "https://127.0.0.1:6443"} if kubeconfig == paths.admin_config else {}
-        helm = Helm(runner, kubeconfig=kubeconfig, scratch=scratch, program=_program(), **server)
+        helm = Helm(
+            runner,
+            kubeconfig=Path(params["kubeconfig"]),
+            scratch=scratch,
+            server=server_beside(params["kubeconfig"]),
+            program=_program(),
+        )
         release = Release(
             name=params["name"],
             namespace=params["namespace"],
@@ -161,14 +163,14 @@ class Addon:
         )
 
 
-def run(params: Mapping[str, Any], check_mode: bool) -> Result:
+def run(params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = None) -> Result:
     """Plan a change of a release, save its custom objects, or make the change; raises its refusals."""
-    with _workshop(params) as (chart, scratch):
-        addon = Addon.here(params, chart, scratch, SystemRunner(), SystemClock())
-        return act(addon, params, check_mode)
+    with _chart_here(params) as (chart, scratch):
+        addon = Addon.here(params, chart, scratch, runner or SystemRunner(), SystemClock())
+        return _act(addon, params, check_mode)
 
 
-def act(addon: Addon, params: Mapping[str, Any], check_mode: bool) -> Result:
+def _act(addon: Addon, params: Mapping[str, Any], check_mode: bool) -> Result:
     """Do what ``state`` says with one release."""
     if params["state"] == "present" and not check_mode:
         plan = addon.plan()
@@ -255,7 +257,7 @@ def _placed(data: bytes, scratch: Path, *, is_directory: bool) -> Path:
 
 
 @contextmanager
-def _workshop(params: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+def _chart_here(params: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
     """Return the chart that Helm is given, and where Helm keeps its caches; only root reads either.
 
     A file is copied before it is compared with its digest, as somebody else may write it.
@@ -264,7 +266,7 @@ def _workshop(params: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
     try:
         chart = str(params["chart"])
         if not chart.startswith("oci://"):
-            data = read_bytes(chart, limit=_MAX_CHART_BYTES)
+            data = read_bytes(chart, limit=MAX_CHART_BYTES)
             digest = hashlib.sha256(data).hexdigest()
             if digest != params["chart_digest"]:
                 raise KubeadmError(

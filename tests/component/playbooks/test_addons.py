@@ -80,7 +80,7 @@ def test_what_is_in_a_vault_is_opened_and_not_shown(whole: bool, tmp_path: Path)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["the file", "a value"])
-def test_a_vault_that_does_not_open_is_told(whole: bool, tmp_path: Path) -> None:
+def test_a_vault_that_does_not_open_is_reported(whole: bool, tmp_path: Path) -> None:
     value = "".join(f"      {line}\n" for line in closed(CANARY).splitlines())
     vaulted = closed(rows("{}")) if whole else f"addons:\n- name: c\n  values:\n    p: !vault |\n{value}"
     ends, said = run(tmp_path, vaulted, password="wrong")
