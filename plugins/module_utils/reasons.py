@@ -773,7 +773,7 @@ class Reason(Enum):
     EK_SOURCE_UNUSABLE = _row(
         Coarse.LOCAL,
         "A file that should name the endorsement key of a machine has no entry for it.",
-        "Give an EK certificate or public key (PEM or DER), or a list of serial numbers (YAML or CSV). For a list set"
+        "Give an EK certificate or public key (PEM or DER), or a list of machines (YAML, CSV or JSON). For a list set"
         " attested_serial in the machine's host_vars.",
         "ansible-playbook attested.kubernetes.enroll",
     )

@@ -60,10 +60,13 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.join_
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.binding import Purpose
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import Stage, failure_lines
 from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.ek import Authority, ek_extensions, ek_public
 from ansible_collections.attested.kubernetes.tests.support.exchange import Exchange, identity_of, learned
 from ansible_collections.attested.kubernetes.tests.support.house import COLLECTION
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY, GivenPolicy, PolicySite
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -244,9 +247,22 @@ def _text(value: Any) -> Callable[[], Sequence[bytes]]:
     return lambda: [json.dumps(value).encode(), yaml.safe_dump(value).encode()]
 
 
+def _delivery_lists() -> list[bytes]:
+    """Return a registrar's answer, and what a BMC has of its chassis; both name the machine SN1."""
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    area = ek_public(key).marshal()
+    agent = {"ek_tpm": base64.b64encode(len(area).to_bytes(2, "big") + area).decode(), "regcount": 1}
+    certificate = Authority.root().issue("", key, ek_extensions()).public_bytes(serialization.Encoding.PEM).decode()
+    chassis = "/redfish/v1/Chassis/1"
+    held = {f"{chassis}/TrustedComponents/TPM/Certificates/1": {"CertificateString": certificate}}
+    answers = [{"code": 200, "results": {"SN1": agent}}, {chassis: {"SerialNumber": "SN1"}, **held}]
+    return [json.dumps(one).encode() for one in answers]
+
+
 def _documents() -> dict[str, Document]:
     listed = _from_file(".yml", lambda path: read_delivered(path, serial="SN1"))
     table = _from_file(".csv", lambda path: read_delivered(path, serial="SN1"))
+    exports = _from_file(".json", lambda path: read_delivered(path, serial="SN1"))
     joins = _from_file(".yml", lambda path: load_config(JoinServiceConfig, path))
     keys = _from_file(".yml", lambda path: load_config(KeyServiceConfig, path))
     secret = {"key": "QUFB" * 10 + "QUE=", "salt": "QUFB" * 10 + "QUE="}
@@ -276,6 +292,7 @@ def _documents() -> dict[str, Document]:
         "Constellation state": _target("constellation_state"),
         "delivery list": Document(seeds=_text({"SN1": _EK, "SN2": "cd" * 32}), read=listed),
         "delivery list in CSV": Document(seeds=lambda: [f"serial,ek_sha256\nSN1,{_EK}\n".encode()], read=table),
+        "delivery list in JSON": Document(seeds=cache(_delivery_lists), read=exports),
         "disk's record": Document(seeds=_text({"version": 1, "generation": 7, "header": "55" * 32}), read=parse_record),
         "encryption configuration": Document(seeds=_text(_ENCRYPTION), read=EncryptionFile.parse),
         "encryption keys of a control plane": Document(

@@ -85,7 +85,7 @@ def require_own_disks(disks: Mapping[str, str]) -> None:
 
 def disk_in(text: bytes, *, place: str) -> str:
     """Return the disk id in a file of host variables, empty where it says none; raises SITE_INVENTORY."""
-    return str(_variables(text, place).get(VARIABLE) or "")
+    return str(variables_in(text, place=place).get(VARIABLE) or "")
 
 
 def with_disk(text: bytes, disk: DiskId, *, place: str) -> bytes:
@@ -93,12 +93,12 @@ def with_disk(text: bytes, disk: DiskId, *, place: str) -> bytes:
 
     Raises SITE_INVENTORY where that cannot be said by a line of its own, naming the line to write by hand.
     """
-    before = _variables(text, place)
+    before = variables_in(text, place=place)
     if before.get(VARIABLE) == disk.uuid:
         return text
     kept = b"".join(line for line in _lines(text or _HEADER) if not line.startswith(f"{VARIABLE}:".encode()))
     after = kept + f"{VARIABLE}: {disk.uuid}\n".encode()
-    if _variables(after, place) != {**before, VARIABLE: disk.uuid}:
+    if variables_in(after, place=place) != {**before, VARIABLE: disk.uuid}:
         raise _unusable(place, f"a line a variable, so that {VARIABLE}: {disk.uuid} can be added")
     return after
 
@@ -123,7 +123,8 @@ def _lines(text: bytes) -> list[bytes]:
     return whole.splitlines(keepends=True)
 
 
-def _variables(text: bytes, place: str) -> dict[str, Any]:
+def variables_in(text: bytes, *, place: str) -> dict[str, Any]:
+    """Return what a file of host variables says; raises SITE_INVENTORY."""
     try:
         found = load_document(text)
     except ValueError as error:

@@ -1,13 +1,17 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was delivered, said beside the machine: an EK's certificate, its public key, or a list of serial numbers.
+"""What was delivered, said beside the machine: an EK's certificate, its public key, or a list of machines.
 
-Such a file says which endorsement key a machine must prove; it proves nothing by itself.
+Such a file says which endorsement key a machine must prove; it proves nothing by itself. A list is YAML (serial number
+to hash), CSV, the answers of a Keylime registrar, or resources of Redfish (DMTF DSP2046: Chassis, TrustedComponent,
+Certificate). In each a machine has one key, under the serial number or the UUID that its makers or agents gave it.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import csv
 import hashlib
 import io
@@ -16,21 +20,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._deps.crypto import exceptions, serialization, unreadable, x509
-from ..core.documents import load_document
+from .._deps.crypto import exceptions, rsa, serialization, unreadable, x509
+from ..core.documents import load_document, load_json
 from ..core.files import read_bytes
-from ..errors import Refusal, SiteError
-from ..evidence.ek_profile import parse_certificate, spki_of
+from ..errors import AttestedError, Refusal, SiteError
+from ..evidence.ek_profile import parse_certificate, parse_ek_certificate, spki_of
 from ..key_kinds import KeyUse, is_accepted, kind_of
 from ..reasons import Reason
+from ..tpm.structures import Public, Reader
+from ..tpm.templates import verify_endorsement_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from ..evidence.ek_profile import EkCertificate
 
 _LIMIT = 4 << 20
+_LIST_LIMIT = 32 << 20
 _MAX_NAME = 64
+_MAX_PUBLIC = 1024
 _EK = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
-_SERIAL, _HASH = "serial", "ek_sha256"
+_SERIAL, _HASH, _CERTIFICATE, _PUBLIC = "serial", "ek_sha256", "ek_certificate", "ek_tpm"
+_CHASSIS = re.compile(r"(/redfish/v1/Chassis/[^/]+)/TrustedComponents/[^/]+/Certificates/[^/]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,55 +52,206 @@ class Delivered:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a list has for one machine, read when somebody asks: one wrong entry spoils no other.
+
+    ``form``: a hash, a certificate (PEM or base64 of DER), or a public area (base64 of TPM2B_PUBLIC, or PEM).
+    """
+
+    form: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryList:
+    """A list of machines: its ``name`` for people, and the entries by serial number."""
+
+    name: str
+    entries: Mapping[str, _Entry]
+
+    def find(self, serial: str) -> Delivered:
+        """Return the key of one machine; raises `SiteError` EK_SOURCE_UNUSABLE where none can be read."""
+        if serial not in self.entries:
+            raise _unusable(f"the serial number {serial!r}", self.name, f"{len(self.entries)} others")
+        if not serial.isprintable():
+            raise _unusable("a serial number that can be printed", self.name, repr(serial[:80]))
+        label = f"delivery list {self.name}, serial {serial[:_MAX_NAME]}"
+        return Delivered(_hash_of(self.entries[serial], f"{self.name}, serial {serial[:_MAX_NAME]}"), label)
+
+
 def read_delivered(path: str | Path, *, serial: str = "") -> Delivered:
     """Return the key that a file names for one machine; raises `SiteError` EK_SOURCE_UNUSABLE.
 
-    A list (``.yml``, ``.yaml``: serial number to hash; ``.csv`` with the columns serial and ek_sha256) needs the
-    machine's ``serial``; a certificate or a public key (PEM or DER) is for one machine.
+    A list needs the machine's ``serial``; a certificate or a public key (PEM or DER) is for one machine.
     """
     file = Path(path)
-    data = read_bytes(file, limit=_LIMIT)
-    name = file.name[:_MAX_NAME] if file.name.isprintable() else "file"
-    reader = _LISTS.get(file.suffix.lower())
-    if reader is None:
-        kind, spki = _key(data, name)
-        return Delivered(hashlib.sha256(spki).hexdigest(), f"{kind} {name}")
-    return Delivered(_listed(reader(data, name), serial, name), f"delivery list {name}, serial {serial[:_MAX_NAME]}")
+    if file.suffix.lower() in _LISTS:
+        return read_list(file).find(serial)
+    name = _name(file)
+    kind, spki = _key(read_bytes(file, limit=_LIMIT), name)
+    return Delivered(hashlib.sha256(spki).hexdigest(), f"{kind} {name}")
 
 
-def _listed(rows: dict[str, str], serial: str, name: str) -> str:
-    if serial not in rows:
-        raise _unusable(f"the serial number {serial!r}", name, f"{len(rows)} others")
-    found = _EK.fullmatch(rows[serial])
-    if found is None:
-        raise _unusable("a SHA-256 in 64 lower-case hex digits", name, repr(rows[serial][:80]))
-    return found[1]
+def read_list(path: str | Path) -> DeliveryList:
+    """Return a list of machines; raises `SiteError` EK_SOURCE_UNUSABLE, also where two machines have one key.
+
+    ``.yml``, ``.yaml``: serial number to hash. ``.csv``: the column serial, and ek_sha256 or ek_certificate.
+    ``.json``: the same mapping; a registrar's answer with agents by UUID; resources of Redfish by their @odata.id;
+    or a list of any of these.
+    """
+    file = Path(path)
+    suffix, name = file.suffix.lower(), _name(file)
+    if suffix not in _LISTS:
+        raise _unusable(f"a list that ends in {', '.join(_LISTS)}", name, "another name")
+    reader, limit = _LISTS[suffix]
+    entries = _unique(reader(read_bytes(file, limit=limit), name), name)
+    owners: dict[_Entry, str] = {}
+    for serial, entry in entries.items():
+        if owners.setdefault(entry, serial) != serial:
+            raise _unusable("a key of its own for each machine", name, f"one for {owners[entry]!r} and {serial!r}")
+    return DeliveryList(name=name, entries=entries)
 
 
-def _yaml_rows(data: bytes, name: str) -> dict[str, str]:
+def _name(file: Path) -> str:
+    return file.name[:_MAX_NAME] if file.name.isprintable() else "file"
+
+
+def _unique(pairs: Iterable[tuple[str, _Entry]], name: str) -> dict[str, _Entry]:
+    found: dict[str, _Entry] = {}
+    for serial, entry in pairs:
+        if serial in found:
+            raise _unusable("each serial number once", name, f"{serial[:80]!r} twice")
+        found[serial] = entry
+    return found
+
+
+def _hash_of(entry: _Entry, place: str) -> str:
+    if entry.form == _HASH:
+        found = _EK.fullmatch(entry.text)
+        if found is None:
+            raise _unusable("a SHA-256 in 64 lower-case hex digits", place, repr(entry.text[:80]))
+        return found[1]
+    try:
+        spki = _FORMS[entry.form](entry.text, place)
+    except SiteError:
+        raise
+    except AttestedError as error:
+        raise _unusable("an endorsement key", place, error.message[:200]) from error
+    return hashlib.sha256(spki).hexdigest()
+
+
+def _certificate_in(text: str, place: str) -> bytes:
+    if "-----BEGIN" in text:
+        return _pem(text.encode(), place)[1]
+    return _certified(_base64(text, place), place)
+
+
+def _public_in(text: str, place: str) -> bytes:
+    """Return the SubjectPublicKeyInfo of a TPM2B_PUBLIC (TPM 2.0 library, part 2, 12.2.5) of template L-1 or L-2."""
+    if "-----BEGIN" in text:
+        return _pem(text.encode(), place)[1]
+    reader = Reader(_base64(text, place), "TPM2B_PUBLIC")
+    public = Public.parse(reader.sized(_MAX_PUBLIC))
+    reader.end()
+    verify_endorsement_key(public)
+    return public.spki()
+
+
+def _base64(text: str, place: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _unusable("base64", place, "other characters") from error
+
+
+_FORMS: dict[str, Callable[[str, str], bytes]] = {_CERTIFICATE: _certificate_in, _PUBLIC: _public_in}
+
+
+def _yaml_rows(data: bytes, name: str) -> Iterator[tuple[str, _Entry]]:
     try:
         loaded = load_document(data)
     except ValueError as error:
         raise _unusable("YAML", name, type(error).__name__) from error
     if not isinstance(loaded, dict):
         raise _unusable("a mapping of serial numbers", name, type(loaded).__name__)
-    return {str(serial): str(ek) for serial, ek in loaded.items()}
+    return _hashes(loaded)
 
 
-def _csv_rows(data: bytes, name: str) -> dict[str, str]:
+def _hashes(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, _Entry]]:
+    return ((str(serial), _Entry(_HASH, str(ek))) for serial, ek in mapping.items())
+
+
+def _csv_rows(data: bytes, name: str) -> Iterator[tuple[str, _Entry]]:
     try:
-        rows = list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"))))
+        rows = list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline="")))
     except (csv.Error, UnicodeDecodeError) as error:
         raise _unusable("CSV", name, type(error).__name__) from error
-    found: dict[str, str] = {}
     for row in rows:
-        if row.get(_SERIAL) is None or row.get(_HASH) is None:
-            raise _unusable(f"the columns {_SERIAL} and {_HASH}", name, "others")
-        serial = row[_SERIAL].strip()
-        if serial in found:
-            raise _unusable("each serial number once", name, f"{serial[:80]!r} twice")
-        found[serial] = row[_HASH].strip()
-    return found
+        form = next((one for one in (_HASH, _CERTIFICATE) if row.get(one)), None)
+        if row.get(_SERIAL) is None or form is None:
+            raise _unusable(f"the columns {_SERIAL} and {_HASH} or {_CERTIFICATE}", name, "others")
+        yield row[_SERIAL].strip(), _Entry(form, row[form].strip())
+
+
+def _json_rows(data: bytes, name: str) -> Iterator[tuple[str, _Entry]]:
+    try:
+        loaded = load_json(data, limit=_LIST_LIMIT)
+    except ValueError as error:
+        raise _unusable("JSON", name, f"{error}"[:80]) from error
+    for part in loaded if isinstance(loaded, list) else [loaded]:
+        if not isinstance(part, dict):
+            raise _unusable("an object, or a list of objects", name, type(part).__name__)
+        if "results" in part:
+            yield from _registrar_rows(part["results"], name)
+        elif any(str(key).startswith("/redfish/") for key in part):
+            yield from _redfish_rows(part, name)
+        else:
+            yield from _hashes(part)
+
+
+def _registrar_rows(results: Any, name: str) -> Iterator[tuple[str, _Entry]]:
+    """Read agents by UUID, each with the key that it proved to the registrar; its certificate proves nothing there."""
+    agents = results if isinstance(results, dict) else {"": None}
+    for uuid, agent in agents.items():
+        if not isinstance(agent, dict) or not isinstance(agent.get(_PUBLIC), str):
+            raise _unusable(f"agents by their UUID, each with {_PUBLIC}, in results", name, repr(uuid[:80]))
+        yield uuid, _Entry(_PUBLIC, agent[_PUBLIC])
+
+
+def _redfish_rows(resources: Mapping[str, Any], name: str) -> Iterator[tuple[str, _Entry]]:
+    """Read what one BMC has: the serial number of a chassis, and the endorsement certificate of a TPM in it.
+
+    Of two certificates in one chassis the RSA key's counts, as it does for the TPM's own machine.
+    """
+    found: dict[str, list[EkCertificate]] = {}
+    for path, resource in resources.items():
+        held = _CHASSIS.fullmatch(path)
+        text = resource.get("CertificateString") if isinstance(resource, dict) else None
+        endorsement = _endorsement(text) if held and isinstance(text, str) else None
+        if held and endorsement is not None:
+            found.setdefault(held[1], []).append(endorsement)
+    for chassis, certificates in found.items():
+        described = resources.get(chassis)
+        serial = described.get("SerialNumber") if isinstance(described, dict) else None
+        if not isinstance(serial, str) or not serial:
+            raise _unusable(f"a SerialNumber of {chassis[:80]}", name, "none")
+        chosen = min(certificates, key=_is_elliptic).certificate
+        text = base64.b64encode(chosen.public_bytes(serialization.Encoding.DER)).decode()
+        yield serial, _Entry(_CERTIFICATE, text)
+
+
+def _endorsement(text: str) -> EkCertificate | None:
+    """Return the endorsement certificate in PEM, or in front of its chain; None for a certificate of another kind."""
+    try:
+        first = x509.load_pem_x509_certificate(text.encode())
+        return parse_ek_certificate(first.public_bytes(serialization.Encoding.DER))
+    except unreadable(Refusal):
+        return None
+
+
+def _is_elliptic(one: EkCertificate) -> bool:
+    return not isinstance(serialization.load_der_public_key(one.spki), rsa.RSAPublicKey)
 
 
 def _key(data: bytes, name: str) -> tuple[str, bytes]:
@@ -139,8 +301,9 @@ def _unusable(expected: str, name: str, got: str) -> SiteError:
     return SiteError(f"expected {expected} in {name}, got {got}", reason=Reason.EK_SOURCE_UNUSABLE)
 
 
-_LISTS: dict[str, Callable[[bytes, str], dict[str, str]]] = {
-    ".csv": _csv_rows,
-    ".yaml": _yaml_rows,
-    ".yml": _yaml_rows,
+_LISTS: dict[str, tuple[Callable[[bytes, str], Iterator[tuple[str, _Entry]]], int]] = {
+    ".csv": (_csv_rows, _LIST_LIMIT),
+    ".json": (_json_rows, _LIST_LIMIT),
+    ".yaml": (_yaml_rows, _LIMIT),
+    ".yml": (_yaml_rows, _LIMIT),
 }

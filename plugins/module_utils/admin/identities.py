@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from ..policy.in_force import SitePolicy
 from ..policy.manifest import parse_documents, render_document, render_identity, render_profile
 from ..reasons import Reason
 from .assigned_disks import VARIABLE as DISK_VARIABLE
-from .assigned_disks import is_disk_id, require_own_disks
+from .assigned_disks import is_disk_id, require_own_disks, variables_in
 from .enrolment import BY_CONSOLE
 
 if TYPE_CHECKING:
@@ -33,6 +34,16 @@ _ROLES = {"control_planes": Role.CONTROL_PLANE, "workers": Role.WORKER}
 _EK = re.compile(r"sha256:([0-9a-f]{64})")
 _SERVING = "attested_kubelet_serving_certificates"
 _TRUE = frozenset({"true", "yes", "on", "1"})
+_WRITTEN = frozenset(
+    {
+        "attested_ek",
+        "attested_ek_known_by",
+        "attested_admission",
+        "attested_ek_aliases",
+        "attested_ek_replaced",
+        DISK_VARIABLE,
+    }
+)
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -124,7 +135,7 @@ def render_identity_file(
         "---",
         "# Written by attested.kubernetes.enroll: which TPM is in this machine. Commit it.",
         f"attested_ek: sha256:{ek_sha256}",
-        f'attested_ek_known_by: "{known_by}"',
+        f"attested_ek_known_by: {json.dumps(known_by, ensure_ascii=False)}",
     ]
     if admission is not Admission.APPROVED:
         lines.append(f"attested_admission: {admission.value}")
@@ -137,6 +148,17 @@ def render_identity_file(
     if disk:
         lines.append(f"{DISK_VARIABLE}: {disk}")
     return ("\n".join(lines) + "\n").encode()
+
+
+def require_only_identity(text: bytes, *, place: str) -> None:
+    """Raise SITE_INVENTORY where a file that is written whole says what `render_identity_file` does not."""
+    others = sorted(set(map(str, variables_in(text, place=place))) - _WRITTEN)
+    if others:
+        raise SiteError(
+            f"expected nothing but the identity in {place}, which is written whole, got {', '.join(others)[:200]}; "
+            "move that into another file beside it",
+            reason=Reason.SITE_INVENTORY,
+        )
 
 
 def _identity(node: InventoryNode, ek_sha256: str) -> NodeIdentity:

@@ -35,7 +35,7 @@ def site(tmp_path: Path) -> Path:
 def enroll(site: Path) -> Result:
     action: NodeIdentity = object.__new__(NodeIdentity)
     options: dict[str, Any] = {"node": "w-1", "ek_sha256": EK["w-1"], "known_by": "console fingerprint"}
-    more = {"admission": "Approved", "replaced": [], "ek_aliases": {}, "records": None}
+    more = {"admission": "Approved", "replaced": [], "ek_aliases": {}, "records": None, "machines": None}
     return action.perform({"site": str(site), **options, **more}, check_mode=False)
 
 
@@ -47,7 +47,7 @@ def write(site: Path, *identities: tuple[str, str], check_mode: bool = False) ->
     hosts = {node: {"attested_ek": f"sha256:{ek}", **said.get(node, {})} for node, ek in EK.items()}
     action.task_vars = {"hostvars": hosts, "groups": {"workers": list(EK)}}
     found = [{"node": node, "ek_sha256": EK[node], "disk_id": disk} for node, disk in identities]
-    return action.perform({"site": str(site), "records": [{"identities": found}]}, check_mode)
+    return action.perform({"site": str(site), "records": [{"identities": found}], "machines": None}, check_mode)
 
 
 def files(site: Path) -> dict[str, bytes]:
