@@ -35,10 +35,12 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certif
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.certificate_table import CERTIFICATES
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_client import EtcdGateway
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.site_settings import site_names
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static_pods import (
     RESTARTED_AT,
     StaticPods,
+    arguments_of,
     probe_of,
     stamped,
 )
@@ -508,6 +510,13 @@ def test_only_the_api_server_has_to_show_a_certificate_of_the_cluster(
     assert [served.is_well(component) for component in both] == [True, True]
     shutil.copy(paths.ca.with_name("front-proxy-ca.crt"), paths.ca)
     assert [served.is_well(component) for component in both] == [False, True]
+
+
+def test_no_argument_of_kubeadms_is_one_that_a_site_sets(paths: KubernetesPaths) -> None:
+    """Else a site that gives up an argument would take kubeadm's away: what is there is refused, or goes back."""
+    for component in COMPONENTS:
+        told = arguments_of((paths.kubernetes / f"manifests/{component}.yaml").read_bytes())
+        assert site_names(component, told) == frozenset()
 
 
 def test_who_does_not_answer_is_not_well(paths: KubernetesPaths) -> None:

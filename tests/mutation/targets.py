@@ -34,6 +34,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
         f"{_UNIT}/kubeadm/certificates/test_leaf.py",
         f"{_UNIT}/kubeadm/certificates/test_renewal.py",
     ),
+    "admin/listed_machines.py": (f"{_UNIT}/admin/test_listed_machines.py",),
+    "kubeadm/site_settings.py": (f"{_UNIT}/kubeadm/test_site_settings.py",),
     "kubeadm/endpoint_splice.py": (f"{_UNIT}/kubeadm/test_endpoint_splice.py",),
     "kubeadm/etcd_client.py": (f"{_UNIT}/kubeadm/test_etcd_client.py",),
     "services/received_ticket.py": (f"{_UNIT}/services/test_received_ticket.py",),

@@ -37,6 +37,7 @@ INSTALLED = {
     "admin_certificate",
     "admission_plugins",
     "cluster_keys",
+    "control_plane_settings",
     "etcd_snapshot",
     "join_ticket",
     "kubeadm_node",
@@ -129,7 +130,7 @@ def test_what_asks_for_the_kubernetes_client_runs_on_control_planes_alone():
     asking = {
         path.stem for path in house.plugin_files() if 'libraries=("cryptography", "kubernetes"' in path.read_text()
     }
-    assert asking == {"admission_plugins", "control_plane_certificates", "rotation_phase"}
+    assert asking == {"admission_plugins", "control_plane_certificates", "control_plane_settings", "rotation_phase"}
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,11 @@ class ApiServer:
 
     def uses(self, content: bytes) -> bool:
         """Say whether it encrypts as a file with ``content`` says; raises KUBECTL_FAILED."""
-        return hashlib.sha256(content).hexdigest() in used_files(self._kubectl.raw("/metrics", server=self._url()))
+        return hashlib.sha256(content).hexdigest() in used_files(self.metrics())
+
+    def metrics(self) -> str:
+        """Return its metrics; raises KUBECTL_FAILED, CONTROL_PLANE_MANIFEST_MALFORMED."""
+        return self._kubectl.raw("/metrics", server=self._url())
 
     def tell(self) -> bool:
         """Name the encryption file in its manifest, which restarts it; return whether it was not named there yet.

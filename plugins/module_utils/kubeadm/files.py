@@ -15,7 +15,8 @@ from ..keyservice.ticket import ADMISSION_FILE, CONTROL_PLANE_FILES, ENCRYPTION_
 from ..reasons import Reason
 from .encryption import require_encryption
 from .pod_security import BY_DEFAULT, parse_admission
-from .render import admission_path, api_server_files
+from .render import admission_path, api_server_files, authentication_path
+from .site_settings import is_authentication_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,11 +71,13 @@ def place_shared_files(files: Mapping[str, bytes], paths: KubernetesPaths) -> bo
 def write_api_server_files(paths: KubernetesPaths, pods: PodSecurity | None = None) -> bool:
     """Write the files that the API server's arguments name; return whether anything changed.
 
-    Without ``pods``, a ticket brought what they are held to, or nobody said it: then it is the default. An API server
-    that is made with these files needs no restart for them (`has_taken`).
+    Without ``pods``, a ticket brought what they are held to, or nobody said it: then it is the default. Authenticators
+    of the site stay. An API server that is made with these files needs no restart for them (`has_taken`).
     """
-    brought = admission_path(paths)
+    brought, authentication = admission_path(paths), authentication_path(paths)
     kept = {str(brought): read_bytes(brought, limit=MAX_FILE_BYTES)} if pods is None and brought.exists() else {}
+    if authentication.exists() and is_authentication_file(found := read_bytes(authentication, limit=MAX_FILE_BYTES)):
+        kept[str(authentication)] = found
     files = {**api_server_files(paths, pods or BY_DEFAULT), **kept}
     changed = []
     for name, content in files.items():

@@ -38,17 +38,23 @@ _CONFIG = ("configmap", "kubeadm-config", "kube-system")
 def tell_joiners(kubectl: Kubectl, arguments: Arguments, *, check_mode: bool = False) -> bool:
     """Have later API servers told what ``arguments`` makes of those that are there; return whether that is a change.
 
-    Raises KUBECTL_FAILED, also where somebody else changed it meanwhile, CONTROL_PLANE_MANIFEST_MALFORMED, and
-    what ``arguments`` raises.
+    Raises as `change_joiners` does, and what ``arguments`` raises.
+    """
+    return change_joiners(kubectl, partial(_tell, arguments=arguments), check_mode=check_mode)
+
+
+def change_joiners(kubectl: Kubectl, change: Callable[[dict[str, Any]], bool], *, check_mode: bool = False) -> bool:
+    """Have later control planes made from a changed ClusterConfiguration; return whether ``change`` made a change.
+
+    Raises KUBECTL_FAILED, also where somebody else changed it meanwhile, and CONTROL_PLANE_MANIFEST_MALFORMED.
     """
     (document,) = kubectl.read_one(*_CONFIG)
     data = document.get("data", {})
     try:
-        wanted = told_configuration(str(data["ClusterConfiguration"]), arguments)
+        wanted = _changed_configuration(str(data["ClusterConfiguration"]), change)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise KubeadmError(
-            "encryption at rest: expected kubeadm's ClusterConfiguration in the ConfigMap kubeadm-config, "
-            "found something else",
+            "expected kubeadm's ClusterConfiguration in the ConfigMap kubeadm-config, found something else",
             reason=Reason.CONTROL_PLANE_MANIFEST_MALFORMED,
         ) from None
     if wanted and not check_mode:
@@ -58,16 +64,23 @@ def tell_joiners(kubectl: Kubectl, arguments: Arguments, *, check_mode: bool = F
 
 def told_configuration(text: str, arguments: Arguments) -> str:
     """Return kubeadm's ClusterConfiguration with what ``arguments`` adds for API servers, nothing if that is there."""
+    return _changed_configuration(text, partial(_tell, arguments=arguments))
+
+
+def _changed_configuration(text: str, change: Callable[[dict[str, Any]], bool]) -> str:
     (configuration,) = load_documents(text)
+    return documents(configuration).decode() if change(configuration) else ""
+
+
+def _tell(configuration: dict[str, Any], *, arguments: Arguments) -> bool:
     server: dict[str, Any] = configuration.setdefault("apiServer", {})
     named: list[dict[str, str]] = server.setdefault("extraArgs", [])
     present = {one["name"]: one["value"] for one in named}
     wanted = {name: value for name, value in arguments(present).items() if present.get(name) != value}
-    if not wanted:
-        return ""
-    server["extraArgs"] = [one for one in named if one["name"] not in wanted]
-    server["extraArgs"] += [{"name": name, "value": value} for name, value in wanted.items()]
-    return documents(configuration).decode()
+    if wanted:
+        server["extraArgs"] = [one for one in named if one["name"] not in wanted]
+        server["extraArgs"] += [{"name": name, "value": value} for name, value in wanted.items()]
+    return bool(wanted)
 
 
 _KEY_BYTES = 32

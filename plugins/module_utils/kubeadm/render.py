@@ -15,7 +15,7 @@ from .pod_security import BY_DEFAULT, PLUGINS, admission_configuration
 from .spec import API_PORT, ClusterSpec, KubernetesPaths, NodeSpec, require_valid, require_valid_node, split_endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from .pod_security import PodSecurity
@@ -145,13 +145,17 @@ def render_join(node: NodeSpec, *, paths: KubernetesPaths, control_plane: bool =
 
 def render_authentication() -> bytes:
     """Return the API server's authentication: anonymous requests reach the health endpoints only."""
-    return documents(
-        {
-            "apiVersion": "apiserver.config.k8s.io/v1",
-            "kind": "AuthenticationConfiguration",
-            "anonymous": {"enabled": True, "conditions": [{"path": f"/{name}"} for name in _HEALTH_PATHS]},
-        }
-    )
+    return documents(authentication_configuration(()))
+
+
+def authentication_configuration(authenticators: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the document of kind AuthenticationConfiguration, with ``authenticators`` of tokens (``jwt``) if any."""
+    return {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthenticationConfiguration",
+        "anonymous": {"enabled": True, "conditions": [{"path": f"/{name}"} for name in _HEALTH_PATHS]},
+        **({"jwt": list(authenticators)} if authenticators else {}),
+    }
 
 
 def api_server_files(paths: KubernetesPaths, pods: PodSecurity = BY_DEFAULT) -> dict[str, bytes]:
@@ -160,7 +164,7 @@ def api_server_files(paths: KubernetesPaths, pods: PodSecurity = BY_DEFAULT) -> 
     return {
         str(admission_path(paths)): admission_file(pods),
         str(directory / "audit-policy.yaml"): documents(audit_policy()),
-        str(directory / "authentication.yaml"): render_authentication(),
+        str(authentication_path(paths)): render_authentication(),
     }
 
 
@@ -174,7 +178,7 @@ def api_server_arguments(paths: KubernetesPaths) -> dict[str, str]:
         "audit-log-maxsize": "100",
         "audit-log-path": f"{_AUDIT_LOG}/audit.log",
         "audit-policy-file": f"{directory}/audit-policy.yaml",
-        "authentication-config": f"{directory}/authentication.yaml",
+        "authentication-config": str(authentication_path(paths)),
         "enable-bootstrap-token-auth": "false",
         ENCRYPTION_ARGUMENT: str(encryption_path(paths)),
         # A key that is added or goes is taken over by running API servers.
@@ -203,6 +207,11 @@ def admission_file(pods: PodSecurity) -> bytes:
 def admission_path(paths: KubernetesPaths) -> Path:
     """Return where it is said what Pods are held to; a further control plane gets it with its ticket."""
     return paths.kubernetes / "attested/admission.yaml"
+
+
+def authentication_path(paths: KubernetesPaths) -> Path:
+    """Return where it is said whom the API server authenticates; it reads the file again when that changes."""
+    return paths.kubernetes / "attested/authentication.yaml"
 
 
 def encryption_path(paths: KubernetesPaths) -> Path:

@@ -105,6 +105,11 @@ class KubernetesPaths:
         return self.state / "admission.sha256"
 
     @property
+    def site_arguments(self) -> Path:
+        """The names of the arguments that the site gave to the programs of this control plane."""
+        return self.state / "site-arguments.json"
+
+    @property
     def ca(self) -> Path:
         """The cluster's CA certificate."""
         return self.kubernetes / "pki/ca.crt"

@@ -24,7 +24,7 @@ from ..reasons import Reason
 from .certificate_table import API_SERVER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from .operation import Machine
@@ -77,20 +77,36 @@ class StaticPods:
         path = self._stopped(component)
         return arguments_of(read_bytes(path if path.exists() else self._manifest(component), limit=_LIMIT))
 
-    def restart(self, component: str, arguments: Mapping[str, str] | None = None) -> None:
+    def restart(
+        self, component: str, arguments: Mapping[str, str] | None = None, *, without: Collection[str] = ()
+    ) -> None:
         """Start it anew and wait until the new one is well; raises CONTROL_PLANE_COMPONENT_UNHEALTHY.
 
-        ``arguments`` by name take the place of those in its manifest, by the same write; the others stay.
+        ``arguments`` by name take the place of those in its manifest and those ``without`` go, by the same write; the
+        others stay.
         """
         path = self._manifest(component)
         stamp = f"{self._machine.clock.now():%Y-%m-%dT%H:%M:%S.%fZ}"
-        write_atomic(path, stamped(read_bytes(path, limit=_LIMIT), stamp, arguments or {}), mode=0o600)
+        write_atomic(path, stamped(read_bytes(path, limit=_LIMIT), stamp, arguments or {}, without=without), mode=0o600)
         clock = self._machine.clock
         deadline = clock.monotonic() + RESTART_SECONDS
         while not (self._has_restarted(component, stamp) and self.is_well(component)):
             if clock.monotonic() > deadline:
                 raise unhealthy(component, f"within {RESTART_SECONDS:g} s after it was started anew")
             clock.sleep(_POLL_SECONDS)
+
+    def rearrange(self, component: str, arguments: Mapping[str, str], *, without: Collection[str] = ()) -> None:
+        """Start it anew with other arguments; one that is not well then gets its manifest of before.
+
+        Raises CONTROL_PLANE_COMPONENT_UNHEALTHY, CONTROL_PLANE_MANIFEST_MALFORMED.
+        """
+        path = self._manifest(component)
+        before = read_bytes(path, limit=_LIMIT)
+        try:
+            self.restart(component, arguments, without=without)
+        except AttestedError:
+            write_atomic(path, before, mode=0o600)
+            raise
 
     def stop(self, components: Sequence[str]) -> None:
         """Take the manifests away from the kubelet, and wait until their programs have ended.
@@ -166,17 +182,19 @@ def unhealthy(component: str, when: str) -> KubeadmError:
     )
 
 
-def stamped(manifest: bytes, stamp: str, arguments: Mapping[str, str] | None = None) -> bytes:
+def stamped(
+    manifest: bytes, stamp: str, arguments: Mapping[str, str] | None = None, *, without: Collection[str] = ()
+) -> bytes:
     """Return the manifest (YAML) with the annotation and the arguments; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
     document = _pod(manifest)
     document["metadata"]["annotations"] = {**(document["metadata"].get("annotations") or {}), RESTARTED_AT: stamp}
-    if arguments:
-        command = _command(document)
-        kept = [word for word in command[1:] if word[2:].partition("=")[0] not in arguments]
+    if arguments or without:
+        command, given = _command(document), arguments or {}
+        kept = [word for word in command[1:] if word[2:].partition("=")[0] not in {*given, *without}]
         document["spec"]["containers"][0]["command"] = [
             command[0],
             *kept,
-            *(f"--{name}={value}" for name, value in sorted(arguments.items())),
+            *(f"--{name}={value}" for name, value in sorted(given.items())),
         ]
     text: str = yaml.safe_dump(document, default_flow_style=False, sort_keys=False, width=_WIDTH)
     return text.encode()

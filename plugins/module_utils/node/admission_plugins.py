@@ -73,20 +73,18 @@ class PlaneAdmission:
             self._turns.free()
 
     def _start_anew(self, wanted: PodSecurity) -> None:
-        place, manifest = admission_path(self._paths), self._paths.kubernetes / f"manifests/{API_SERVER}.yaml"
+        place = admission_path(self._paths)
         before = read_bytes(place, limit=_LIMIT) if place.exists() else None
-        told = read_bytes(manifest, limit=_LIMIT)
         content = admission_file(wanted)
         make_directory(place.parent, mode=0o755)
         write_atomic(place, content, mode=_MODE)
         try:
-            self._pods.restart(API_SERVER, self._arguments(self._pods.arguments(API_SERVER)))
+            self._pods.rearrange(API_SERVER, self._arguments(self._pods.arguments(API_SERVER)))
         except AttestedError:
             if before is None:
                 remove(place)
             else:
                 write_atomic(place, before, mode=_MODE)
-            write_atomic(manifest, told, mode=0o600)
             raise
         keep_taken(self._paths, content)
 

@@ -183,6 +183,8 @@ def test_order_and_site_reach_the_roles(machine: Machine) -> None:
         "control_plane_kubelet_serving_certificates": True,
         "control_plane_pod_security": "restricted",
         "control_plane_exempt_namespaces": ["kube-flannel"],
+        "control_plane_arguments": None,
+        "control_plane_authenticators": None,
         "control_plane_admin_request": "a request",
     }
     keys = machine.given("key_service")

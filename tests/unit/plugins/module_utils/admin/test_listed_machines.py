@@ -81,6 +81,17 @@ def test_the_others_are_told(site: Site) -> None:
     assert site.written() == ["cp-1", "w-2"]
 
 
+def test_each_host_is_told_once(site: Site) -> None:
+    """One is known by its second key, one gets an identity, and of two without an entry one has a key already."""
+    alias = {f"sha256:{OTHER}": f"sha256:{KEYS['A1']}"}
+    site.hosts["cp-1"] |= {"attested_ek": f"sha256:{OTHER}", "attested_ek_aliases": alias}
+    site.hosts["w-2"] |= {"attested_ek": f"sha256:{KEYS['D4']}"}
+    site.listed = {"A1": KEYS["A1"], "B2": KEYS["B2"], "z": "0" * 64, "y": "1" * 64, "x": "2" * 64}
+    found = site.enroll().values
+    told = {name: found[name] for name in ("enrolled", "known", "absent", "spare")}
+    assert told == {"enrolled": ["w-1"], "known": ["cp-1"], "absent": [], "spare": ["x", "y", "z"]}
+
+
 def test_only_the_chosen_hosts_are_enrolled(site: Site) -> None:
     done = site.enroll(nodes=["w-1"])
     assert (site.written(), done.values["absent"], done.values["spare"]) == (["w-1"], [], [])
@@ -142,15 +153,16 @@ def test_a_file_that_says_more_is_not_written_over(site: Site) -> None:
     assert path.read_text(encoding="utf-8") == "attested_serial: B2\n"
 
 
-def test_many_problems_are_told_in_short(site: Site) -> None:
-    names = [f"w-{number}" for number in range(10, 20)]
-    site.hosts |= {name: {"ansible_host": name} for name in names}
-    site.listed |= dict.fromkeys(names, "x")
-    site.listed |= {name: f"x{name}" for name in names}
-    action: ActionModule = object.__new__(ActionModule)
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (6, "; and 1 more"), (10, "; and 5 more")])
+def test_many_problems_are_told_in_short(site: Site, count: int, more: str) -> None:
+    names = [f"w-{number}" for number in range(10, 10 + count)]
     path = site.root / "rack.yml"
-    path.write_text(yaml.safe_dump(site.listed), encoding="utf-8")
-    action.task_vars = {"hostvars": site.hosts, "groups": {"workers": names}}
-    with pytest.raises(AttestedError, match="and 5 more") as caught:
+    path.write_text(yaml.safe_dump({name: f"x{name}" for name in names}), encoding="utf-8")
+    action: ActionModule = object.__new__(ActionModule)
+    hosts = {name: {"ansible_host": name} for name in names}
+    action.task_vars = {"hostvars": hosts, "groups": {"workers": names}}
+    with pytest.raises(AttestedError) as caught:
         action.perform({"site": str(site.root), "machines": str(path), "nodes": names}, check_mode=False)
     assert caught.value.code == "EK_SOURCE_UNUSABLE"
+    assert caught.value.message.count("expected a SHA-256") == 5
+    assert caught.value.message.endswith(more or "'xw-14'")

@@ -233,7 +233,7 @@ def test_joiners_that_cannot_be_told_are_named(plane, programs, kubectl, paths, 
     programs.config = config
     with pytest.raises(KubeadmError) as caught:
         plane.place(plane.arrange(("identity", "key-1"), given={}), kubectl)
-    assert Coded(caught.value) == "CONTROL_PLANE_MANIFEST_MALFORMED: encryption at rest"
+    assert Coded(caught.value) == "CONTROL_PLANE_MANIFEST_MALFORMED: expected kubeadm's ClusterConfiguration"
     assert "encryption-provider-config" not in (paths.kubernetes / "manifests/kube-apiserver.yaml").read_text()
 
 

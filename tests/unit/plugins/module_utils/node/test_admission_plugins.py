@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import KubeadmError
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.files import has_taken
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import admission_file, admission_path
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static_pods import StaticPods, stamped
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static_pods import stamped
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.admission_plugins import PlaneAdmission
-from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.unit.fakes.control_plane import Pods, Programs, Turns
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
 
 RESTRICTED = PodSecurity(level="restricted", exempt=("kube-flannel",))
@@ -31,49 +28,6 @@ MANIFEST = json.dumps(
         "spec": {"containers": [{"command": ["kube-apiserver", "--enable-admission-plugins=NodeRestriction,Own"]}]},
     }
 ).encode()
-
-
-class Programs:
-    """A kubectl that knows the ConfigMap of kubeadm."""
-
-    def __init__(self) -> None:
-        configuration = {"kind": "ClusterConfiguration", "apiServer": {"extraArgs": []}}
-        self.config: dict[str, Any] = {"data": {"ClusterConfiguration": json.dumps(configuration)}}
-
-    def run(self, argv: list[str], *, stdin: bytes | None = None, **_more: object) -> CommandResult:
-        if "replace" in argv:
-            self.config = json.loads(stdin or b"")
-        return CommandResult(argv=tuple(argv), returncode=0, stdout=json.dumps(self.config).encode(), stderr=b"")
-
-    def told(self) -> dict[str, str]:
-        server = json.loads(self.config["data"]["ClusterConfiguration"])["apiServer"]
-        return {one["name"]: one["value"] for one in server["extraArgs"]}
-
-
-class Pods(StaticPods):
-    """Static pods that come up at once, or do not."""
-
-    def __init__(self, paths: KubernetesPaths) -> None:
-        super().__init__(Machine(runner=Programs(), clock=FakeClock(), paths=paths), node="cp-1", reader=self)  # type: ignore[arg-type]
-        self.manifest = paths.kubernetes / "manifests/kube-apiserver.yaml"
-        self.restarts, self.is_ill = 0, False
-
-    def restart(self, component: str, arguments: Any = None) -> None:
-        self.restarts += 1
-        self.manifest.write_bytes(stamped(self.manifest.read_bytes(), "now", arguments))
-        if self.is_ill:
-            raise KubeadmError("not well", reason=Reason.CONTROL_PLANE_COMPONENT_UNHEALTHY)
-
-
-class Turns:
-    def __init__(self) -> None:
-        self.taken = 0
-
-    def take(self) -> None:
-        self.taken += 1
-
-    def free(self) -> None:
-        self.taken -= 1
 
 
 class Bed:
@@ -106,7 +60,7 @@ def test_one_that_was_made_before_is_told_once_and_so_is_what_joins_later(bed: B
     assert admission_path(bed.paths).read_bytes() == admission_file(PodSecurity())
     assert bed.plane.differs(PodSecurity()) == ()
     bed.plane.place(PodSecurity())
-    assert (bed.pods.restarts, bed.turns.taken) == (1, 0)
+    assert (bed.pods.restarts, bed.turns.taken) == (["kube-apiserver"], 0)
 
 
 def test_another_word_of_the_site_starts_it_anew(bed: Bed) -> None:
@@ -114,7 +68,7 @@ def test_another_word_of_the_site_starts_it_anew(bed: Bed) -> None:
     (line,) = bed.plane.differs(RESTRICTED)
     assert "held to restricted, but for kube-flannel, kube-system" in line
     bed.plane.place(RESTRICTED)
-    assert (bed.pods.restarts, bed.plane.differs(RESTRICTED)) == (2, ())
+    assert (len(bed.pods.restarts), bed.plane.differs(RESTRICTED)) == (2, ())
 
 
 def test_one_that_was_stopped_behind_the_file_is_done_again(bed: Bed) -> None:

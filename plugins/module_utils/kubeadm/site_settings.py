@@ -1,0 +1,249 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a site adds to the arguments of a control plane's programs, and whom else its API servers authenticate. Pure.
+
+A site adds everything but what decides who gets at keys, nodes and admission. What kubeadm and this collection set is
+refused as well, so that an argument that the site gives up can simply go.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..core.documents import load_documents
+from ..errors import SiteError
+from ..reasons import Reason
+from .certificate_table import API_SERVER
+from .pod_security import PLUGINS
+from .render import authentication_configuration, documents
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+ETCD, CONTROLLER_MANAGER, SCHEDULER = "etcd", "kube-controller-manager", "kube-scheduler"
+ARGUMENTS, AUTHENTICATORS = "attested_control_plane_arguments", "attested_authenticators"
+
+_SECTIONS = {
+    ETCD: ("etcd", "local"),
+    API_SERVER: ("apiServer",),
+    CONTROLLER_MANAGER: ("controllerManager",),
+    SCHEDULER: ("scheduler",),
+}
+COMPONENTS = tuple(_SECTIONS)
+"""In the order in which they are restarted."""
+
+_ADMISSION, _GATES, _APIS = "enable-admission-plugins", "feature-gates", "runtime-config"
+_DEFAULTS = {
+    API_SERVER: {
+        "audit-log-maxage": "30",
+        "audit-log-maxbackup": "10",
+        "audit-log-maxsize": "100",
+        _ADMISSION: ",".join(PLUGINS),
+    },
+    CONTROLLER_MANAGER: {"terminated-pod-gc-threshold": "1000"},
+}
+"""What this collection sets and a site may set otherwise; `enable-admission-plugins` gets the site's beside ours."""
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,99}")
+_SWITCH = re.compile(r"[A-Za-z0-9./-]{1,100}")
+_OURS = "init sets it"
+_KEYS = "the cluster's keys and CAs stay as init made them"
+_WHO = "who is authenticated and who is authorized stays as init set it"
+_HERE = "the programs of a control plane reach each other as init set it"
+_GUARDS = "admission guards nodes and secrets"
+_SERVING = (
+    (r"tls-(cert-file|private-key-file|sni-cert-key)|cert-dir|client-ca-file|requestheader-.*", _KEYS),
+    (r"kubeconfig|.*-kubeconfig|authentication-.*|authorization-.*", _WHO),
+    (r"bind-address|secure-port|leader-elect", _HERE),
+    (r"profiling|contention-profiling|debugging|debug-socket-path", "it shows the memory of the program"),
+)
+_ETCD_TUNING = (
+    r"quota-backend-bytes|auto-compaction-(mode|retention)|heartbeat-interval|election-timeout|log-level"
+    r"|max-(request-bytes|txn-ops|snapshots|wals)|backend-batch-(limit|interval)|warning-.*-duration"
+    r"|compaction-batch-limit|grpc-keepalive-(min-time|interval|timeout)"
+)
+_RULED: dict[str, tuple[tuple[str, str], ...]] = {
+    API_SERVER: (
+        *_SERVING,
+        (r"(etcd|storage|kubelet|peer)-.*", _HERE),
+        (r"advertise-address|service-cluster-ip-range|endpoint-reconciler-type|egress-selector-config-file", _HERE),
+        (r"proxy-client-.*|service-account-(issuer|key-file|lookup|signing-.*)|api-audiences", _KEYS),
+        (r"encryption-provider-.*", "rotate_encryption_key changes the keys of Secrets"),
+        (r"oidc-.*", f"use {AUTHENTICATORS}"),
+        (r"anonymous-auth|token-auth-file|enable-bootstrap-token-auth|permit-.*", _WHO),
+        (r"admission-control-.*|disable-admission-plugins", "use attested_pod_security; " + _GUARDS),
+        (r"audit-policy-file|audit-log-path|allow-privileged", _OURS),
+    ),
+    CONTROLLER_MANAGER: (
+        *_SERVING,
+        (r"cluster-signing-.*|root-ca-file|service-account-private-key-file|use-service-account-credentials", _KEYS),
+        (r"controllers|cluster-name|cluster-cidr|service-cluster-ip-range|allocate-node-cidrs", _OURS),
+    ),
+    SCHEDULER: (*_SERVING, (r"config", "no file of the site is mounted there")),
+    # of etcd all but what tunes it
+    ETCD: ((rf"(?!({_ETCD_TUNING})$).*", _OURS),),
+}
+_HELD_GATES = frozenset(
+    {
+        "AllAlpha",
+        "AllBeta",
+        "AnonymousAuthConfigurableEndpoints",
+        "AuthorizeNodeWithSelectors",
+        "AuthorizeWithSelectors",
+        "ServiceAccountNodeAudienceRestriction",
+        "ServiceAccountTokenNodeBinding",
+        "ServiceAccountTokenNodeBindingValidation",
+        "StructuredAuthenticationConfiguration",
+        "ValidatingAdmissionPolicy",
+    }
+)
+"""Gates that nobody turns off."""
+
+_RESERVED = ("system:", "attested:", "kubeadm:")
+_JWT_FIELDS = frozenset({"issuer", "claimValidationRules", "claimMappings", "userValidationRules"})
+_MAX_AUTHENTICATORS = 64
+
+
+def parse_arguments(given: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return what a site adds, by component and name; raises CONFIG_INVALID naming every problem."""
+    problems: list[str] = []
+    found: dict[str, dict[str, str]] = {one: {} for one in COMPONENTS}
+    for component, named in given.items():
+        if component not in found or not isinstance(named, dict):
+            problems.append(f"expected arguments by name for {', '.join(COMPONENTS)}, got {str(component)[:80]!r}")
+            continue
+        for name, value in named.items():
+            problem = _problem(component, str(name), value)
+            if problem:
+                problems.append(problem)
+            else:
+                found[component][str(name)] = _text(value)
+    if problems:
+        raise _invalid(f"{ARGUMENTS}: {'; '.join(problems)}")
+    if plugins := found[API_SERVER].get(_ADMISSION):
+        found[API_SERVER][_ADMISSION] = ",".join(sorted({*PLUGINS, *(one.strip() for one in plugins.split(","))}))
+    return found
+
+
+def _problem(component: str, name: str, value: Any) -> str:
+    where = f"of {component}"
+    if not _NAME.fullmatch(name):
+        return f"expected a name without dashes in front {where}, got {name[:80]!r}"
+    for pattern, why in _RULED[component]:
+        if re.fullmatch(pattern, name):
+            return f"expected no {name} {where}: {why}"
+    if name in (_GATES, _APIS):
+        return _switches_problem(name, value, where)
+    if isinstance(value, (dict, list)) or value is None or "\n" in _text(value):
+        return f"expected one line of text, a number or true or false as {name} {where}, got {type(value).__name__}"
+    return ""
+
+
+def _switches_problem(argument: str, value: Any, where: str) -> str:
+    """Say what is wrong with feature gates, of which some stay on, or with APIs, of which all do."""
+    named = value.items() if isinstance(value, dict) else [("", None)]
+    if not all(_SWITCH.fullmatch(str(name)) and isinstance(one, bool) for name, one in named):
+        return f"expected {argument} {where} as names with true or false"
+    off = sorted(str(name) for name, is_on in value.items() if not is_on and (argument == _APIS or name in _HELD_GATES))
+    return f"expected no {', '.join(off)} turned off in {argument} {where}: {_GUARDS}" if off else ""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={_text(one)}" for name, one in sorted(value.items()))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def changes_of(
+    component: str, present: Mapping[str, str], wanted: Mapping[str, str], *, before: Collection[str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return which arguments to set, by name, and which to take away; ``before`` are names that the site once gave."""
+    kept = {**_DEFAULTS.get(component, {}), **wanted}
+    placed = {name: value for name, value in kept.items() if present.get(name) != value}
+    return placed, tuple(sorted(name for name in before if name in present and name not in kept))
+
+
+def site_names(component: str, present: Iterable[str]) -> frozenset[str]:
+    """Return which arguments in kubeadm's configuration are the site's: all that it may set and nobody else does."""
+    defaults = _DEFAULTS.get(component, {})
+    return frozenset(one for one in present if one not in defaults and not _is_ruled(component, one))
+
+
+def _is_ruled(component: str, name: str) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern, _why in _RULED[component])
+
+
+def arrange_configuration(configuration: dict[str, Any], wanted: Mapping[str, Mapping[str, str]]) -> bool:
+    """Have kubeadm's ClusterConfiguration (v1beta4) name ``wanted`` for later control planes; return what changed."""
+    changed = False
+    for component, keys in _SECTIONS.items():
+        section = configuration
+        for key in keys:
+            section = section.setdefault(key, {})
+        named = section.get("extraArgs") or []
+        present = {one["name"]: one["value"] for one in named}
+        placed, gone = changes_of(component, present, wanted.get(component, {}), before=site_names(component, present))
+        if placed or gone:
+            kept = [one for one in named if one["name"] not in {*placed, *gone}]
+            section["extraArgs"] = kept + [{"name": name, "value": value} for name, value in sorted(placed.items())]
+            changed = True
+    return changed
+
+
+def authentication_file(authenticators: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return the API server's authentication with a site's ``authenticators`` (entries of ``jwt``).
+
+    No token is ever for a user or a group of the cluster's own; Kubernetes checks all else when it reads the file.
+    Raises CONFIG_INVALID. Source: AuthenticationConfiguration, apiserver.config.k8s.io/v1.
+    """
+    given = list(authenticators)
+    if len(given) > _MAX_AUTHENTICATORS:
+        raise _invalid(f"expected at most {_MAX_AUTHENTICATORS} entries in {AUTHENTICATORS}, got {len(given)}")
+    for number, one in enumerate(given, start=1):
+        issuer = one.get("issuer") if isinstance(one, dict) else None
+        url = issuer.get("url") if isinstance(issuer, dict) else None
+        if not isinstance(url, str) or not url.startswith("https://"):
+            raise _invalid(
+                f"expected an issuer with a url that begins with https:// in entry {number} of {AUTHENTICATORS}"
+            )
+        if unknown := sorted(set(map(str, one)) - _JWT_FIELDS):
+            raise _invalid(
+                f"expected {', '.join(sorted(_JWT_FIELDS))} in entry {number} of {AUTHENTICATORS}, "
+                f"got {', '.join(unknown)[:200]}"
+            )
+    return documents(authentication_configuration([_held(one) for one in given]))
+
+
+def is_authentication_file(content: bytes) -> bool:
+    """Say whether `authentication_file` made it."""
+    try:
+        (document,) = load_documents(content)
+        return authentication_file([_given(one) for one in document.get("jwt", ())]) == content
+    except (ValueError, AttributeError, TypeError, SiteError):
+        return False
+
+
+def _held(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {**one, "userValidationRules": [*(one.get("userValidationRules") or ()), *_rules()]}
+
+
+def _given(one: Mapping[str, Any]) -> dict[str, Any]:
+    rules = [rule for rule in one.get("userValidationRules", ()) if rule not in _rules()]
+    return {**one, "userValidationRules": rules}
+
+
+def _rules() -> list[dict[str, str]]:
+    return [
+        {
+            "expression": f"!user.username.startsWith('{prefix}') && "
+            f"user.groups.all(group, !group.startsWith('{prefix}'))",
+            "message": f"users and groups that begin with {prefix} are the cluster's own",
+        }
+        for prefix in _RESERVED
+    ]
+
+
+def _invalid(message: str) -> SiteError:
+    return SiteError(message, reason=Reason.CONFIG_INVALID)
