@@ -165,33 +165,6 @@ def test_a_second_run_changes_nothing(road: Road, playbook: str) -> None:
     assert set(changes.values()) == {0}, changes
 
 
-def test_arguments_of_the_site_come_and_go(road: Road) -> None:
-    """By the playbook, on the real API server and etcd, which the kubelet restarts."""
-    before = command_of(road, "kube-apiserver")
-    settings = {
-        "attested_control_plane_arguments": {"kube-apiserver": {"goaway-chance": 0.001}, "etcd": {"max-wals": 4}}
-    }
-    foreseen = road.play("node", "--limit=cp-1", "--check", "--diff", "-e", json.dumps(settings)).output
-    assert "kube-apiserver: --goaway-chance=0.001" in foreseen
-    assert command_of(road, "kube-apiserver") == before
-    assert road.play("node", "--limit=cp-1", "-e", json.dumps(settings)).changes()["cp-1"] == 1
-    assert set(command_of(road, "kube-apiserver")) - set(before) == {"--goaway-chance=0.001"}
-    assert "--max-wals=4" in command_of(road, "etcd")
-    assert "goaway-chance" in road.kubectl("get", "configmap", "kubeadm-config", "-n=kube-system", "--output=yaml")
-    gone = json.dumps({"attested_control_plane_arguments": {}, "attested_authenticators": []})
-    assert road.play("node", "--limit=cp-1", "-e", gone).changes()["cp-1"] == 1
-    assert sorted(command_of(road, "kube-apiserver")) == sorted(before)
-    assert set(road.play("node", "--limit=cp-1", "-e", gone).changes().values()) == {0}
-
-
-def command_of(road: Road, component: str) -> list[str]:
-    """Return how the first control plane's program is running now."""
-    pod = json.loads(road.kubectl("get", "pod", f"{component}-cp-1", "--namespace=kube-system", "--output=json"))
-    assert all(one["ready"] for one in pod["status"]["containerStatuses"])
-    found: list[str] = pod["spec"]["containers"][0]["command"]
-    return found
-
-
 def test_the_sites_add_ons_are_applied_and_custom_objects_stay(road: Road) -> None:
     """A chart, a second run, and a chart without its definition, whose object comes back; over ssh, by real modules."""
     row = {"name": "widgets", "namespace": "widgets", "chart": "charts/one", "values": {"text": "of the site"}}

@@ -50,6 +50,7 @@ def plan_list(
     """
     every = tuple(nodes)
     names = {one.name: serials.get(one.name) or one.name for one in every}
+    hosts = frozenset(names.values())
     wanted = [one for one in every if one.name in chosen]
     found = _found(listed, {one.name: names[one.name] for one in wanted if names[one.name] in listed.entries})
     _require_unreplaced(wanted, found)
@@ -64,7 +65,7 @@ def plan_list(
         enrolled=tuple(new.values()),
         known=tuple(one.name for one in wanted if one.name in found and one.name not in new),
         absent=tuple(one.name for one in wanted if one.ek_sha256 is None and one.name not in found),
-        spare=tuple(sorted(set(listed.entries) - set(names.values()))),
+        spare=tuple(one for one in listed.entries if one not in hosts),
     )
 
 

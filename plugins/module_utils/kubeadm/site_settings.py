@@ -143,7 +143,7 @@ def _problem(component: str, name: str, value: Any) -> str:
 
 def _switches_problem(argument: str, value: Any, where: str) -> str:
     """Say what is wrong with feature gates, of which some stay on, or with APIs, of which all do."""
-    named = value.items() if isinstance(value, dict) else [("", None)]
+    named = value.items() if isinstance(value, dict) else [(None, None)]
     if not all(_SWITCH.fullmatch(str(name)) and isinstance(one, bool) for name, one in named):
         return f"expected {argument} {where} as names with true or false"
     off = sorted(str(name) for name, is_on in value.items() if not is_on and (argument == _APIS or name in _HELD_GATES))
@@ -187,7 +187,7 @@ def arrange_configuration(configuration: dict[str, Any], wanted: Mapping[str, Ma
         placed, gone = changes_of(component, present, wanted.get(component, {}), before=site_names(component, present))
         if placed or gone:
             kept = [one for one in named if one["name"] not in {*placed, *gone}]
-            section["extraArgs"] = kept + [{"name": name, "value": value} for name, value in sorted(placed.items())]
+            section["extraArgs"] = kept + [{"name": name, "value": value} for name, value in placed.items()]
             changed = True
     return changed
 

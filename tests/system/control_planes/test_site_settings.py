@@ -1,0 +1,97 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A site's arguments on a running control plane: they come, one that breaks the API server is put back, and they go.
+
+By the playbook `node`, on a real API server and etcd that the kubelet restarts. The tests are in the order of one lab's
+life and share it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow
+
+USED_LAB = "ATTESTED_SETTINGS_LAB"
+"""Of a developer: NAME:LOOPBACK of such a lab that is up and has been through init and node; it is used and left."""
+
+WORDS = ("-e", '{"lab_control_planes": 1, "lab_workers": 1}')
+SERVER = "kube-apiserver"
+
+
+@pytest.fixture(scope="module")
+def road() -> Iterator[Road]:
+    with road_through("lab", "init", "node", of="attested-settings:127.77.0", instead=USED_LAB, words=WORDS) as road:
+        yield road
+
+
+@pytest.fixture(scope="module")
+def before(road: Road) -> dict[str, list[str]]:
+    """Return how each program ran when the site said nothing."""
+    return {name: command_of(road, name) for name in (SERVER, "etcd")}
+
+
+def command_of(road: Road, component: str) -> list[str]:
+    """Return how the control plane's program is running now, in an order that does not matter to it."""
+    pod = json.loads(road.kubectl("get", "pod", f"{component}-cp-1", "--namespace=kube-system", "--output=json"))
+    assert all(one["ready"] for one in pod["status"]["containerStatuses"])
+    return sorted(pod["spec"]["containers"][0]["command"])
+
+
+def words(**arguments: dict[str, object]) -> tuple[str, ...]:
+    """Return the words by which `node` has these arguments applied."""
+    given = {name.replace("_", "-"): value for name, value in arguments.items()}
+    return (
+        "--limit=cp-1",
+        "-e",
+        json.dumps({"attested_control_plane_arguments": given, "attested_authenticators": []}),
+    )
+
+
+def joiners(road: Road) -> str:
+    """Return what later control planes are made from."""
+    return road.kubectl("get", "configmap", "kubeadm-config", "--namespace=kube-system", "--output=yaml")
+
+
+WANTED = words(kube_apiserver={"goaway-chance": 0.001}, etcd={"max-wals": 4})
+
+
+def test_check_mode_names_them_and_changes_nothing(road: Road, before: dict[str, list[str]]) -> None:
+    foreseen = road.play("node", *WANTED, "--check", "--diff").output
+    assert "kube-apiserver: --goaway-chance=0.001" in foreseen
+    assert "etcd: --max-wals=4" in foreseen
+    assert command_of(road, SERVER) == before[SERVER]
+
+
+def test_they_come_and_a_second_run_changes_nothing(road: Road, before: dict[str, list[str]]) -> None:
+    assert road.play("node", *WANTED).changes()["cp-1"] == 1
+    assert set(command_of(road, SERVER)) - set(before[SERVER]) == {"--goaway-chance=0.001"}
+    assert set(command_of(road, "etcd")) - set(before["etcd"]) == {"--max-wals=4"}
+    assert "goaway-chance" in joiners(road)
+    assert set(road.play("node", *WANTED).changes().values()) == {0}
+
+
+def test_one_that_does_not_start_is_put_back(road: Road) -> None:
+    running = command_of(road, SERVER)
+    broken = words(kube_apiserver={"goaway-chance": 0.001, "no-such-argument": 1}, etcd={"max-wals": 4})
+    failed = road.finish("node", road.start("node", *broken))
+    assert failed.returncode != 0
+    assert "CONTROL_PLANE_COMPONENT_UNHEALTHY" in failed.output
+    road.kubectl("wait", f"pod/{SERVER}-cp-1", "--namespace=kube-system", "--for=condition=Ready", "--timeout=240s")
+    assert command_of(road, SERVER) == running
+    assert "no-such-argument" not in joiners(road)
+
+
+def test_they_go_again(road: Road, before: dict[str, list[str]]) -> None:
+    assert road.play("node", *words()).changes()["cp-1"] == 1
+    assert {name: command_of(road, name) for name in before} == before
+    assert "goaway-chance" not in joiners(road)
+    assert set(road.play("node", *words()).changes().values()) == {0}
