@@ -11,29 +11,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.command import SystemRunner
 from ..core.files import make_directory, read_bytes, remove, write_atomic
-from ..core.host import SystemClock
 from ..errors import AttestedError, KubeadmError
 from ..kubeadm.certificate_table import API_SERVER
 from ..kubeadm.files import has_taken, keep_taken
-from ..kubeadm.kubectl import Kubectl
-from ..kubeadm.operation import Machine
 from ..kubeadm.plane_encryption import tell_joiners
 from ..kubeadm.pod_security import PodSecurity
 from ..kubeadm.render import admission_file, admission_path, plugin_arguments
 from ..kubeadm.spec import KubernetesPaths, require_pod_security
-from ..kubeadm.static_pods import StaticPods
 from ..reasons import Reason
 from ..result import Diff, Result
-from .config import load_node_config
-from .control_plane_turns import AdminCredential, ControlPlaneTurns, local_api
-from .renewal_record import CONTROL_PLANE_DIRECTORY, alone
+from .control_plane_turns import running_plane
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..kubeadm.certificate_renewal import Turns
+    from ..kubeadm.kubectl import Kubectl
+    from ..kubeadm.static_pods import StaticPods
 
 _LIMIT = 1 << 20
 _MODE = 0o644
@@ -107,21 +102,9 @@ def run_admission_plugins(params: Mapping[str, Any], check_mode: bool) -> Result
     """Do what the module `admission_plugins` is asked for; raises also OPTION_INVALID."""
     wanted = PodSecurity(level=params["pod_security"], exempt=tuple(params["exempt_namespaces"]))
     require_pod_security(wanted)
-    node = load_node_config(params["node_config"]).name
-    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
-    with alone(CONTROL_PLANE_DIRECTORY):
-        credential = AdminCredential(machine.paths, CONTROL_PLANE_DIRECTORY)
-        try:
-            api = local_api(machine, credential)
-            plane = PlaneAdmission(
-                machine.paths,
-                StaticPods(machine, node=node, reader=api),
-                Kubectl.of_a_module(str(machine.paths.admin_config)),
-                turns=ControlPlaneTurns(api, node=node, clock=machine.clock),
-            )
-            todo = plane.differs(wanted)
-            if todo and not check_mode:
-                plane.place(wanted)
-        finally:
-            credential.forget()
+    with running_plane(params["node_config"]) as here:
+        plane = PlaneAdmission(here.machine.paths, here.pods, here.kubectl, turns=here.turns)
+        todo = plane.differs(wanted)
+        if todo and not check_mode:
+            plane.place(wanted)
     return Result(changed=bool(todo), diff=Diff(before="", after="".join(f"{line}\n" for line in todo)))

@@ -15,14 +15,10 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.command import SystemRunner
 from ..core.documents import load_json
 from ..core.files import make_directory, read_bytes, write_atomic
-from ..core.host import SystemClock
 from ..errors import AttestedError, SiteError
 from ..kubeadm.api_server import ApiServer
-from ..kubeadm.kubectl import Kubectl
-from ..kubeadm.operation import Machine
 from ..kubeadm.plane_encryption import change_joiners
 from ..kubeadm.render import authentication_path
 from ..kubeadm.site_settings import (
@@ -33,13 +29,9 @@ from ..kubeadm.site_settings import (
     changes_of,
     parse_arguments,
 )
-from ..kubeadm.spec import KubernetesPaths
-from ..kubeadm.static_pods import StaticPods
 from ..reasons import Reason
 from ..result import Diff, Result
-from .config import load_node_config
-from .control_plane_turns import AdminCredential, ControlPlaneTurns, local_api
-from .renewal_record import CONTROL_PLANE_DIRECTORY, alone
+from .control_plane_turns import running_plane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,6 +39,9 @@ if TYPE_CHECKING:
 
     from ..core.host import Clock
     from ..kubeadm.certificate_renewal import Turns
+    from ..kubeadm.kubectl import Kubectl
+    from ..kubeadm.spec import KubernetesPaths
+    from ..kubeadm.static_pods import StaticPods
 
 _LIMIT = 1 << 20
 _MODE = 0o644
@@ -192,24 +187,11 @@ def run_control_plane_settings(params: Mapping[str, Any], check_mode: bool) -> R
     given, authenticators = params["arguments"], params["authenticators"]
     arguments = None if given is None else parse_arguments(given)
     authentication = None if authenticators is None else authentication_file(authenticators)
-    node = load_node_config(params["node_config"]).name
-    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
-    kubectl = Kubectl.of_a_module(str(machine.paths.admin_config))
-    with alone(CONTROL_PLANE_DIRECTORY):
-        credential = AdminCredential(machine.paths, CONTROL_PLANE_DIRECTORY)
-        try:
-            api = local_api(machine, credential)
-            plane = PlaneSettings(
-                machine.paths,
-                StaticPods(machine, node=node, reader=api),
-                kubectl,
-                turns=ControlPlaneTurns(api, node=node, clock=machine.clock),
-                metrics=ApiServer(machine.paths, kubectl, clock=machine.clock).metrics,
-                clock=machine.clock,
-            )
-            todo = plane.differs(arguments, authentication)
-            if todo and not check_mode:
-                plane.place(arguments, authentication)
-        finally:
-            credential.forget()
+    with running_plane(params["node_config"]) as here:
+        paths, clock = here.machine.paths, here.machine.clock
+        metrics = ApiServer(paths, here.kubectl, clock=clock).metrics
+        plane = PlaneSettings(paths, here.pods, here.kubectl, turns=here.turns, metrics=metrics, clock=clock)
+        todo = plane.differs(arguments, authentication)
+        if todo and not check_mode:
+            plane.place(arguments, authentication)
     return Result(changed=bool(todo), diff=Diff(before="", after="".join(f"{line}\n" for line in todo)))

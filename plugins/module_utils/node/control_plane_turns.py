@@ -7,26 +7,33 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.command import SystemRunner
 from ..core.files import make_directory, read_bytes, write_atomic
+from ..core.host import SystemClock
 from ..errors import AttestedError, KubeadmError
 from ..keyservice.join_lease import JoinTurns
 from ..keyservice.kube_api import ApiGateway
 from ..keyservice.kube_http import CredentialFiles
 from ..kubeadm.credential import embedded_credential
-from ..kubeadm.static_pods import probe_of
+from ..kubeadm.kubectl import Kubectl
+from ..kubeadm.operation import Machine
+from ..kubeadm.spec import KubernetesPaths
+from ..kubeadm.static_pods import StaticPods, probe_of
 from ..reasons import Reason
+from .config import load_node_config
+from .renewal_record import CONTROL_PLANE_DIRECTORY, alone
 from .retry import ask_again
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ..core.host import Clock
     from ..keyservice.join_lease import TurnApi
     from ..keyservice.kube_http import Credential
-    from ..kubeadm.operation import Machine
-    from ..kubeadm.spec import KubernetesPaths
 
 TAKE_SECONDS = 300.0
 FREE_SECONDS = 60.0
@@ -108,3 +115,32 @@ class ControlPlaneTurns:
 
 def _pause(error: AttestedError) -> float | None:
     return max(error.retry_after_seconds, _PAUSE_SECONDS) if error.reason in _PASSES else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPlane:
+    """What a module needs to change a running control plane: this machine, its pods, its kubectl and its turn."""
+
+    machine: Machine
+    pods: StaticPods
+    kubectl: Kubectl
+    turns: ControlPlaneTurns
+
+
+@contextlib.contextmanager
+def running_plane(node_config: str) -> Iterator[RunningPlane]:
+    """Give this control plane to one process at a time; the admin's credential is on tmpfs until the block ends."""
+    node = load_node_config(node_config).name
+    machine = Machine(runner=SystemRunner(), clock=SystemClock(), paths=KubernetesPaths())
+    with alone(CONTROL_PLANE_DIRECTORY):
+        credential = AdminCredential(machine.paths, CONTROL_PLANE_DIRECTORY)
+        try:
+            api = local_api(machine, credential)
+            yield RunningPlane(
+                machine=machine,
+                pods=StaticPods(machine, node=node, reader=api),
+                kubectl=Kubectl.of_a_module(str(machine.paths.admin_config)),
+                turns=ControlPlaneTurns(api, node=node, clock=machine.clock),
+            )
+        finally:
+            credential.forget()
