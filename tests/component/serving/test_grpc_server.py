@@ -195,6 +195,7 @@ async def test_a_call_is_counted_from_its_message_to_its_decision(bed: Bed) -> N
     bed.seat = Seat()
     await bed.call("echo", b"ab")
     await bed.error("refuse", b"EVIDENCE_MISSING")
+    await settled(lambda: len(bed.seat.told) == 5)
     assert bed.seat.told == ["begin", "end", "begin", "end", "refused"]
     assert bed.server.calls == 0
 
