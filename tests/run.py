@@ -327,11 +327,6 @@ def control_planes() -> Counts:
     return _pytest("tests/system/control_planes")
 
 
-def boot_unit() -> Counts:
-    """Machines of a lab that become nodes by their boot unit: init over the wire, reboots, a join with faults."""
-    return _pytest("tests/system/boot_unit")
-
-
 def check_mode() -> Counts:
     """What check mode names and what the run then changes, for the playbooks of a cluster's life in a lab."""
     return _pytest("tests/system/check_mode")
@@ -391,7 +386,6 @@ def _molecule(*words: str) -> bool:
 STAGES: dict[str, Callable[[], Counts]] = {
     "api_bed": api_bed,
     "attacks": attacks,
-    "boot_unit": boot_unit,
     "bundle": bundle,
     "check_mode": check_mode,
     "component": component,
@@ -422,7 +416,6 @@ TEST = (
     "e2e",
     "unit",
     "molecule",
-    "boot_unit",
     "sanity",
     "galaxy",
     "component",
@@ -452,7 +445,6 @@ SUITES: dict[str, tuple[str, ...]] = {
 }
 _MACHINES = frozenset(
     {
-        "boot_unit",
         "check_mode",
         "control_planes",
         "e2e",
@@ -464,8 +456,8 @@ _MACHINES = frozenset(
         "vm_bed",
     }
 )
-_BESIDE = frozenset({"boot_unit", "molecule"})
-"""One of these runs beside `e2e`, in a lab of its own: `make test` would otherwise wait for one lab after the other."""
+_BESIDE = frozenset({"molecule"})
+"""It runs beside `e2e`, in a lab of its own: `make test` would otherwise wait for one lab after the other."""
 _OF_KUBERNETES = _MACHINES | {"api_bed", "attacks", "component", "mutation", "mutation_slice"}
 ORDER = Order(
     needs=dict.fromkeys(_OF_KUBERNETES, frozenset({"bundle"})), apart=(_MACHINES - {"e2e"}, _MACHINES - _BESIDE)

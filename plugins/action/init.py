@@ -36,7 +36,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_
     Wish,
     initiate,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import Patience, Pursuit
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_follow import (
+    Patience,
+    Pursuit,
+    waits_for_init,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import (
     MAX_POLICY_BYTES,
     InitOrder,
@@ -69,7 +73,10 @@ class Sent:
 
 
 class ActionModule(SigningAction):
-    """Make the cluster on the machine of this task, unless the site has access to it already."""
+    """Make the cluster on the machine of this task, unless the site has access to it already.
+
+    A machine that waits for an init, with no API server to ask, has been reset: its cluster is made again.
+    """
 
     SPEC = site_spec().merged(
         site_policy_spec(),
@@ -96,7 +103,8 @@ class ActionModule(SigningAction):
         site, vault, question = Site.at(params["site"]), AnsibleVault(), self._question(params)
         bundle = secrets.load(site, vault)
         values = {"cluster_id": bundle.cluster_id.hex(), "path": str(site.admin_kubeconfig)}
-        if admin_access.has_access(site, vault, cluster_name=params["cluster_name"], now=question.clock.now()):
+        has_access = admin_access.has_access(site, vault, cluster_name=params["cluster_name"], now=question.clock.now())
+        if has_access and not waits_for_init(self.endpoint(self.node_name, params["port"]), params["server"]):
             return Result(values=values)
         draft = self._drafted(params) if params["send_policy"] else None
         if check_mode:

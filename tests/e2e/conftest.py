@@ -43,7 +43,7 @@ def labs_before() -> set[str]:
 
 @pytest.fixture(scope="session")
 def road(host_before: dict[str, Any], labs_before: set[str]) -> Iterator[Road]:  # looks first
-    """A lab with a cluster, made by the playbooks that an admin runs."""
+    """Machines that were prepared and enrolled, and of which nobody has made anything; or a lab with a cluster."""
     if found := obstacles():
         pytest.skip(found)
     lab = _lab()
@@ -52,8 +52,7 @@ def road(host_before: dict[str, Any], labs_before: set[str]) -> Iterator[Road]: 
         if not os.environ.get(USED_LAB):
             road.play("lab_machines", where=Path.home())
             road.began = time.time()
-            for playbook in ("lab", "init", "node"):
-                road.play(playbook)
+            road.play("lab")
         else:
             road.began = (road.site / "cluster.yml").stat().st_mtime
         yield road

@@ -16,10 +16,22 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import make_identity
+from ansible_collections.attested.kubernetes.tests.e2e.conftest import USED_LAB
 from ansible_collections.attested.kubernetes.tests.support import charts
+from ansible_collections.attested.kubernetes.tests.support.boot_lab import UNIT
+from ansible_collections.attested.kubernetes.tests.support.boundaries import commit
+from ansible_collections.attested.kubernetes.tests.support.joining import assert_a_clean_node, bring_before
 from ansible_collections.attested.kubernetes.tests.support.road import assert_one_lock_event
+from ansible_collections.attested.kubernetes.tests.support.striking import (
+    put_faults_into,
+    slice_of_the_matrix,
+    suffer,
+    tell,
+)
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ansible_collections.attested.kubernetes.tests.support.road import Road
@@ -28,25 +40,24 @@ NOT_FOR_SERVING = "--field-selector=spec.signerName!=kubernetes.io/kubelet-servi
 """Kubelets ask for their serving certificates; no other request exists."""
 NODES = ("cp-1", "w-1", "w-2")
 
-# Runs on a node. It ends the node's run (the only process of its Python on a worker) and kubeadm as soon as the path is
-# there or a process of that name runs; it prints how many it killed.
+# Runs on a node. It ends the bootstrapper and kubeadm as soon as the path is there or a process of that name runs; it
+# prints how many it killed.
 KILLER = """
 import contextlib, os, pathlib, signal, sys, time
 def processes():
     for one in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            yield int(one.name), (one / "cmdline").read_bytes().split(bytes(1))[0]
+            yield int(one.name), (one / "cmdline").read_bytes().split(bytes(1))
         except OSError:
             pass
 def there(sign):
     if sign.startswith("/"):
         return any(pathlib.Path("/").glob(sign[1:]))
-    return any(program.endswith(sign.encode()) for _pid, program in processes())
+    return any(words[0].endswith(sign.encode()) for _pid, words in processes())
 deadline = time.monotonic() + 300
 while time.monotonic() < deadline:
     if there(sys.argv[1]):
-        run = (b"/opt/attested/venv/bin/python", b"kubeadm")
-        ended = [pid for pid, program in processes() if program in run]
+        ended = [pid for pid, words in processes() if b"bootstrapper" in words or words[0].endswith(b"kubeadm")]
         for pid in ended:
             with contextlib.suppress(ProcessLookupError):  # it has ended since it was seen
                 os.kill(pid, signal.SIGKILL)
@@ -78,6 +89,39 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code)
 """
+
+
+def test_a_prepared_machine_waits_and_says_for_what(road: Road) -> None:
+    """Before anybody has made a cluster."""
+    if os.environ.get(USED_LAB):
+        pytest.skip("the lab that is used has a cluster")
+    assert state_of(road, "cp-1") == "active"
+    assert "race" in road.inside("cp-1", "journalctl", "--unit", UNIT).lower()
+    wait_for(lambda: "PEER_UNREACHABLE" in road.inside("w-1", "attested", "status", check=False))
+
+
+def test_one_init_over_the_wire_makes_the_cluster(road: Road) -> None:
+    """The control plane proves itself to the admin on port 9000 and makes the cluster by itself."""
+    if os.environ.get(USED_LAB):
+        pytest.skip("the lab that is used has a cluster")
+    assert "attested.kubernetes.init" in road.play("init").output
+    assert_one_lock_event(road, "cp-1")
+    assert road.inside("cp-1", "cat", "/run/attested/claim.json").count('"init"') == 1
+
+
+def test_the_workers_join_by_themselves(road: Road) -> None:
+    """They asked all the time; nobody runs anything on them, and port 9000 is there only as long as it is needed.
+
+    The playbook writes into the site which disks the cluster assigned while nobody looked.
+    """
+    for node in NODES:
+        road.wait_until_ready(node, boot_id=road.boot_id(node))
+        wait_for(lambda node=node: state_of(road, node) == "inactive")
+        assert_one_lock_event(road, node)
+    wait_for(lambda: ":9000" not in road.inside("cp-1", "ss", "-ltn"))
+    assert not road.inside("cp-1", "sh", "-c", "ls /run/attested/bootstrapper.sock 2>/dev/null || true")
+    road.play("node")
+    assert "attested_disk_id: " in (road.site / "host_vars/w-1/identity.yml").read_text()
 
 
 def test_the_tour_shows_admissions_and_refusals(road: Road) -> None:
@@ -240,11 +284,15 @@ def test_before_its_time_a_renewal_asks_nobody(road: Road) -> None:
     assert credential(road, "w-2") == before
 
 
-def test_a_node_killed_at_each_stage_ends_joined(road: Road) -> None:
-    """Must show 5: kill -9 before the lock, after it and during kubeadm, and of both services meanwhile."""
+def test_a_bootstrapper_killed_at_each_stage_ends_joined(road: Road) -> None:
+    """Kill -9 before the lock, after it and during kubeadm, and of both services meanwhile."""
+    road.inside("w-2", "systemctl", "disable", UNIT)
     road.play("reset", "-e", "confirm=w-2")
     for sign in ("/run/attested/tickets/*", "/run/attested/nodelock.log", "kubeadm", "/var/lib/kubelet/config.yaml"):
-        run_and_kill(road, sign)
+        road.inside("w-2", "systemctl", "start", "--no-block", UNIT)
+        killed = road.inside("w-2", "python3", "-c", KILLER, sign)
+        assert killed.strip(), f"expected a bootstrapper on w-2 to be there at {sign}, it had ended"
+    road.inside("w-2", "systemctl", "enable", UNIT)
     for service in ("attested-join-service", "attested-key-service"):
         road.inside("cp-1", "systemctl", "kill", "--signal=KILL", service)
     road.play("node")
@@ -265,27 +313,45 @@ def test_the_kubelet_speaks_with_the_certificate_that_was_renewed(road: Road) ->
     road.wait_until_ready("w-1", boot_id=road.boot_id("w-1"))
 
 
-def test_a_rebooted_worker_joins_again_by_node(road: Road) -> None:
-    """Must show 5: the TPM is reset and the disk is not enough; the playbook node fetches a new ticket."""
+def test_after_a_reboot_of_all_everything_comes_back_alone(road: Road) -> None:
+    """TPMs reset, locks gone: the control plane opens its keys, workers fetch new tickets, nobody runs anything."""
+    boots = {node: road.reboot(node) for node in NODES}
+    for node in NODES:
+        road.wait_until_ready(node, boot_id=boots[node])
+        assert_one_lock_event(road, node)
+        wait_for(lambda node=node: state_of(road, node) == "inactive")
+    assert "REJOIN" in road.inside("w-1", "journalctl", "--boot", "--unit", UNIT)
+    assert "KUBELET" in road.inside("cp-1", "journalctl", "--boot", "--unit", UNIT)
+    road.play("verify")
+
+
+def test_a_killed_bootstrapper_goes_on(road: Road) -> None:
+    """Kill -9 while it waits for a join service that is away; systemd starts it again, and then it joins."""
+    road.inside("cp-1", "systemctl", "stop", "attested-join-service")
     boot = road.reboot("w-1")
-    assert road.inside("w-1", "sh", "-c", "ls /run/attested/locked 2>/dev/null || true") == ""
-    road.play("node")
+    wait_for(lambda: state_of(road, "w-1") == "active")
+    road.inside("w-1", "systemctl", "kill", "--signal=KILL", UNIT)
+    road.inside("cp-1", "systemctl", "start", "attested-join-service")
     road.wait_until_ready("w-1", boot_id=boot)
     assert_one_lock_event(road, "w-1")
 
 
-def test_a_rebooted_control_plane_comes_back_alone(road: Road) -> None:
-    """Must show 5: its TPM opens the keys for the same boot, it locks itself, and serves tickets again."""
-    boot = road.reboot("cp-1")
-    road.wait_until_ready("cp-1", boot_id=boot)
-    assert_one_lock_event(road, "cp-1")
-    road.play("verify")
+def test_a_worker_joins_through_three_faults(road: Road, counted: Callable[[str], None]) -> None:
+    """A slice of the matrix (tests/system/matrix): each fault once, in one join, before steps that the commit draws."""
+    orders = slice_of_the_matrix(commit())
+    counted(f"slice of the matrix: {', '.join(map(str, orders))}")
+    put_faults_into(road, "w-1")
+    bring_before(road, "w-1", orders[0].point)
+    tell(road, "w-1", *orders)
+    road.lab.ssh("w-1", "sudo systemctl reboot")
+    suffer(road, "w-1", *orders)
+    assert_a_clean_node(road, "w-1")
 
 
-def test_a_cluster_that_was_reset_is_made_anew(road: Road) -> None:
-    """From the same site and with the same machines, the control plane among them; the cluster keeps its id."""
+def test_a_cluster_that_was_reset_is_made_again(road: Road) -> None:
+    """From the same site and with the same machines, the control plane first: workers ask for a cluster at once."""
     before = cluster_id(road)
-    for node in reversed(NODES):
+    for node in NODES:
         road.play("reset", "-e", f"confirm={node}")
     for playbook in ("init", "node", "verify"):
         road.play(playbook)
@@ -311,6 +377,11 @@ def credential(road: Road, node: str) -> dict[str, str]:
     return dict(json.loads(said))
 
 
+def state_of(road: Road, machine: str) -> str:
+    """Return what systemd says of the bootstrapper."""
+    return road.inside(machine, "systemctl", "is-active", UNIT, check=False).strip()
+
+
 def main_pid(road: Road, node: str, unit: str) -> str:
     """Return the process of a unit."""
     return road.inside(node, "systemctl", "show", "--property=MainPID", "--value", unit).strip()
@@ -325,12 +396,3 @@ def count_in_etcd(road: Road, text: str) -> int:
     """Return in how many of etcd's files the text is."""
     found = road.inside("cp-1", "grep", "-rlaF", "--", text, "/var/lib/etcd/member", check=False)
     return len(found.splitlines())
-
-
-def run_and_kill(road: Road, sign: str) -> None:
-    """Run the playbook node and end it on w-2 when ``sign`` appears; it must not end well."""
-    process = road.start("node", "--limit=w-2,cp-1")
-    killed = road.inside("w-2", "python3", "-c", KILLER, sign)
-    run = road.finish("node", process)
-    assert killed.strip(), f"expected a run on w-2 to be there at {sign}, it was over"
-    assert run.returncode != 0, run.output[-3000:]

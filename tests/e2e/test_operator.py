@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
+
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.tests.support.road import Road, Run
 
@@ -32,7 +34,7 @@ ADMIN = "--kubeconfig=/etc/kubernetes/admin.conf"
 def test_an_unknown_machine_waits_is_approved_with_kubectl_and_joins(road: Road) -> None:
     """It is seen in `kubectl get attested`, gets nothing before the admin's word, and its name by it."""
     set_in_site(road, "attested_unknown_machines", "queue")
-    road.play("init")
+    road.play("init", "-e", "over_ssh=true")
     unpack(road)
     refused(road, NEW)
     waiting = [one for one in objects(road, "nodeidentities") if one["spec"]["admission"] == "Pending"]
@@ -134,7 +136,7 @@ def unpack(road: Road) -> None:
 
 
 def update_the_fleet(road: Road) -> None:
-    """Reboot every machine with the other firmware; a control plane gets its keys again by init, a worker a ticket."""
+    """Reboot every machine with the other firmware; a control plane gets its keys again by init, a worker asks."""
     for worker in FLEET[1:]:
         road.play("lab_machine", "-e", f"machine={worker}", "-e", FIRMWARE)
     road.play("lab_machine", "-e", "machine=cp-1", "-e", FIRMWARE, "-e", "restart=false")
@@ -149,7 +151,8 @@ def update_the_fleet(road: Road) -> None:
 
 
 def refused(road: Road, machine: str) -> Run:
-    """Let a machine ask once for a ticket and hear no more than that it was refused."""
+    """Wait until the machine has asked for a ticket and heard no more than that it was refused; `node` says why."""
+    wait_for(lambda: "TICKET_REFUSED" in road.inside(machine, "attested", "status", check=False), seconds=300)
     run = road.finish("node", road.start("node", f"--limit={machine}", "-e", "attested_wait_seconds=1"))
     assert run.returncode != 0
     assert "TICKET_REFUSED" in run.output

@@ -97,12 +97,11 @@ def test_another_tree_is_not_tested_in_place_of_this(tmp_path: Path) -> None:
     ("name", "running", "may"),
     [
         pytest.param("molecule", {"e2e"}, True, id="molecule beside e2e"),
-        pytest.param("boot_unit", {"e2e"}, True, id="the boot unit beside e2e"),
-        pytest.param("boot_unit", {"e2e", "molecule"}, False, id="no third lab"),
+        pytest.param("control_planes", {"e2e", "molecule"}, False, id="no third lab"),
         pytest.param("matrix", {"e2e"}, False, id="matrix has two labs of its own"),
         pytest.param("matrix", {"molecule"}, False, id="nor beside molecule"),
         pytest.param("e2e", {"bundle"}, False, id="not before the bundle"),
-        pytest.param("boot_unit", {"bundle"}, False, id="nor the boot unit"),
+        pytest.param("molecule", {"bundle"}, False, id="nor molecule"),
     ],
 )
 def test_which_labs_are_up_at_once(name: str, running: set[str], may: bool) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import pwd
+import signal
 import sys
 import threading
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
@@ -53,7 +54,7 @@ from .disk_setup import FoundingDisk, settle_founder
 from .init_machine import Ground, MachineFounder, TpmKeeping
 from .journal import NodeJournal
 from .member import MemberKeys
-from .playbook import RunnerPlaybooks
+from .playbook import RunnerPlaybooks, TaskLog
 from .recovery import ContestedDisk, RecoveredNode, Recovery, RecoveryDoor
 from .services import MemberServices
 from .state_disk import MINIMUM_BYTES, DiskSettings, MachineDisk
@@ -125,21 +126,6 @@ class ToldJournal(NodeJournal):
         wait = {} if next_try_seconds is None else {"next_try_seconds": round(next_try_seconds, 1)}
         self._log.event("waiting" if wait else "failed", reason=error.code, message=error.message, **wait)
         return super().fail(error, next_try_seconds=next_try_seconds)
-
-
-class TaskLog:
-    """Hears a playbook that nobody watches: a line of the log for each task, nothing of what tasks print."""
-
-    def __init__(self, log: Log) -> None:
-        """Write to ``log``."""
-        self._log = log
-
-    def step(self, stage: str, task: str) -> None:
-        """Hear that a task begins."""
-        self._log.event("task", stage=stage, task=task)
-
-    def line(self, text: str) -> None:
-        """Hear a line of output, which is not kept."""
 
 
 class SocketDoor:
@@ -334,8 +320,9 @@ def disk_of(config: BootstrapperConfig) -> DiskSettings | None:
 
 
 async def run(boot: Boot) -> None:
-    """Go until this machine is a node, or until SIGTERM; raises what ended it."""
+    """Go until this machine is a node, or until SIGTERM; raises what ended it. SIGHUP ends a pause between tries."""
     bootstrapper = boot.bootstrapper()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, bootstrapper.ask_now)
     course = await asyncio.to_thread(bootstrapper.look)
     Notifier().ready(course.value)
     going = asyncio.create_task(bootstrapper.go(course))

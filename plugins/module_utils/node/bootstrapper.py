@@ -144,6 +144,11 @@ class Bootstrapper:
         for one in (self._contender, self._settled, self._pause):
             one.stop()
 
+    def ask_now(self) -> None:
+        """Let the join client ask now instead of after its pause, from any thread."""
+        for one in (self._contender, self._settled, self._pause):
+            one.wake()
+
     async def go(self, course: Course) -> None:
         """Go ``course`` until this machine is a node and serves as it should; raises what the last step raised."""
         self._story.event("course", course=course.name, text=course.value)

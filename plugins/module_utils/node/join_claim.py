@@ -36,16 +36,26 @@ _JOIN = Claim(Contender.JOIN)
 
 
 class StoppableClock:
-    """A clock whose sleep ends at once, with RACE_LOST, when somebody calls `stop`."""
+    """A clock whose sleep ends at once, with RACE_LOST, when somebody calls `stop`, and early at `wake`."""
 
     def __init__(self, clock: Clock) -> None:
         """Tell the time of ``clock``."""
         self._clock = clock
-        self._stopped = threading.Event()
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._wakes = 0
 
     def stop(self) -> None:
         """End this sleep and every later one."""
-        self._stopped.set()
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """End this sleep, and no later one."""
+        with self._changed:
+            self._wakes += 1
+            self._changed.notify_all()
 
     def now(self) -> datetime:
         """Wall clock, UTC."""
@@ -57,7 +67,11 @@ class StoppableClock:
 
     def sleep(self, seconds: float) -> None:
         """Wait ``seconds``; raises RACE_LOST once stopped."""
-        if self._stopped.wait(seconds):
+        with self._changed:
+            before = self._wakes
+            self._changed.wait_for(lambda: self._stopped or self._wakes > before, timeout=seconds)
+            stopped = self._stopped
+        if stopped:
             raise Refusal("expected to go on asking, the other contender has won", reason=Reason.RACE_LOST)
 
 
@@ -140,6 +154,10 @@ class JoinContender:
     def stop(self) -> None:
         """Give up, from any thread: the other contender has won."""
         self._clock.stop()
+
+    def wake(self) -> None:
+        """End the pause before the next try, from any thread."""
+        self._clock.wake()
 
     def run(self) -> Outcome:
         """Become a node; raises RACE_LOST, in a race after everything that the asking left here was removed.

@@ -28,7 +28,7 @@ from ..source.obtain import Machine, Places, Source
 from ..source.version import Installed, Measured, parse_measured
 from .client import MachineLock
 from .config import DEFAULT_PATH, parse_node_config
-from .playbook import DIRECTORY, PlaybookOrder, RunnerPlaybooks
+from .playbook import DIRECTORY, PlaybookOrder, RunnerPlaybooks, TaskLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,20 +78,6 @@ class MeasuringLock(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoudListener:
-    """Tells of the play in the log of the unit: which task begins."""
-
-    log: Log
-
-    def step(self, stage: str, task: str) -> None:
-        """Hear that a task begins."""
-        self.log.event("task", stage=stage, task=task)
-
-    def line(self, text: str) -> None:
-        """Leave output out: what failed is in the error, and output may hold what no journal should."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBoot:
     """One start of the program."""
 
@@ -110,7 +96,7 @@ class NodeBoot:
         site = source.obtain(self.machine, measured=_measured(self.lock.read()))
         new = self.lock.measure(site.measured.to_text())
         self.log.event("site_measured", commit=site.measured.commit, new=new)
-        self.playbooks.run(self._order(site.path), LoudListener(log=self.log))
+        self.playbooks.run(self._order(site.path), TaskLog(self.log))
         self.log.event("node_made", commit=site.measured.commit, version=site.measured.version)
 
     def _order(self, site: Path) -> PlaybookOrder:
@@ -130,6 +116,7 @@ class NodeBoot:
                 "ansible_become": False,
                 "ansible_connection": "local",
                 "ansible_python_interpreter": sys.executable,
+                "attested_bootstrapper": False,
             },
         )
 

@@ -24,6 +24,8 @@ from ..reasons import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ..core.logs import Log
+
     StepHearer = Callable[[str, float], None]
 
 DIRECTORY = Path("/run/attested/playbooks")
@@ -46,6 +48,21 @@ class Listener(Protocol):
 
     def line(self, text: str) -> None:
         """Hear a line of output."""
+
+
+class TaskLog:
+    """A listener that writes a line of the log for each task, and nothing of what tasks print: it may hold a secret."""
+
+    def __init__(self, log: Log) -> None:
+        """Write to ``log``."""
+        self._log = log
+
+    def step(self, stage: str, task: str) -> None:
+        """Hear that a task begins."""
+        self._log.event("task", stage=stage, task=task)
+
+    def line(self, text: str) -> None:
+        """Hear a line of output, which is not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
+import ssl
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 15.0
+_LOOK_SECONDS = 5.0
 
 _NOBODY_THERE = frozenset({Reason.CONNECTION_CLOSED, Reason.CONNECTION_TIMEOUT, Reason.PEER_UNREACHABLE})
 _HINT = (
@@ -42,6 +45,27 @@ class Patience:
 
     silent_seconds: float
     total_seconds: float = 3600.0
+
+
+def waits_for_init(machine: str, server: str) -> bool:
+    """Say whether the init service of ``machine`` answers while the API server ``server`` does not (both HOST:PORT).
+
+    A machine that was reset looks like that to an admin who still has a certificate of its cluster.
+    """
+    return _answers(machine) and not _answers(server)
+
+
+def _answers(endpoint: str) -> bool:
+    """Whether somebody speaks TLS there, whoever it is: a load balancer takes connections without anybody behind it."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    host, _colon, port = endpoint.rpartition(":")
+    try:
+        plain = socket.create_connection((host.strip("[]"), int(port)), timeout=_LOOK_SECONDS)
+        with plain, context.wrap_socket(plain):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 class Listener(Protocol):

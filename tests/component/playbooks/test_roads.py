@@ -101,8 +101,8 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-BY_BOOTSTRAPPER = ("-e", "attested_bootstrapper=true")
-ASKED_OVER_SSH = (*BY_BOOTSTRAPPER, "-e", "over_ssh=true")
+BY_SSH = ("-e", "attested_bootstrapper=false")
+ASKED_OVER_SSH = ("-e", "over_ssh=true")
 POLICY_AND_EVIDENCE = ["attestation_policy", "unit", "unit"]
 OVER_SSH = [
     "tpm_authorization",
@@ -120,8 +120,8 @@ OVER_SSH = [
 
 
 def test_init_over_ssh_goes_as_it_always_did(site: Site) -> None:
-    assert site.run("init") == OVER_SSH
-    assert site.run("init", "-e", "attested_bootstrapper=false", "--check") == [
+    assert site.run("init", *BY_SSH) == OVER_SSH
+    assert site.run("init", *BY_SSH, "--check") == [
         "tpm_authorization",
         "cluster",
         "admin_kubeconfig",
@@ -135,16 +135,16 @@ def test_init_over_ssh_goes_as_it_always_did(site: Site) -> None:
 
 def test_init_by_the_bootstrapper_asks_nobody_but_the_machines_own_port(site: Site) -> None:
     """The action that hands over passwords of TPMs asks nobody either where the site knows none."""
-    assert site.run("init", *BY_BOOTSTRAPPER, init={"changed": True, "policy_missing": False}) == [
+    assert site.run("init", init={"changed": True, "policy_missing": False}) == [
         "tpm_authorization",
         "init",
     ]
-    assert site.run("init", *BY_BOOTSTRAPPER, init={"changed": False}) == ["tpm_authorization", "init"]
+    assert site.run("init", init={"changed": False}) == ["tpm_authorization", "init"]
 
 
 def test_a_machine_that_made_its_cluster_without_our_policy_gets_it_over_ssh(site: Site) -> None:
     """One of an earlier version reads past the field."""
-    called = site.run("init", *BY_BOOTSTRAPPER, init={"changed": True, "policy_missing": True})
+    called = site.run("init", init={"changed": True, "policy_missing": True})
     assert called == ["tpm_authorization", "init", *POLICY_AND_EVIDENCE]
 
 
@@ -168,7 +168,7 @@ def test_init_over_ssh_of_a_machine_that_is_a_node_already_does_all_of_it(site: 
 )
 def test_check_mode_of_init_by_the_bootstrapper(site: Site, changed: bool, more: list[str]) -> None:
     answers: dict[str, dict[str, object]] = {"init": {"changed": changed}, "node_status_info": {"phase": "Fresh"}}
-    assert site.run("init", *BY_BOOTSTRAPPER, "--check", **answers) == ["tpm_authorization", "init"]
+    assert site.run("init", "--check", **answers) == ["tpm_authorization", "init"]
     called = site.run("init", *ASKED_OVER_SSH, "--check", **answers)
     assert called == ["node_status_info", "tpm_authorization", "init", *more]
 
@@ -179,12 +179,18 @@ HELD = ["node_status_info", "control_plane: guards"]
 
 
 def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
-    over_ssh = site.run("node", node_status_info=JOINED)
-    by_bootstrapper = site.run("node", *BY_BOOTSTRAPPER, node_status_info=JOINED)
+    over_ssh = site.run("node", *BY_SSH, node_status_info=JOINED)
+    by_bootstrapper = site.run("node", node_status_info=JOINED)
     assert sorted(over_ssh[2:4]) == ["control_plane: up", "kubeadm_node"]
     assert sorted(by_bootstrapper[2:4]) == ["bootstrapper: joined", "control_plane: up"]
     assert over_ssh[:2] == by_bootstrapper[:2] == ["tpm_authorization"] * 2
     assert over_ssh[4:] == by_bootstrapper[4:] == ["verification_service"] * 2 + HELD + WRITTEN_DOWN
+
+
+def test_node_joins_a_worker_itself_where_the_sites_repository_does(site: Site) -> None:
+    """It has no bootstrapper; on the machine itself the boot unit says so."""
+    called = site.run("node", "-e", "attested_source_url=https://git.example/site.git", node_status_info=JOINED)
+    assert sorted(called[2:4]) == ["control_plane: up", "kubeadm_node"]
 
 
 def test_node_asks_no_control_plane_that_has_not_joined_for_disks(site: Site) -> None:
@@ -196,12 +202,12 @@ def test_node_asks_no_control_plane_that_has_not_joined_for_disks(site: Site) ->
 @pytest.mark.parametrize("renewed", ["true", "false"])
 def test_a_site_that_says_so_has_its_control_planes_renew_their_certificates_or_not(site: Site, renewed: str) -> None:
     """What a site says nothing of stays as it is; see the other tests of this road."""
-    called = site.run("init", "-e", f"attested_control_plane_certificates_renewed={renewed}")
+    called = site.run("init", *BY_SSH, "-e", f"attested_control_plane_certificates_renewed={renewed}")
     assert called == [*OVER_SSH[:6], "control_plane: certificates_timer", *OVER_SSH[6:]]
 
 
 def test_a_site_with_a_schedule_has_its_control_planes_back_up_etcd(site: Site) -> None:
-    called = site.run("init", "-e", "attested_backup_schedule=daily")
+    called = site.run("init", *BY_SSH, "-e", "attested_backup_schedule=daily")
     assert called == [*OVER_SSH[:6], "control_plane: backup_timer", *OVER_SSH[6:]]
 
 
@@ -219,7 +225,7 @@ def test_certificates_are_rotated_on_control_planes_alone(site: Site) -> None:
 def test_the_first_one_joins_like_the_others_where_it_did_not_make_the_cluster(
     site: Site, said: dict[str, object]
 ) -> None:
-    over_ssh = site.run("node", "-e", json.dumps(said), node_status_info=JOINED)
+    over_ssh = site.run("node", *BY_SSH, "-e", json.dumps(said), node_status_info=JOINED)
     assert sorted(over_ssh[2:4]) == ["control_plane: member", "kubeadm_node"]
-    by_bootstrapper = site.run("node", *BY_BOOTSTRAPPER, "-e", json.dumps(said), node_status_info=JOINED)
+    by_bootstrapper = site.run("node", "-e", json.dumps(said), node_status_info=JOINED)
     assert by_bootstrapper[2:4] == ["bootstrapper: joined"] * 2

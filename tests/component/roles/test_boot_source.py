@@ -36,6 +36,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[
     write = {"record": {"text": f"{{{{ lookup('ansible.builtin.template', '{template}') }}}}"}}
     node = {**write, "vars": task("node_runtime")["vars"]}
     run = {"record": {"runs": True}, "when": task("boot_source")["when"]}
+    bootstrapper = {"record": {"runs": True}, "when": task("bootstrapper")["when"]}
     (check,) = yaml.safe_load((ROLE / "tasks/main.yml").read_text(encoding="utf-8"))[:1]
     alone = [{**check, "vars": task("boot_source")["vars"]}, {"record": {"passed": True}}]
     cases = {
@@ -44,6 +45,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[
         "unit with a url": Case(tasks=[run], variables=SITE),
         "unit without a url": Case(tasks=[run]),
         "two units": Case(tasks=alone, variables=SITE | {"attested_bootstrapper": True}),
+        "bootstrapper": Case(tasks=[bootstrapper]),
+        "bootstrapper with a url": Case(tasks=[bootstrapper], variables=SITE),
+        "no bootstrapper": Case(tasks=[bootstrapper], variables={"attested_bootstrapper": False}),
         "one unit": Case(tasks=alone, variables=SITE),
     }
     facts = {"node_bundle_manifest_sha256": "cd" * 32, "node_bundle_directory": "/b", "node_bundle_ready": True}
@@ -92,4 +96,12 @@ def test_two_units_that_make_a_node_are_refused(found: dict[str, Any]) -> None:
         "cp-1": True,
         "w-1": True,
     }
-    assert found["one unit"] == {"cp-1": {"passed": True}, "w-1": {"passed": True}}
+    assert found["one unit"]["w-1"] == {"passed": True}
+
+
+def test_each_machine_has_the_bootstrapper_unless_the_sites_repository_or_a_playbook_joins_it(
+    found: dict[str, Any],
+) -> None:
+    assert found["bootstrapper"] == {"cp-1": {"runs": True}, "w-1": {"runs": True}}
+    assert found["bootstrapper with a url"] == {"cp-1": {"runs": True}}
+    assert found["no bootstrapper"] == {}

@@ -89,7 +89,6 @@ def test_after_a_reboot_of_all_each_gets_its_secrets_under_the_new_version(road:
     now = {name: road.lab.wait_for_boot(name, other_than=boots[name], seconds=300) for name in MACHINES}
     for name in PLANES:
         road.wait_until_ready(name, boot_id=now[name], seconds=600)
-    road.play("node", *WORDS)  # the worker's ticket: no bootstrapper is there that would fetch it
     road.wait_until_ready("w-1", boot_id=now["w-1"])
     for name in MACHINES:
         assert_one_lock_event(road, name)

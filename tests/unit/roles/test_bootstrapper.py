@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The bootstrapper comes only where a site asks for it, and its configuration holds no secret."""
+"""The bootstrapper comes unless a site says no, and its configuration holds no secret."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = "attested.kubernetes.bootstrapper"
-OFF_BY_DEFAULT = "attested_bootstrapper | default(false) | bool"
+CHOSEN = {"node": "__node_by_unit", "settings": "__prepare_by_unit"}
+"""What says in each file whether the machine has a bootstrapper."""
 
 
 def tasks_in(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -40,26 +41,30 @@ def uses() -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("task", uses())
-def test_each_use_of_the_bootstrapper_is_off_by_default(task: dict[str, Any]) -> None:
-    """Both where it is installed and where it is waited for."""
-    when = task["when"] if isinstance(task["when"], list) else [task["when"]]
-    assert OFF_BY_DEFAULT in when
+def when_of(task: dict[str, Any]) -> list[str]:
+    """Return the conditions of a task."""
+    return task["when"] if isinstance(task["when"], list) else [task["when"]]
 
 
-def test_it_is_used_where_it_is_installed_and_where_it_is_waited_for() -> None:
-    """Or the test above holds nothing."""
-    assert {use.id.split(":")[0] for use in uses()} == {"node", "settings"}
+def test_it_is_installed_and_waited_for_on_the_same_machines() -> None:
+    """What it comes to: tests/component/playbooks/test_roads.py, tests/component/roles/test_boot_source.py."""
+    found = {use.id.split(":")[0]: use.values[0] for use in uses()}
+    assert {name: CHOSEN[name] in when_of(task) for name, task in found.items()} == dict.fromkeys(CHOSEN, True)
+    (play, *_others) = yaml.safe_load((ROOT / "playbooks/node.yml").read_text(encoding="utf-8"))
+    (block,) = yaml.safe_load((ROOT / "playbooks/tasks/settings.yml").read_text(encoding="utf-8"))
+    assert play["vars"][CHOSEN["node"]] == block["vars"][CHOSEN["settings"]]
 
 
-def test_no_site_that_we_write_asks_for_it() -> None:
+def test_no_site_that_we_write_leaves_it_out() -> None:
     """Neither the example nor what scaffold writes; the lab does so only where it was told to."""
     sites = [*ROOT.glob("inventory/example/**/*.yml"), *ROOT.glob("roles/site_directory/**/*.j2")]
     assert len(sites) > 3
     setting = re.compile(r"^\s*attested_bootstrapper:", re.MULTILINE)
     assert [path for path in sites if setting.search(path.read_text(encoding="utf-8"))] == []
     lab = (ROOT / "roles/lab/templates/lab.yml.j2").read_text(encoding="utf-8")
-    assert re.search(r"{% if lab_machines_bootstrapper \| bool %}[^%]*^attested_bootstrapper: true", lab, re.MULTILINE)
+    assert re.search(
+        r"{% if not lab_machines_bootstrapper \| bool %}[^%]*^attested_bootstrapper: false", lab, re.MULTILINE
+    )
 
 
 def test_no_configuration_holds_a_secret() -> None:

@@ -134,6 +134,20 @@ def test_the_second_run_signs_and_sends_nothing(site: InitSite, machine: Machine
     assert site.site.cluster_file.read_bytes() == before
 
 
+def test_a_machine_that_was_reset_makes_its_cluster_again(
+    site: InitSite, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the site has a certificate of the cluster before."""
+    done(site)
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(action, "waits_for_init", lambda *endpoints: asked.append(endpoints) or True)
+    assert done(site)["changed"]
+    assert len(machine.orders) == 2
+    ((waiting, server),) = asked
+    assert waiting.endswith(":9000")
+    assert server == "api.prod.example:6443"
+
+
 def test_check_mode_looks_at_the_policy_and_signs_nothing(site: InitSite, machine: Machine) -> None:
     assert site.act(9000, check_mode=True)["changed"]
     assert (machine.orders, mark(site)) == ([], 0)

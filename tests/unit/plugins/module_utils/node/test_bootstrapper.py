@@ -371,6 +371,19 @@ async def test_stopped_the_join_client_ends_at_once(bed):
     assert bed.parts.lock.taken == 0
 
 
+async def test_told_to_ask_now_it_asks_before_its_pause_ends(bed, parts, monkeypatch):
+    parts.tickets.errors = [NOBODY]
+    monkeypatch.setattr(parts.tickets, "pause", lambda _error: 3600.0)
+    bootstrapper = bed.make(serve_init=False)
+    going = asyncio.create_task(bootstrapper.go(bootstrapper.look()))
+    await asyncio.to_thread(wait_for, lambda: len(parts.tickets.asked) == 1)
+    while not going.done():  # the pause may not have begun yet
+        bootstrapper.ask_now()
+        await asyncio.sleep(0.01)
+    await going
+    assert len(parts.tickets.asked) == 2
+
+
 async def test_stopped_while_it_rejoins_it_keeps_what_the_disk_knows(bed, parts):
     await bed.start()
     parts.lock.reading = LockReading(state=LockState.UNLOCKED)

@@ -9,6 +9,7 @@ With a disk: `test_plane_disk.py`; with a real TPM: `tests/component/node/test_r
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import Refusal, TransportError
@@ -153,6 +154,18 @@ def test_who_goes_on_after_a_kill_has_kept_its_keys_already(parts, race):
     keys = TurnKeys(Untouched())
     assert keys.take("brought")
     assert not RacingLock(parts.lock, race, keys=keys).acquire(CLUSTER).won
+
+
+def test_a_sleep_that_is_woken_ends_and_no_later_one(clock):
+    stoppable = StoppableClock(clock)
+    stoppable.wake()  # nobody sleeps
+    sleeper = threading.Thread(target=stoppable.sleep, args=(3600,), daemon=True)
+    sleeper.start()
+    sleeper.join(0.05)
+    assert sleeper.is_alive()
+    stoppable.wake()
+    sleeper.join(60)
+    assert not sleeper.is_alive()
 
 
 def test_a_clock_that_nobody_stops_goes_on(clock):

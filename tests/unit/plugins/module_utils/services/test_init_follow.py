@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,15 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_
     Story,
     TimedTask,
     pause_seconds,
+    waits_for_init,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.init_messages import Progress, Success
+from ansible_collections.attested.kubernetes.tests.support.endpoint_bed import ControlPlane, Credentials
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
 ONE = Progress(stage="Make the cluster", task="Lock", elapsed_seconds=0.5)
 TWO = Progress(stage="Make the cluster", task="Set up the control plane", elapsed_seconds=2.0)
@@ -175,3 +179,28 @@ def test_a_story_knows_no_negative_time() -> None:
 
 def test_pauses_grow_and_stop_growing() -> None:
     assert [pause_seconds(tries) for tries in (0, 1, 2, 3, 4, 5, 10_000)] == [1, 2, 4, 8, 15, 15, 15]
+
+
+async def leave(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def test_a_machine_waits_for_init_where_its_service_answers_and_no_api_server_does(tmp_path: Path) -> None:
+    """A load balancer without anybody behind it takes a connection, and ends it."""
+    service = ControlPlane(leave, tls=Credentials(tmp_path).server)
+    balancer, nothing = ControlPlane(leave), ControlPlane(leave)
+    for one in (service, balancer, nothing):
+        await one.start()
+    await nothing.die()
+
+    async def waits(machine: str, server: str) -> bool:
+        return await asyncio.to_thread(waits_for_init, machine, server)
+
+    assert await waits(service.address, nothing.address)
+    assert await waits(service.address, balancer.address)
+    assert await waits(service.address, "api.prod.example")
+    assert not await waits(service.address, service.address)
+    assert not await waits(balancer.address, nothing.address)
+    assert not await waits(nothing.address, nothing.address)
+    await service.die()
+    await balancer.die()
