@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ FIRMWARE = "boot=deb13-firmware"
 EVENT = (
     "PCR 0 event 1 (EV_S_CRTM_VERSION): expected \"firmware version '2025.02-8+deb13u1'\", got \"firmware version ''\""
 )
+MIRROR, BUNDLE = "mirror.service", "/srv/bundles/kubernetes"
 ADMIN = "--kubeconfig=/etc/kubernetes/admin.conf"
 
 
@@ -127,12 +129,32 @@ def set_in_site(road: Road, name: str, value: str) -> None:
 
 
 def unpack(road: Road) -> None:
-    """Put one more machine into the rack and into the inventory, and install what a node needs."""
+    """Put one more machine into the rack and into the inventory; it prepares itself, as its user data says.
+
+    cloud-init is not in the lab's image: the test writes the files and runs the commands of the user data.
+    """
     road.play("lab_machine", "-e", f"machine={NEW}")
     hosts = road.site / "hosts.yml"
     line = f"        {NEW}: {{ansible_host: {road.lab.loopback}.23, attested_node_ip: 10.89.7.23}}\n"
     hosts.write_text(hosts.read_text() + line)
-    road.play("prepare", f"--limit={NEW}")
+    road.inside("cp-1", "systemd-run", f"--unit={MIRROR}", "python3", "-m", "http.server", "8000", "-d", BUNDLE)
+    road.play("cloud_init", "-e", "attested_bundle_url=http://10.89.7.11:8000")
+    data = yaml.safe_load((road.site / "cloud-init-workers.yml").read_text())
+    for one in data["write_files"]:
+        road.inside(
+            NEW,
+            "sh",
+            "-c",
+            'mkdir -p "$(dirname "$1")" && cat > "$1"',
+            "sh",
+            one["path"],
+            given=one["content"].encode(),
+        )
+    for command in data["runcmd"]:
+        road.inside(NEW, *command)
+    wait_for(lambda: bool(road.inside(NEW, "find", "/var/lib/attested", "-name", "first-boot.done")))
+    road.inside("cp-1", "systemctl", "stop", MIRROR)
+    assert road.inside(NEW, "ls", "/var/lib/attested").split() == ["first-boot.done"]
 
 
 def update_the_fleet(road: Road) -> None:

@@ -64,6 +64,7 @@ APART = {
     "approve": "needs a machine that waits",
     "backup": "writes one file of the admin's, tests/api_bed/test_backup.py",
     "cilium_values": "writes one file of the admin's, tests/component/roles",
+    "cloud_init": "writes one file of the admin's, tests/component/playbooks/test_cloud_init.py",
     "enroll_list": "needs a list of machines, tests/component/playbooks/test_enroll_list.py",
     "kubeconfig": "writes files of the admin's, tests/component/playbooks/test_kubeconfig.py",
     "lab": "makes the lab",

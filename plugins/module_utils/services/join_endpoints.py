@@ -52,17 +52,25 @@ class SystemResolver:
         return tuple(address for address in addresses if "%" not in address)[:_MAX_ADDRESSES]
 
     def is_own(self, address: str) -> bool:
-        """Ask the kernel from which address it would send there, without sending: to ourselves from that very one."""
+        """Ask the kernel from which address it would send there: to ourselves from that very one."""
         wanted = ip_address(address)
         if wanted.is_loopback:
             return True
-        family = socket.AF_INET6 if isinstance(wanted, IPv6Address) else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect((address, _DISCARD_PORT))
-            except OSError:
-                return False
-            return ip_address(str(probe.getsockname()[0])) == wanted
+        try:
+            return ip_address(own_address(address)) == wanted
+        except OSError:
+            return False
+
+
+def own_address(peer: str) -> str:
+    """Return the address from which this machine would send to the address ``peer``, without sending.
+
+    Raises OSError where there is no route, ValueError where ``peer`` is no address.
+    """
+    family = socket.AF_INET6 if isinstance(ip_address(peer), IPv6Address) else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((peer, _DISCARD_PORT))
+        return str(probe.getsockname()[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
