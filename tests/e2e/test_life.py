@@ -360,13 +360,19 @@ def test_a_cluster_that_was_reset_is_made_again(road: Road) -> None:
     assert cluster_id(road) == before
 
 
-def test_the_network_that_a_site_chose_is_applied_once(road: Road, tmp_path: Path) -> None:
-    """The playbook node applies `attested_cni_manifest`; here the manifest is a mere ConfigMap."""
+def test_the_network_and_the_labels_that_a_site_chose_are_applied_once(road: Road, tmp_path: Path) -> None:
+    """The playbook node applies `attested_cni_manifest`, here a mere ConfigMap, and `attested_node_labels`."""
     manifest = tmp_path / "network.yml"
     name = {"name": "chosen-network", "namespace": "kube-system"}
     manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": {"a": "b"}}))
-    words = ("-e", json.dumps({"attested_cni_manifest": str(manifest)}))
-    assert road.play("node", *words).changes()["cp-1"] == 1
+    words = (
+        "-e",
+        json.dumps({"attested_cni_manifest": str(manifest), "attested_node_labels": {"example.com/rack": "r7"}}),
+    )
+    assert road.play("node", *words).changes() == {"cp-1": 2, "w-1": 1, "w-2": 1}
+    assert road.kubectl("get", "nodes", "--selector=example.com/rack=r7", "--output=name").split() == [
+        f"node/{node}" for node in NODES
+    ]
     assert road.kubectl("get", "configmap", "chosen-network", "--namespace=kube-system", "--output=name").strip()
     assert set(road.play("node", *words).changes().values()) == {0}
 

@@ -199,6 +199,23 @@ def test_node_asks_no_control_plane_that_has_not_joined_for_disks(site: Site) ->
     assert called[6:] == ["node_status_info", "node_status_info", "node_identity"]
 
 
+def test_node_applies_the_labels_of_each_node_on_a_control_plane(site: Site) -> None:
+    labels = ("-e", json.dumps({"attested_node_labels": {"rack": "r7"}}))
+    called = site.run("node", *labels, node_status_info=JOINED)
+    assert called.count("cluster_objects") == 2
+    assert "cluster_objects" not in site.run("node", *labels, "--limit=w-1", node_status_info=JOINED)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["attested-kubernetes.dev/not-attested", "kubernetes.io/hostname", "node-role.kubernetes.io/control-plane"],
+)
+def test_node_refuses_labels_that_are_not_the_sites(site: Site, name: str) -> None:
+    words = ("-e", json.dumps({"attested_node_labels": {name: ""}}))
+    with pytest.raises(AssertionError, match=f"CONFIG_INVALID: expected .* got[ \\n]*{name}"):
+        site.run("node", *words, node_status_info=JOINED)
+
+
 @pytest.mark.parametrize("renewed", ["true", "false"])
 def test_a_site_that_says_so_has_its_control_planes_renew_their_certificates_or_not(site: Site, renewed: str) -> None:
     """What a site says nothing of stays as it is; see the other tests of this road."""
