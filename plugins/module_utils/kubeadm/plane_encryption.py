@@ -62,11 +62,6 @@ def change_joiners(kubectl: Kubectl, change: Callable[[dict[str, Any]], bool], *
     return bool(wanted)
 
 
-def told_configuration(text: str, arguments: Arguments) -> str:
-    """Return kubeadm's ClusterConfiguration with what ``arguments`` adds for API servers, nothing if that is there."""
-    return _changed_configuration(text, partial(_tell, arguments=arguments))
-
-
 def _changed_configuration(text: str, change: Callable[[dict[str, Any]], bool]) -> str:
     (configuration,) = load_documents(text)
     return documents(configuration).decode() if change(configuration) else ""

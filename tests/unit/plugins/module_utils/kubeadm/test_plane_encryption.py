@@ -23,7 +23,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.plane_
     encryption_arguments,
     parse_keys,
     render_keys,
-    told_configuration,
+    tell_joiners,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import PodSecurity
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import (
@@ -201,7 +201,7 @@ def test_a_control_plane_in_clear_is_told_after_its_joiners(plane, programs, kub
     (joiners,) = load_documents(programs.config["data"]["ClusterConfiguration"])
     assert [one["name"] for one in joiners["apiServer"]["extraArgs"]][1] == "encryption-provider-config"
     assert programs.config["metadata"]["resourceVersion"] == "7"
-    assert told_configuration(json.dumps(joiners), partial(encryption_arguments, path="/x")) == ""
+    assert not tell_joiners(kubectl, partial(encryption_arguments, path="/x"), check_mode=True)
 
 
 def test_a_file_that_is_lost_is_no_key_at_all(plane, paths):
