@@ -522,8 +522,8 @@ class Reason(Enum):
     )
     CONFIG_INVALID = _row(
         Coarse.LOCAL,
-        "A configuration file of a service has unknown, missing or wrong entries.",
-        "Correct every entry that is listed, or run prepare, which writes the file again.",
+        "A setting of the site, or an entry of a service's configuration file, is unknown, missing or wrong.",
+        "Correct every setting that is named. A file of a service is written again by prepare, on a member by upgrade.",
         "ansible-playbook attested.kubernetes.prepare",
     )
     CONFIRMATION_MISSING = _row(
