@@ -38,7 +38,7 @@ LIFE = (
 )
 """Playbooks of one cluster's life, in its order, as an admin types them."""
 CHANGES = frozenset(
-    {"secrets", "prepare", "enroll", "init", "node", "rotate_certificates", "rotate_encryption_key"}
+    {"secrets", "prepare", "enroll", "init", "rotate_certificates", "rotate_encryption_key"}
     | {"reset", "revoke", "remove"}
 )
 """Those that must have changed something there, or nothing was compared."""
