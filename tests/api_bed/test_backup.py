@@ -23,7 +23,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.command i
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import failure_of
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.app import newest_backup
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.backups import newest_backup
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.etcd_tools import EtcdTools
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.etcd_snapshot import (

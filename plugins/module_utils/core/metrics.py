@@ -19,7 +19,7 @@ from ..errors import DependencyError, TransportError
 from ..reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from .logs import Log
 
@@ -51,9 +51,8 @@ class Metrics:
 
     def observe(self, event: str, fields: Mapping[str, object]) -> None:
         """Count one line of the log."""
-        reason = str(fields.get("reason", ""))
-        known = reason if reason in Reason.__members__ else "" if not reason else "other"
-        self._events.labels(event=event, outcome=str(fields.get("outcome", "")), reason=known).inc()
+        reason = known_reason(str(fields.get("reason", "")))
+        self._events.labels(event=event, outcome=str(fields.get("outcome", "")), reason=reason).inc()
         seconds = fields.get("seconds")
         if "outcome" in fields and isinstance(seconds, float):
             self._seconds.labels(event=event).observe(seconds)
@@ -65,6 +64,37 @@ class Metrics:
     def exposition(self) -> bytes:
         """Return all figures as Prometheus reads them."""
         return bytes(prometheus.generate_latest(self._registry))
+
+
+def known_reason(code: str) -> str:
+    """Return ``code`` where it is one of ours, ``other`` where it is not, nothing where there is none."""
+    return code if code in Reason.__members__ else "other" if code else ""
+
+
+# Figures of a program that ends: a file that node_exporter shows (docs/adr/0079). Written here, since a worker has no
+# prometheus_client.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One gauge: its values by the labels of each, which are words of ours."""
+
+    name: str
+    text: str
+    values: Mapping[tuple[tuple[str, str], ...], float]
+
+
+def figures_file(figures: Iterable[Figure]) -> bytes:
+    """Return ``figures`` in Prometheus' text format; a figure without a value is left out."""
+    return "".join(_written(figure) for figure in figures if figure.values).encode()
+
+
+def _written(figure: Figure) -> str:
+    lines = [f"# HELP {figure.name} {figure.text}", f"# TYPE {figure.name} gauge"]
+    for labels, value in figure.values.items():
+        shown = ",".join(f'{name}="{word}"' for name, word in labels)
+        lines.append(f"{figure.name}{{{shown}}} {value:.15g}" if labels else f"{figure.name} {value:.15g}")
+    return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,9 @@ from .audit_trail import AuditTrail
 from .audit_verify import HeadSigner
 from .auditing import HeadKeeper
 from .authority import PolicyAuthority
+from .backups import newest_backup
 from .cached_policy import NearPolicy, NearReader
-from .config import BACKUPS, KeyServiceConfig
+from .config import KeyServiceConfig
 from .control_plane import OwnControlPlane
 from .initial_disk import FounderDisk
 from .issue import ClusterFacts
@@ -157,12 +158,6 @@ def key_metrics(
     metrics.gauge("nodes_not_attested", "Nodes whose evidence was refused or is overdue.", lambda: standings.bad)
     metrics.gauge("backup_time_seconds", "When this machine's newest backup was written; 0: none.", newest_backup)
     return metrics
-
-
-def newest_backup(directory: Path = BACKUPS) -> float:
-    """Return when the newest backup of etcd in ``directory`` was written, seconds since 1970; 0 where there is none."""
-    newest = max(directory.glob("etcd-[0-9]*Z.age"), default=None)  # their names are in the order of time
-    return 0.0 if newest is None else newest.stat().st_mtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,6 @@ from .key_bundle import KeyPaths
 from .policy_client import POLICY_SOCKET
 from .record import LOCK_DIRECTORY
 
-BACKUPS = Path("/var/lib/attested/backups")
-"""Where a control plane keeps the backups of etcd that it takes by a timer (`attested-agent backup`)."""
 CONFIG = "/etc/attested/key-service.yml"
 
 

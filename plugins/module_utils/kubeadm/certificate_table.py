@@ -14,6 +14,9 @@ _CA = _PKI / "ca.crt"
 _ETCD_CA = _PKI / "etcd/ca.crt"
 _FRONT_PROXY_CA = _PKI / "front-proxy-ca.crt"
 
+AUTHORITIES = {"ca": _CA, "etcd-ca": _ETCD_CA, "front-proxy-ca": _FRONT_PROXY_CA}
+"""The CAs of a cluster by name: the file of each, relative to the root of the machine."""
+
 NOBODY = "files"
 """In the place of a component: whoever uses the file reads it at each use, so nothing is restarted."""
 

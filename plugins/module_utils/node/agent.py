@@ -24,6 +24,7 @@ COMMANDS = {
     "bootstrapper": ("node.boot_program", "make a node of this machine: by an admin's init, or by joining"),
     "disk-health": ("node.disk_health", "set the condition of the Node that reports corrupt sectors of its state disk"),
     "first-boot": ("node.first_boot", "prepare this machine to become a node, from a bundle at a URL"),
+    "figures": ("node.figures", "write what an alert needs to know of this node where node_exporter reads it"),
     "node-boot": ("node.node_boot", "make a node of this machine as the site's signed repository says"),
     "reattest": ("node.reattest", "push fresh evidence of this node to its cluster"),
     "renew": ("node.renew", "renew the kubelet's certificate with fresh evidence, when it is time"),

@@ -22,6 +22,7 @@ from ..policy.standing import shown_time
 from ..reasons import Reason
 from .config import DEFAULT_PATH, load_node_config
 from .disk_record import DiskRecord, Seen
+from .run_record import DISK_HEALTH, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -135,14 +136,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", default=DEFAULT_PATH, metavar="FILE", help="node.yml (default: %(default)s)")
     options = parser.parse_args(argv)
     try:
-        DiskHealth(
-            load_node_config(options.config).name,
-            look=lambda: damage_now(KmsgLog()),
-            node=KubeconfigNodeTeller(KubernetesPaths().kubelet_config),
-            record=DiskRecord(),
-            clock=SystemClock(),
-            say=_say,
-        ).run()
+        with RunRecord(DISK_HEALTH, clock=SystemClock()).kept():
+            DiskHealth(
+                load_node_config(options.config).name,
+                look=lambda: damage_now(KmsgLog()),
+                node=KubeconfigNodeTeller(KubernetesPaths().kubelet_config),
+                record=DiskRecord(),
+                clock=SystemClock(),
+                say=_say,
+            ).run()
     except AttestedError as error:
         _say(str(error))
         return 1

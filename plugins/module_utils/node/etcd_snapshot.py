@@ -21,10 +21,10 @@ from ..core.command import SystemRunner
 from ..core.files import make_directory, read_bytes, remove
 from ..core.host import SystemClock
 from ..errors import ApiError, AttestedError, EtcdError, SystemFault
-from ..keyservice.config import BACKUPS
+from ..keyservice.backups import BACKUPS
 from ..keyservice.master import SecretBytes
 from ..kubeadm.ca_keypairs import split
-from ..kubeadm.certificate_table import API_SERVER, ETCD
+from ..kubeadm.certificate_table import API_SERVER, AUTHORITIES, ETCD
 from ..kubeadm.etcd_client import LOCAL
 from ..kubeadm.etcd_tools import BUMP, EtcdTools, Member, clear, empty
 from ..kubeadm.operation import Machine
@@ -34,6 +34,7 @@ from ..reasons import Reason
 from ..result import Diff, Result
 from .answers import open_box
 from .config import DEFAULT_PATH, load_node_config
+from .run_record import BACKUP, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +47,6 @@ CERTIFICATES = "/etc/kubernetes/pki/etcd"
 COMPONENTS = (API_SERVER, ETCD)
 """In the order in which they stop."""
 
-_AUTHORITIES = {"ca": "ca.crt", "etcd-ca": "etcd/ca.crt", "front-proxy-ca": "front-proxy-ca.crt"}
 _FETCHED_BY_ANYBODY = 0o644
 """It is encrypted, and the user of the connection, who may not be root, fetches it."""
 
@@ -77,8 +77,7 @@ class ControlPlane:
 
     def authorities(self) -> dict[str, list[str]]:
         """Return the names of the keys of each CA that this control plane trusts; raises AUTHORITY_UNUSABLE."""
-        pki = self.paths.kubernetes / "pki"
-        return {name: sorted(split(read_bytes(pki / path))) for name, path in _AUTHORITIES.items()}
+        return {name: sorted(split(read_bytes(self.paths.root / path))) for name, path in AUTHORITIES.items()}
 
     def kubernetes_version(self) -> str:
         """Return the version of the installed kubeadm, which is that of the cluster."""
@@ -131,8 +130,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `attested-agent backup`; return 0, or 1 with the error on standard error."""
     options = _parser().parse_args(argv)
     try:
-        plane = ControlPlane.here(options.config)
-        manifest, removed = keep_backup(plane, options.directory, options.recipient, keep=options.keep)
+        with RunRecord(BACKUP, clock=SystemClock()).kept():
+            plane = ControlPlane.here(options.config)
+            manifest, removed = keep_backup(plane, options.directory, options.recipient, keep=options.keep)
     except AttestedError as error:
         sys.stderr.write(f"attested-agent backup: {error.code}: {error}\n{error.hint}\n")
         return 1

@@ -21,6 +21,7 @@ from ..transport.pins import JoinCaPins
 from .config import DEFAULT_PATH, load_node_config
 from .push_record import PushRecord
 from .retry import Backoff, ask_again
+from .run_record import REATTEST, RunRecord
 from .witness import read_event_logs
 
 if TYPE_CHECKING:
@@ -84,9 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     backoff = Backoff(first=first_window, random=SystemRandom())
     clock = SystemClock()
     try:
-        endpoint, due = push_and_keep(
-            lambda: push(options.config), PushRecord(clock=clock), pause=backoff.pause, clock=clock
-        )
+        with RunRecord(REATTEST, clock=clock).kept():
+            endpoint, due = push_and_keep(
+                lambda: push(options.config), PushRecord(clock=clock), pause=backoff.pause, clock=clock
+            )
     except AttestedError as error:
         sys.stderr.write(f"attested-agent reattest: {error}\n")
         return 1

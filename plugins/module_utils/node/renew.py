@@ -24,6 +24,7 @@ from .config import DEFAULT_PATH, load_node_config
 from .journal import NodeJournal
 from .renewal import Renewal
 from .renewal_record import DIRECTORY, RenewalRecord, alone
+from .run_record import RENEW, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,9 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     record = RenewalRecord(clock=SystemClock())
     try:
-        done = renew_and_keep(
-            lambda: renew(options.config, at_once=options.now), record, interval_seconds=options.interval
-        )
+        with RunRecord(RENEW, clock=SystemClock()).kept():
+            done = renew_and_keep(
+                lambda: renew(options.config, at_once=options.now), record, interval_seconds=options.interval
+            )
     except AttestedError as error:
         sys.stderr.write(f"attested-agent renew: {error}\n")
         return 1

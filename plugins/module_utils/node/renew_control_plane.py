@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..core.host import SystemClock
@@ -16,6 +17,7 @@ from ..reasons import Reason
 from .config import DEFAULT_PATH
 from .control_plane_renewal import renew_control_plane, result_of
 from .renewal_record import CONTROL_PLANE_DIRECTORY, RenewalRecord
+from .run_record import RENEW_CONTROL_PLANE, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0, or 1 with the error on standard error."""
     options = _parser().parse_args(argv)
     record = RenewalRecord(CONTROL_PLANE_DIRECTORY, clock=SystemClock())
+    runs = RunRecord(RENEW_CONTROL_PLANE, clock=SystemClock())
     try:
-        values = renew_and_record(
-            lambda: renew_control_plane(options.config, at_once=options.now, check=options.check, say=_say),
-            None if options.check else record,
-            interval_seconds=options.interval,
-        )
+        with nullcontext() if options.check else runs.kept():
+            values = renew_and_record(
+                lambda: renew_control_plane(options.config, at_once=options.now, check=options.check, say=_say),
+                None if options.check else record,
+                interval_seconds=options.interval,
+            )
     except AttestedError as error:
         sys.stderr.write(f"attested-agent renew-control-plane: {error.code}: {error}\n{error.hint}\n")
         return 1

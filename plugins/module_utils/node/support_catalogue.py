@@ -90,6 +90,8 @@ UNITS = (
     "attested-bootstrapper.service",
     "attested-disk-health.service",
     "attested-disk-health.timer",
+    "attested-figures.service",
+    "attested-figures.timer",
     "attested-init-service.service",
     "attested-join-service.service",
     "attested-key-service.service",

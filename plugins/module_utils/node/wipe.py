@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..errors import SystemFault
 from ..keyservice.initial_disk import FounderDisk
 from ..reasons import Reason
+from .run_record import COMMANDS, file_name
 from .services import UNITS
 from .state_disk import MachineDisk
 
@@ -31,6 +32,7 @@ LEFT = tuple(
         "run/attested/disk-health.json",
         "run/attested/joined",
         "run/attested/key-service",
+        *(f"run/attested/{file_name(command)}" for command in COMMANDS),
         "run/attested/pushed.json",
         "run/attested/renewal",
         "run/attested/tickets",

@@ -1,0 +1,96 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When a command that a timer runs succeeded last, and why it failed since; on tmpfs, until the next boot.
+
+Nothing is decided by it: `attested-agent figures` shows it, and an alert counts from it (docs/adr/0079).
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.documents import load_json
+from ..core.files import read_bytes, write_atomic
+from ..errors import AttestedError, SystemFault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..core.host import Clock
+
+DIRECTORY = Path("/run/attested")
+BACKUP, DISK_HEALTH, REATTEST, RENEW = "backup", "disk-health", "reattest", "renew"
+RENEW_CONTROL_PLANE = "renew-control-plane"
+COMMANDS = (BACKUP, DISK_HEALTH, REATTEST, RENEW, RENEW_CONTROL_PLANE)
+"""Those of `attested-agent` whose last success is kept."""
+
+_VERSION = 1
+_LIMIT = 1 << 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The last success in this boot, and the failure since; None where there was none."""
+
+    good_at: datetime | None = None
+    failed_at: datetime | None = None
+    reason: str = ""
+
+
+class RunRecord:
+    """The file of one command."""
+
+    def __init__(self, command: str, directory: Path = DIRECTORY, *, clock: Clock) -> None:
+        """Keep it in ``directory``, which `prepare` makes."""
+        self._path = directory / file_name(command)
+        self._clock = clock
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Note how the block ends; its error goes on. A note that cannot be written ages, which is what alerts."""
+        try:
+            yield
+        except AttestedError as error:
+            self._write(replace(self.load(), failed_at=self._clock.now(), reason=error.code))
+            raise
+        self._write(Run(good_at=self._clock.now()))
+
+    def load(self) -> Run:
+        """Return what was noted in this boot: nothing where there is no file, or it is not one of ours."""
+        try:
+            found = load_json(read_bytes(self._path, limit=_LIMIT))
+            if found["version"] != _VERSION:
+                return Run()
+            good_at, failed_at = _moment(found["good_at"]), _moment(found["failed_at"])
+            return Run(good_at=good_at, failed_at=failed_at, reason=str(found["reason"]))
+        except (SystemFault, ValueError, KeyError, TypeError):
+            return Run()
+
+    def _write(self, run: Run) -> None:
+        body = {
+            "version": _VERSION,
+            "good_at": _stamp(run.good_at),
+            "failed_at": _stamp(run.failed_at),
+            "reason": run.reason,
+        }
+        with suppress(SystemFault):
+            write_atomic(self._path, json.dumps(body).encode() + b"\n")
+
+
+def file_name(command: str) -> str:
+    """Return the name of the file of ``command``; a reset removes it."""
+    return f"last-{command}.json"
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _stamp(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="seconds")
