@@ -45,6 +45,8 @@ def test_a_ticket_is_counted_by_both_services_and_recorded(bed: ServiceBed, mach
     for name in ("attested_join_events_total call ok", "attested_key_events_total key_release ok"):
         assert after[name] > before.get(name, 0)
     assert after["attested_key_audit_sequence"] > before["attested_key_audit_sequence"]
+    assert after["attested_key_audit_unsigned_records"] > 0
+    assert abs(after["attested_key_nodes_read_time_seconds"] - time.time()) < 120
     report = verify_audit(lines_of(str(bed.directory / "audit")))
     assert report.events["release given"] >= 1
     given = [json.loads(line) for line in lines_of(str(bed.directory / "audit"))]

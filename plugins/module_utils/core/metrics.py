@@ -61,6 +61,21 @@ class Metrics:
         """Show ``value()`` as ``attested_<service>_<name>`` whenever somebody asks."""
         prometheus.Gauge(f"{self._prefix}_{name}", text, registry=self._registry).set_function(value)
 
+    def gauge_each(self, name: str, text: str, label: str, values: Callable[[], Mapping[str, float]]) -> None:
+        """Show one value for each word that ``values()`` knows; they must be names that an admin gave."""
+        full = f"{self._prefix}_{name}"
+
+        class Each:
+            """Asked at each exposition, so that a name that is gone shows nothing."""
+
+            def collect(self) -> Iterable[Any]:
+                found = prometheus.metrics_core.GaugeMetricFamily(full, text, labels=(label,))
+                for word, value in values().items():
+                    found.add_metric((word,), value)
+                return (found,)
+
+        self._registry.register(Each())
+
     def exposition(self) -> bytes:
         """Return all figures as Prometheus reads them."""
         return bytes(prometheus.generate_latest(self._registry))

@@ -153,9 +153,21 @@ def key_metrics(
         return None
     metrics.gauge("config_generation", "Readings of the configuration and its roots.", lambda: reloader.generation)
     metrics.gauge("audit_sequence", "Number of the last audit record.", lambda: audit.head().sequence)
+    metrics.gauge("audit_unsigned_records", "Audit records after the last signed head.", audit.unsigned)
     metrics.gauge("identities", "Identities that are followed.", lambda: len(near.caches[IDENTITIES]))
     metrics.gauge("profiles", "Profiles that are followed.", lambda: len(near.caches[PROFILES]))
     metrics.gauge("nodes_not_attested", "Nodes whose evidence was refused or is overdue.", lambda: standings.bad)
+    metrics.gauge_each(
+        "node_attested_time_seconds",
+        "When the evidence of a node was good last; 0: never.",
+        "node",
+        lambda: standings.attested,
+    )
+    metrics.gauge(
+        "nodes_read_time_seconds",
+        "When the API, by the quorum of etcd, said last which nodes there are; 0: not since the start.",
+        lambda: standings.looked_at,
+    )
     metrics.gauge("backup_time_seconds", "When this machine's newest backup was written; 0: none.", newest_backup)
     return metrics
 

@@ -83,6 +83,10 @@ class AuditTrail:
         """Return the state after the last record of what was given."""
         return self._given.head()
 
+    def unsigned(self) -> int:
+        """Return how many records of what was given the TPM has signed no head over."""
+        return self._given.unsigned()
+
     def due(self) -> Head | None:
         """Return the head that is to be signed now, with what it is to cover written before it; else nothing."""
         rotates = [self._rotates(log) for log in (self._refused, self._given)]

@@ -170,6 +170,10 @@ class StandingWatcher:
         self._marked = marked
         self._woken = threading.Event()
         self.standings: dict[str, Standing] = {}
+        self.attested: dict[str, float] = {}
+        """When the evidence of each node was good last, seconds since 1970; 0: never."""
+        self.looked_at = 0.0
+        """When all of this was read last, seconds since 1970."""
 
     @property
     def bad(self) -> int:
@@ -198,6 +202,8 @@ class StandingWatcher:
             if node["metadata"]["name"] in registered
         ]
         self.standings = {node["metadata"]["name"]: judgement.standing for node, judgement in judged}
+        self.attested = {name: _attested(registered[name]) for name in self.standings}
+        self.looked_at = now.timestamp()
         needed = [
             (mark, judgement)
             for mark, judgement in ((plan_mark(node, one, now=now), one) for node, one in judged)
@@ -235,6 +241,11 @@ class StandingWatcher:
         if mark.condition is not None:
             self._marker.set_condition(mark.node_name, mark.condition)
         self._marked(mark.node_name, judgement.standing.value)
+
+
+def _attested(registration: Registration) -> float:
+    moment = registration.identity.status.attested_at
+    return moment.timestamp() if moment else 0.0
 
 
 def _by_node(registrations: Iterable[Registration]) -> dict[str, Registration]:

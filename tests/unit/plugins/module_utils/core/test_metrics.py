@@ -14,11 +14,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils._deps import M
 from ansible_collections.attested.kubernetes.plugins.module_utils.core import metrics as metrics_module
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.metrics import (
+    Figure,
     Metrics,
     Page,
     Pages,
     counted,
+    figures_file,
     health_page,
+    known_reason,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.runtime import Reloader
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SiteError
@@ -59,6 +62,47 @@ def test_a_gauge_shows_the_state_of_now() -> None:
     metrics.gauge("audit_sequence", "Number.", lambda: next(values))
     assert samples(metrics.exposition())["attested_key_audit_sequence", ""] == 3
     assert samples(metrics.exposition())["attested_key_audit_sequence", ""] == 4
+
+
+def test_a_figure_of_each_name_goes_with_the_name() -> None:
+    values = {"w-1": 5.0, "w-2": 0.0}
+    metrics = Metrics("key")
+    metrics.gauge_each("node_attested_time_seconds", "When.", "node", lambda: values)
+
+    def found() -> dict[str, float]:
+        return {
+            one.labels["node"]: one.value
+            for family in text_string_to_metric_families(metrics.exposition().decode())
+            for one in family.samples
+            if one.name == "attested_key_node_attested_time_seconds"
+        }
+
+    assert found() == values
+    del values["w-1"]
+    assert found() == {"w-2": 0.0}
+
+
+def test_figures_of_a_program_that_ends() -> None:
+    text = figures_file(
+        (
+            Figure(name="attested_a", text="One.", values={(): 1795769559.09232}),
+            Figure(name="attested_b", text="Two.", values={(("x", "1"), ("y", "2")): 0.0}),
+            Figure(name="attested_c", text="None.", values={}),
+        )
+    )
+    assert text.decode().splitlines() == [
+        "# HELP attested_a One.",
+        "# TYPE attested_a gauge",
+        "attested_a 1795769559.09232",
+        "# HELP attested_b Two.",
+        "# TYPE attested_b gauge",
+        'attested_b{x="1",y="2"} 0',
+    ]
+
+
+@pytest.mark.parametrize(("code", "known"), [("PCR_MISMATCH", "PCR_MISMATCH"), ("made up", "other"), ("", "")])
+def test_a_reason_is_a_word_of_ours(code: str, known: str) -> None:
+    assert known_reason(code) == known
 
 
 def test_a_service_goes_on_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

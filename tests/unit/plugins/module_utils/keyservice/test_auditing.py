@@ -99,9 +99,11 @@ def test_a_head_is_signed_each_hundred_records_and_told_to_the_others(bed: Bed) 
     bed.keeper.tick()
     assert bed.signer.asked == 0
     bed.fill()
+    assert bed.log.unsigned() == 101
     bed.keeper.tick()
     bed.keeper.tick()
     assert bed.signer.asked == 1
+    assert bed.log.unsigned() == 1
     record = bed.records()[-1]
     assert (record["event"], record["head"], record["evidence"]) == ("head", 102, "over 102")
     told = bed.gateway.status(identity("d1", "")["metadata"]["name"])["auditHead"]

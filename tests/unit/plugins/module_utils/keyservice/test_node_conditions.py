@@ -140,7 +140,7 @@ class Cluster:
     def __init__(self, *nodes: dict[str, Any]) -> None:
         self.found = {one["metadata"]["name"]: one for one in nodes}
         self.trouble: dict[str, Reason] = {}
-        self.attested: dict[str, dt.datetime] = {}
+        self.attested: dict[str, dt.datetime | None] = {}
         self.admission = "Approved"
         self.events: list[str] = []
         self.writes = 0
@@ -150,11 +150,11 @@ class Cluster:
         return tuple(self._identity(name) for name in self.attested)
 
     def _identity(self, name: str) -> dict[str, Any]:
-        ek = name.encode().hex().ljust(64, "0")
+        ek, moment = name.encode().hex().ljust(64, "0"), self.attested[name]
         return {
             "metadata": {"name": f"ek-{ek[:20]}", "resourceVersion": "3"},
             "spec": {"ekSha256": ek, "nodeName": name, "role": "worker", "admission": self.admission},
-            "status": {"phase": "Joined", "lastAttestation": {"time": shown_time(self.attested[name])}},
+            "status": {"phase": "Joined", **({"lastAttestation": {"time": shown_time(moment)}} if moment else {})},
         }
 
     def nodes(self) -> tuple[Any, ...]:
@@ -210,10 +210,30 @@ def test_a_round_marks_what_is_to_mark_and_the_next_one_nothing() -> None:
     assert cluster.found["w-1"]["spec"]["taints"] == [OURS]
     assert cluster.found["stray"] == node("stray")
     assert watch.bad == 1
+    assert watch.attested == {"w-1": (NOW - 5 * HOUR).timestamp(), "w-2": NOW.timestamp()}
+    assert watch.looked_at == NOW.timestamp()
     before = cluster.writes
     watch.look()
     assert cluster.writes == before
     assert len(marked) == 2
+
+
+def test_what_could_not_be_read_leaves_the_time_of_the_last_look() -> None:
+    cluster = Cluster(node("w-1"))
+    cluster.attested = {"w-1": None}
+    watch = watcher(cluster)
+    assert (watch.looked_at, watch.attested) == (0.0, {})
+    watch.look()
+    assert watch.attested == {"w-1": 0.0}
+
+    def away() -> Any:
+        raise ApiError("expected an answer", reason=Reason.API_UNAVAILABLE)
+
+    cluster.nodes = away  # type: ignore[method-assign]
+    watch.looked_at = 1.0
+    with pytest.raises(ApiError):
+        watch.look()
+    assert (watch.looked_at, watch.attested) == (1.0, {"w-1": 0.0})
 
 
 def test_machines_that_were_revoked_are_left_to_the_revocation() -> None:
