@@ -163,6 +163,7 @@ def key_metrics(
         "node",
         lambda: standings.attested,
     )
+    metrics.gauge_each("node_ready", "Whether the Node of a machine is Ready.", "node", lambda: standings.ready)
     metrics.gauge(
         "nodes_read_time_seconds",
         "When the API, by the quorum of etcd, said last which nodes there are; 0: not since the start.",

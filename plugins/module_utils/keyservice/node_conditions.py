@@ -103,9 +103,13 @@ def _condition(node: Mapping[str, Any], judgement: Judgement, *, now: datetime) 
     return {**wanted, "lastHeartbeatTime": moment, "lastTransitionTime": since or moment}
 
 
-def _found(node: Mapping[str, Any]) -> Mapping[str, Any]:
+def _found(node: Mapping[str, Any], kind: str = CONDITION) -> Mapping[str, Any]:
     conditions = node.get("status", {}).get("conditions") or ()
-    return next((one for one in conditions if one["type"] == CONDITION), {})
+    return next((one for one in conditions if one["type"] == kind), {})
+
+
+def _ready(node: Mapping[str, Any]) -> float:
+    return float(_found(node, "Ready").get("status") == "True")
 
 
 def _message(name: str, judgement: Judgement) -> str:
@@ -172,6 +176,8 @@ class StandingWatcher:
         self.standings: dict[str, Standing] = {}
         self.attested: dict[str, float] = {}
         """When the evidence of each node was good last, seconds since 1970; 0: never."""
+        self.ready: dict[str, float] = {}
+        """Whether each Node is Ready, by its condition: 1 or 0."""
         self.looked_at = 0.0
         """When all of this was read last, seconds since 1970."""
 
@@ -203,6 +209,7 @@ class StandingWatcher:
         ]
         self.standings = {node["metadata"]["name"]: judgement.standing for node, judgement in judged}
         self.attested = {name: _attested(registered[name]) for name in self.standings}
+        self.ready = {node["metadata"]["name"]: _ready(node) for node, _judgement in judged}
         self.looked_at = now.timestamp()
         needed = [
             (mark, judgement)

@@ -218,6 +218,19 @@ def test_a_round_marks_what_is_to_mark_and_the_next_one_nothing() -> None:
     assert len(marked) == 2
 
 
+def test_which_nodes_are_ready() -> None:
+    cluster = Cluster(
+        node("w-1", conditions=[{"type": "Ready", "status": "True"}]),
+        node("w-2", conditions=[{"type": "Ready", "status": "Unknown"}, {"type": "DiskPressure", "status": "True"}]),
+        node("w-3"),
+        node("stray", conditions=[{"type": "Ready", "status": "True"}]),
+    )
+    cluster.attested = {"w-1": NOW, "w-2": NOW, "w-3": NOW}
+    watch = watcher(cluster)
+    watch.look()
+    assert watch.ready == {"w-1": 1.0, "w-2": 0.0, "w-3": 0.0}
+
+
 def test_what_could_not_be_read_leaves_the_time_of_the_last_look() -> None:
     cluster = Cluster(node("w-1"))
     cluster.attested = {"w-1": None}
