@@ -87,7 +87,7 @@ class PrometheusBed:
     def is_up(self) -> bool:
         """Say whether Prometheus answers."""
         try:
-            return self._get("/api/v1/status/buildinfo")["status"] == "success"
+            return bool(self._get("/api/v1/status/buildinfo")["status"] == "success")
         except (OSError, urllib.error.URLError):
             return False
 

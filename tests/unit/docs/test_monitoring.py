@@ -8,7 +8,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_document
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import (
+    load_document,
+    load_documents,
+    load_json,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.agent import COMMANDS as PROGRAMS
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.figures import UNITS
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.run_record import COMMANDS
@@ -16,6 +20,8 @@ from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 
 UTILS = ROOT / "plugins" / "module_utils"
 PAGE = (ROOT / "docs/tasks/monitor-the-cluster.md").read_text(encoding="utf-8")
+MONITORING = ROOT / "docs" / "monitoring"
+DASHBOARD = load_json((MONITORING / "dashboard.json").read_bytes())
 ALERTS = load_document((ROOT / "docs/monitoring/alerts.yml").read_bytes())
 OF_OTHERS = {"node_textfile_scrape_error"}
 """What node_exporter shows of itself."""
@@ -46,6 +52,15 @@ def expressions() -> dict[str, str]:
     return {rule["alert"]: rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]}
 
 
+def panels() -> dict[str, str]:
+    """Return each expression of the dashboard by its panel's title and its letter."""
+    return {
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in DASHBOARD["panels"]
+        for target in panel.get("targets", ())
+    }
+
+
 def test_the_words_of_an_expression_are_found() -> None:
     text = 'sum without (instance) (rate(a_b_bucket{x="c_d"}[5m])) > 3 and on (q) max by (y) (e_f) or time() - g'
     assert metrics_of(text) == {"a_b", "e_f", "g"}
@@ -56,6 +71,46 @@ def test_an_alert_looks_at_metrics_that_are_there(name: str) -> None:
     found = metrics_of(expressions()[name])
     assert found
     assert found <= shown() | OF_OTHERS
+
+
+@pytest.mark.parametrize("name", panels())
+def test_a_panel_looks_at_metrics_that_are_there(name: str) -> None:
+    found = metrics_of(panels()[name])
+    assert found
+    assert found <= shown()
+
+
+def test_every_metric_is_in_an_alert_or_on_the_dashboard() -> None:
+    looked_at = {name for text in (*expressions().values(), *panels().values()) for name in metrics_of(text)}
+    assert looked_at - OF_OTHERS == shown()
+
+
+def test_no_two_panels_are_one_and_each_is_of_the_chosen_source() -> None:
+    numbers = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(numbers)) == len(numbers)
+    targets = [target for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+    assert {target["datasource"]["uid"] for target in targets} == {"${datasource}"}
+    assert [one["name"] for one in DASHBOARD["templating"]["list"]] == ["datasource", "instance"]
+    places = sorted((panel["gridPos"]["y"], panel["gridPos"]["x"]) for panel in DASHBOARD["panels"])
+    assert len(set(places)) == len(places)
+
+
+def test_a_service_monitor_finds_its_service() -> None:
+    documents = load_documents((MONITORING / "service-monitor.yml").read_bytes())
+    service, slice_, monitor = documents
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert slice_["metadata"]["labels"]["kubernetes.io/service-name"] == service["metadata"]["name"]
+    assert len({one["metadata"]["namespace"] for one in documents}) == 1
+    port = monitor["spec"]["endpoints"][0]["port"]
+    assert [service["spec"]["ports"][0]["name"], slice_["ports"][0]["name"]] == [port, port]
+    assert service["spec"]["ports"][0]["port"] == slice_["ports"][0]["port"]
+
+
+def test_the_page_of_a_join_service_is_scraped_where_it_is() -> None:
+    defaults = load_document((ROOT / "roles/join_service/defaults/main.yml").read_bytes())
+    jobs = load_document((MONITORING / "scrape.yml").read_bytes())["scrape_configs"]
+    asked = [job["static_configs"][0]["targets"] for job in jobs if job["job_name"] == "attested-services"]
+    assert asked == [[f"127.0.0.1:{defaults['join_service_metrics_port']}"]]
 
 
 def test_the_page_names_every_metric_and_no_other() -> None:
