@@ -1,0 +1,156 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbook `status`, run whole: red while machines are down, green once all are back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.attested.kubernetes.tests.support.replaced_module import replace_modules
+
+ROOT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
+NAMES = ("cp-1", "cp-2", "w-1")
+GOOD = {
+    "phase": "Joined",
+    "needs_person": False,
+    "to_do": "Nothing.",
+    "reason": None,
+    "locked": True,
+    "certificate_expires": "2026-11-24T12:00:00+00:00",
+}
+AWAY = {"failed": True, "msg": "KUBECTL_FAILED: expected the API server to answer"}
+
+
+class Site:
+    """A site of three machines, each of which may be down: nobody listens where it is."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        collection = root / "ansible_collections" / "attested" / "kubernetes"
+        shutil.copytree(ROOT / "playbooks", collection / "playbooks")
+        book = collection / "playbooks" / "status.yml"
+        book.write_text(book.read_text().replace("/opt/attested/venv/bin/python", sys.executable))
+        (collection / "roles").mkdir()
+        (collection / "roles" / "node_status").symlink_to(ROOT / "roles" / "node_status")
+        modules = {"node_status_info": (), "cluster_info": ()}
+        replace_modules(collection, Path(__file__).with_name("traced.py"), root, modules)
+        (collection / "plugins" / "modules").mkdir()
+        for name in modules:
+            shutil.copy(ROOT / "plugins" / "modules" / f"{name}.py", collection / "plugins" / "modules" / f"{name}.py")
+
+    def run(self, *, down: tuple[str, ...] = (), **answers: Any) -> tuple[int, str]:
+        """Run the playbook; return exit code and output."""
+        ready = [one for one in NAMES if one not in down]
+        cluster = {"nodes": [_row(name, ready=name in ready) for name in NAMES], "policy": {}, "waiting": []}
+        results = {"node_status_info": GOOD, "cluster_info": cluster, **answers}
+        (self.root / "answers.json").write_text(json.dumps({"results": results}))
+        here = {name: {"ansible_connection": "local"} for name in ready}
+        gone = {name: {"ansible_host": "127.0.0.1", "ansible_port": 1} for name in down}
+        hosts = {name: {**(here | gone)[name], "ansible_remote_tmp": str(self.root / name)} for name in NAMES}
+        planes = {name: hosts[name] for name in NAMES if name.startswith("cp")}
+        groups = {"control_planes": {"hosts": planes}, "workers": {"hosts": {"w-1": hosts["w-1"]}}}
+        (self.root / "hosts.yml").write_text(yaml.safe_dump({"nodes": {"children": groups}}))
+        done = subprocess.run(
+            [BIN / "ansible-playbook", "-i", "hosts.yml", "attested.kubernetes.status"],
+            cwd=self.root,
+            env={
+                "PATH": f"{BIN}:{os.environ['PATH']}",
+                "HOME": str(self.root),
+                "ANSIBLE_COLLECTIONS_PATH": str(self.root),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+def _row(name: str, *, ready: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "registered": True,
+        "ready": ready,
+        "ready_message": "" if ready else "Kubelet stopped posting node status.",
+        "standing": "EvidenceGood",
+        "standing_message": "fine",
+        "role": "control-plane" if name.startswith("cp") else "worker",
+    }
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "down",
+    [
+        pytest.param(("w-1",), id="a worker"),
+        pytest.param(("cp-1",), id="the first control plane, so the second one is asked"),
+        pytest.param(("cp-1", "w-1"), id="the first machine of the list and the last"),
+    ],
+)
+def test_it_is_red_while_machines_are_down_and_green_after(site: Site, down: tuple[str, ...]) -> None:
+    ends, said = site.run(down=down)
+    assert ends != 0, said
+    for name in down:
+        assert f"{name}: the Node is not Ready" in said
+        assert f"{name}: Task failed: Failed to connect to the host via ssh" in said
+    for name in set(NAMES) - set(down):
+        assert f"{name}: " not in said.partition("A person is needed:")[2].partition("PLAY RECAP")[0]
+
+    ends, said = site.run()
+    assert ends == 0, said
+    assert "A person is needed" not in said
+
+
+def test_it_is_red_while_the_whole_cluster_is_down(site: Site) -> None:
+    ends, said = site.run(down=NAMES)
+    assert ends != 0, said
+    assert all(f"{name}: Task failed: Failed to connect" in said for name in NAMES)
+    assert "POLICY none" not in said
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        pytest.param(
+            {"node_status_info w-1": {**GOOD, "needs_person": True, "reason": "EVIDENCE_REFUSED", "to_do": "Look."}},
+            "w-1: EVIDENCE_REFUSED: Look.",
+            id="a node that calls for a person",
+        ),
+        pytest.param(
+            {"node_status_info cp-2": {"failed": True, "msg": "NODE_JOURNAL_MALFORMED: expected a journal"}},
+            "cp-2: NODE_JOURNAL_MALFORMED",
+            id="a node that cannot say",
+        ),
+    ],
+)
+def test_it_is_red_for_machines_that_are_up(site: Site, answers: dict[str, Any], told: str) -> None:
+    ends, said = site.run(**answers)
+    assert ends != 0, said
+    assert told in said
+
+
+def test_an_api_that_does_not_answer_is_red(site: Site) -> None:
+    ends, said = site.run(cluster_info=AWAY)
+    assert ends != 0, said
+    assert "the cluster: KUBECTL_FAILED: expected the API server to answer; next, on cp-1: attested status" in said
+
+
+def test_before_init_machines_call_for_a_person_and_no_cluster_does(site: Site) -> None:
+    fresh = {**GOOD, "phase": "Fresh", "needs_person": True, "to_do": "Run the playbook init."}
+    ends, said = site.run(cluster_info=AWAY, node_status_info=fresh)
+    assert ends != 0, said
+    assert "cp-1: Run the playbook init." in said
+    assert "the cluster:" not in said
