@@ -13,6 +13,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.tests.support.log_schema import (
+    require_none_wrong,
+    watch_this_process,
+)
 from hypothesis import is_hypothesis_test, settings
 
 if TYPE_CHECKING:
@@ -31,6 +35,8 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 settings.register_profile("house", deadline=None, derandomize=RANDOM_EXAMPLES not in os.environ)
 settings.load_profile("house")
 
+watch_this_process()
+
 _examples = [0]
 
 
@@ -38,6 +44,13 @@ _examples = [0]
 def counted(record_property: Callable[[str, object], None]) -> Counted:
     """Tell a line at the end of the run, from whichever process: how much a test went through."""
     return lambda line: record_property(COUNTED, line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """Check the lines that code of ours wrote in this process during the test and its fixtures."""
+    yield
+    require_none_wrong()
 
 
 @pytest.hookimpl(wrapper=True)

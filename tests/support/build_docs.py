@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write what the docs take from code and records: reason codes, variables, attacks, presets, performance.
+"""Write what the docs take from code and records: reason codes, variables, attacks, presets, log lines, performance.
 
 Usage: python tests/support/build_docs.py [--check]
 """
@@ -15,6 +15,7 @@ import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
 from ansible_collections.attested.kubernetes.tests.support.bench import Record
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
+from ansible_collections.attested.kubernetes.tests.support.log_schema import schema as log_schema
 from ansible_collections.attested.kubernetes.tests.support.preset_table import table as presets
 from ansible_collections.attested.kubernetes.tests.support.site_variables import Variable, sections, variable
 from ansible_collections.attested.kubernetes.tests.support.threats import table as attacks
@@ -94,6 +95,49 @@ def _site_default(found: Variable) -> str:
     return "-" if default in {"", "omit"} else f"`{default}`"
 
 
+def logs() -> str:
+    """Return the page of what services write into the journal, from the schema of its lines."""
+    schema = log_schema()
+    rows = [
+        "# Log lines",
+        "",
+        NOTICE,
+        "Each service writes one JSON object a line to the journal.",
+        "[log.schema.json](monitoring/log.schema.json) is the JSON Schema of a line. Names of events and fields stay;",
+        "`detail`, `message` and `text` are for people, and their words change. A later release may write events and",
+        "fields that are new. Nothing secret is in a line: bytes show their size only.",
+        "",
+        "```console",
+        "$ journalctl -o cat -u attested-key-service \\",
+        "  | jq -c 'select(.outcome == \"refused\") | [.time, .node, .reason, .detail]'",
+        "```",
+        "",
+        "What a key service *decided* is in the [audit log](audit.md), which is signed; the journal may lose lines.",
+        "Commands that a timer runs (`attested-agent reattest`, `renew`, `backup` …) write a sentence, no JSON.",
+        "",
+        "## Events",
+        "",
+        "A field with a question mark may be absent. Every line has `time` and `event`.",
+        "",
+        "| event | written by `attested-…` | meaning | fields |",
+        "|---|---|---|---|",
+    ]
+    for name, event in schema["$defs"].items():
+        required, every = event["required"], event["propertyNames"]["enum"][2:]
+        fields = ", ".join(f"`{one}`" if one in required else f"`{one}`?" for one in every)
+        rows.append(f"| `{name}` | {', '.join(event['x-programs'])} | {event['description']} | {fields} |")
+    rows += ["", "## Fields", "", "| field | type | meaning |", "|---|---|---|"]
+    rows += [f"| `{name}` | {_type(field)} | {field['description']} |" for name, field in schema["properties"].items()]
+    return "\n".join(rows) + "\n"
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "type" not in field:
+        return ", ".join(f"`{word}`" for word in field["enum"])
+    kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
+    return " or ".join(kinds)
+
+
 def threat_model() -> str:
     """Return the page with the table of attacks in its place, from `tests/attacks/`; the prose stays."""
     return _with_table("threat-model.md", attacks(), BEGIN, END)
@@ -162,6 +206,7 @@ def _cell(text: str) -> str:
 
 
 PAGES = {
+    "docs/logs.md": logs,
     "docs/performance.md": performance,
     "docs/profiles.md": profiles,
     "docs/reason-codes.md": reason_codes,

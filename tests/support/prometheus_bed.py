@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real Prometheus with our alerts, and a real node_exporter that shows the figures of a machine in a directory."""
+"""A real Prometheus with our alerts, and a real node_exporter that shows it the figures of a machine over TLS."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import load_document
+from ansible_collections.attested.kubernetes.tests.support.api_bed import Authority
 from ansible_collections.attested.kubernetes.tests.support.house import ROOT
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
+from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -60,7 +62,16 @@ class PrometheusBed:
     def running(self, *, text: str) -> Iterator[None]:
         """Run both with the rules of ``text`` while the block lasts."""
         (self._directory / "alerts.yml").write_text(text, encoding="utf-8")
-        scrape = {"job_name": "node", "static_configs": [{"targets": [f"127.0.0.1:{self._exporter}"]}]}
+        ca = Authority.make(self._directory)
+        ca.issue("exporter", names=[(NameOID.COMMON_NAME, "node_exporter")], server=True)
+        pair = {"cert_file": f"{self._directory}/exporter.crt", "key_file": f"{self._directory}/exporter.key"}
+        (self._directory / "web.yml").write_text(json.dumps({"tls_server_config": pair}), encoding="utf-8")
+        scrape = {
+            "job_name": "node",
+            "scheme": "https",
+            "tls_config": {"ca_file": f"{self._directory}/ca.crt"},
+            "static_configs": [{"targets": [f"127.0.0.1:{self._exporter}"]}],
+        }
         settings = {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
             "rule_files": ["alerts.yml"],
@@ -74,6 +85,7 @@ class PrometheusBed:
                 "--collector.textfile",
                 f"--collector.textfile.directory={self.figures}",
                 f"--web.listen-address=127.0.0.1:{self._exporter}",
+                f"--web.config.file={self._directory}/web.yml",
             ),
             self._process(
                 "prometheus",

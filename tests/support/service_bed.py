@@ -71,6 +71,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey
 from ansible_collections.attested.kubernetes.tests.support import boots, run_service
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
+from ansible_collections.attested.kubernetes.tests.support.log_schema import require as require_lines
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY, PolicySite
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
@@ -186,6 +187,7 @@ class ServiceBed:
         for process in running:
             process.terminate()
         codes = [abs(process.wait(timeout=60)) for process in running]
+        self.check_lines()
         self._tpms.close()
         shutil.rmtree(self.directory)
         return max(codes, default=0)
@@ -221,6 +223,11 @@ class ServiceBed:
         """Return the log of a service, one entry a line."""
         text = (self.directory / f"{name}.log").read_text()
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+    def check_lines(self) -> None:
+        """Raise AssertionError for lines that are not those of the schema."""
+        for name in self.processes:
+            require_lines(self.lines(name))
 
     def last_refusal(self, name: str = "key") -> dict[str, Any]:
         """Return the last line that says refused."""
