@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.node_conditions import TAINT
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.node_conditions import LABELS, TAINT
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.standing import CONDITION
 from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.service_bed import (
@@ -70,7 +70,8 @@ def join(api: ApiBed, machine: Machine) -> None:
     machine.ask()
     machine.lock()
     spec = {"taints": [OTHER]}
-    api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}, "spec": spec})
+    metadata = {"name": machine.name, "labels": {"kept": "yes"}}
+    api.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec})
     wait_for(lambda: machine.identity().get("status", {}).get("phase") == "Joined")
 
 
@@ -250,6 +251,31 @@ def test_a_kubelet_makes_no_node_that_is_attested_already(api: ApiBed, machines:
     )
 
 
+def labels(found: dict[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in found["metadata"]["labels"].items() if name in LABELS}
+
+
+def test_schedulers_see_what_a_node_proved_as_long_as_it_is_good(api: ApiBed, node: Machine) -> None:
+    last = node.identity()["status"]["lastAttestation"]
+    shown = {LABELS[0]: last["time"][:13], LABELS[1]: last["posture"], LABELS[2]: last["profile"]}
+    assert all(shown.values())
+    assert labels(settled(api, node, lambda found: bool(labels(found)))) == shown
+    fail(node)
+    found = settled(api, node, lambda found: is_bad(found) and not labels(found))
+    assert found["metadata"]["labels"] == {"kept": "yes"}
+    node.reattest()
+    settled(api, node, lambda found: is_good(found) and labels(found).keys() == shown.keys())
+
+
+@pytest.mark.parametrize("change", [{LABELS[2]: "better"}, {LABELS[1]: None}])
+def test_a_node_does_not_change_what_it_proved(api: ApiBed, node: Machine, change: dict[str, str | None]) -> None:
+    settled(api, node, lambda found: bool(labels(found)))
+    names = [(NameOID.ORGANIZATION_NAME, "system:nodes"), (NameOID.COMMON_NAME, f"system:node:{node.name}")]
+    api.ca.issue(node.name, names=names)
+    said = patch(api, node.name, node.name, {"metadata": {"labels": change}})
+    assert "no label and no annotation on itself that speaks of attestation" in said
+
+
 @pytest.mark.parametrize(
     ("change", "subresource"),
     [
@@ -257,6 +283,9 @@ def test_a_kubelet_makes_no_node_that_is_attested_already(api: ApiBed, machines:
         pytest.param({"spec": {"taints": [OTHER, {**OURS, "effect": "NoExecute"}]}}, "", id="pods that run"),
         pytest.param({"spec": {"unschedulable": True}}, "", id="a cordon"),
         pytest.param({"metadata": {"labels": {"a": "b"}}}, "", id="labels"),
+        pytest.param({"metadata": {"labels": {"kept": "other"}}}, "", id="the value of a label"),
+        pytest.param({"metadata": {"labels": {"kept": None}}}, "", id="a label that was there"),
+        pytest.param({"metadata": {"annotations": {"a": "b"}}}, "", id="annotations"),
         pytest.param(
             {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "/status", id="another condition"
         ),

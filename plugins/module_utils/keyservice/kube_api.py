@@ -95,6 +95,9 @@ class NodeMarker(Protocol):
     def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
         """Write the condition of this type of a Node and no other one."""
 
+    def set_labels(self, name: str, labels: Mapping[str, str | None]) -> None:
+        """Set these labels of a Node and no other one; None takes one away."""
+
     def record_event(self, event: Mapping[str, Any]) -> None:
         """As `ObjectWriter.record_event`."""
 
@@ -179,6 +182,11 @@ class ApiGateway:
         body = {"status": {"conditions": [condition]}}
         what = f"write a condition of the node {name}"
         self._http.find(_patch(what, f"{_NODES}/{name}/status", body, content_type=_STRATEGIC_PATCH))
+
+    def set_labels(self, name: str, labels: Mapping[str, str | None]) -> None:
+        """Merge some labels into those of a Node; None takes one away."""
+        body = {"metadata": {"labels": dict(labels)}}
+        self._http.find(_patch(f"label the node {name}", f"{_NODES}/{name}", body))
 
     def node(self, name: str) -> Mapping[str, Any] | None:
         """Return one Node, read linearizably, or None."""

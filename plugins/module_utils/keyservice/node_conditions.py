@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a Node stands, told where Kubernetes looks: a condition, a taint, an Event.
+"""How a Node stands, told where Kubernetes looks: a condition, a taint, an Event, labels.
 
 The taint is NoSchedule. It keeps new pods away and moves none: an outage of the attestation itself would otherwise
 become an outage of everything that runs. Who shall go now is for a person to say (`revoke`). The kubelet neither sets
@@ -10,9 +10,10 @@ taints nor takes them away (NodeRestriction), and merges conditions by type, so 
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ApiError
@@ -25,12 +26,16 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ..core.host import Clock
+    from ..policy.identity import IdentityStatus
     from ..policy.standing import Judgement
     from .kube_api import NodeMarker
     from .live_policy import LivePolicy, Registration
 
 TAINT = "attested-kubernetes.dev/not-attested"
 TAINT_EFFECT = "NoSchedule"
+
+LABELS = tuple(f"attested-kubernetes.dev/{name}" for name in ("attested-at", "posture", "profile"))
+"""What a scheduler can ask for: the hour of the last good evidence, and by which posture and profile it was good."""
 
 ROUND_SECONDS = 30.0
 _SOON_SECONDS = 1.0
@@ -46,6 +51,7 @@ _REASON = {
     Standing.NEW: "NotYetAttested",
 }
 _BAD = frozenset({Standing.FAILED, Standing.OVERDUE})
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +107,22 @@ def _condition(node: Mapping[str, Any], judgement: Judgement, *, now: datetime) 
         return None
     since = was.get("lastTransitionTime") if was.get("status") == status else None
     return {**wanted, "lastHeartbeatTime": moment, "lastTransitionTime": since or moment}
+
+
+def plan_labels(node: Mapping[str, Any], status: IdentityStatus, judgement: Judgement) -> dict[str, str | None]:
+    """Return the labels of ``node`` that are to change, None for one that goes; only a node in good standing has any.
+
+    What is no value of a label, such as a long name of a profile, is left out.
+    """
+    if judgement.standing is Standing.UNHEARD:
+        return {}
+    wanted: dict[str, str] = {}
+    if judgement.standing is Standing.GOOD and status.attested_at is not None:
+        hour = f"{status.attested_at.astimezone(UTC):%Y-%m-%dT%H}"
+        values = zip(LABELS, (hour, status.posture, status.profile), strict=True)
+        wanted = {name: value for name, value in values if _LABEL_VALUE.fullmatch(value)}
+    found = node["metadata"].get("labels") or {}
+    return {name: wanted.get(name) for name in LABELS if found.get(name) != wanted.get(name)}
 
 
 def _found(node: Mapping[str, Any], kind: str = CONDITION) -> Mapping[str, Any]:
@@ -220,7 +242,14 @@ class StandingWatcher:
         for error in failures:
             if error.reason is not Reason.API_CONFLICT:
                 raise error
-        return bool(failures) or len(needed) > _MAX_MARKS
+        labels = [
+            (node["metadata"]["name"], change)
+            for node, judgement in judged
+            if (change := plan_labels(node, registered[node["metadata"]["name"]].identity.status, judgement))
+        ]
+        for name, change in labels[:_MAX_MARKS]:  # after all that binds: no label keeps a node from its taint
+            self._marker.set_labels(name, change)
+        return bool(failures) or max(len(needed), len(labels)) > _MAX_MARKS
 
     def _judge(self, registration: Registration, node: Mapping[str, Any], now: datetime) -> Judgement:
         return judge_standing(

@@ -58,7 +58,8 @@ class EvidenceRefusal:
 class IdentityStatus:
     """What the key service wrote; empty strings where nothing is known yet, ``tpm`` is of the last ticket.
 
-    ``attested_at``: when evidence was good last; ``refusal``: there only while none was good after it.
+    ``attested_at``: when evidence was good last, by ``profile`` and ``posture``; ``refusal``: there only while none was
+    good after it.
     """
 
     phase: str = ""
@@ -66,6 +67,8 @@ class IdentityStatus:
     ak_name: str = ""
     tpm: TpmRecord | None = None
     attested_at: datetime | None = None
+    profile: str = ""
+    posture: str = ""
     refusal: EvidenceRefusal | None = None
 
 

@@ -148,12 +148,16 @@ def _status(fields: Fields) -> IdentityStatus:
     taken = fields.take("status")
     status = taken if isinstance(taken, dict) else {}
     told = {name: value for name, value in status.items() if isinstance(value, str)}
+    last = status.get("lastAttestation")
+    shown = {name: value for name, value in last.items() if isinstance(value, str)} if isinstance(last, dict) else {}
     return IdentityStatus(
         phase=told.get("phase", ""),
         disk_id=told.get("diskId", ""),
         ak_name=told.get("akName", ""),
         tpm=_tpm_record(fields, status.get("tpm")),
         attested_at=_time_in(status, "lastAttestation"),
+        profile=shown.get("profile", ""),
+        posture=shown.get("posture", ""),
         refusal=_refusal(status),
     )
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.node_conditions import (
+    LABELS,
     TAINT,
     StandingWatcher,
+    plan_labels,
     plan_mark,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import IdentityStatus
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.standing import (
     CONDITION,
     Judgement,
@@ -143,6 +147,8 @@ class Cluster:
         self.attested: dict[str, dt.datetime | None] = {}
         self.admission = "Approved"
         self.events: list[str] = []
+        self.labels: list[tuple[str, dict[str, Any]]] = []
+        self.unlabelled = False
         self.writes = 0
 
     def objects(self, plural: str, *, where: Any = None) -> tuple[Any, ...]:
@@ -170,6 +176,15 @@ class Cluster:
     def set_condition(self, name: str, condition: Any) -> None:
         self.found[name]["status"]["conditions"] = [dict(condition)]
         self.writes += 1
+
+    def set_labels(self, name: str, labels: Any) -> None:
+        if self.unlabelled:
+            raise ApiError("no", reason=Reason.API_FORBIDDEN)
+        self.labels.append((name, dict(labels)))
+        known = self.found[name]["metadata"].setdefault("labels", {})
+        for label, value in labels.items():
+            known.pop(label, None)
+            known.update({label: value} if value else {})
 
     def record_event(self, event: Any) -> None:
         self.events.append(event["metadata"]["name"])
@@ -209,6 +224,7 @@ def test_a_round_marks_what_is_to_mark_and_the_next_one_nothing() -> None:
     assert cluster.events == ["w-1.reattestationoverdue"]
     assert cluster.found["w-1"]["spec"]["taints"] == [OURS]
     assert cluster.found["stray"] == node("stray")
+    assert cluster.labels == [("w-2", {LABELS[0]: "2026-11-21T12"})]
     assert watch.bad == 1
     assert watch.attested == {"w-1": (NOW - 5 * HOUR).timestamp(), "w-2": NOW.timestamp()}
     assert watch.looked_at == NOW.timestamp()
@@ -216,6 +232,60 @@ def test_a_round_marks_what_is_to_mark_and_the_next_one_nothing() -> None:
     watch.look()
     assert cluster.writes == before
     assert len(marked) == 2
+
+
+GOOD = IdentityStatus(attested_at=NOW, profile="debian13", posture="boot")
+SHOWN = dict(zip(LABELS, ("2026-11-21T12", "boot", "debian13"), strict=True))
+
+
+def labelled(labels: dict[str, str]) -> dict[str, Any]:
+    found = node()
+    found["metadata"]["labels"] = labels
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "standing", "change"),
+    [
+        pytest.param({}, GOOD, Standing.GOOD, SHOWN, id="none yet"),
+        pytest.param({**SHOWN, "a": "b"}, GOOD, Standing.GOOD, {}, id="all as they are to be"),
+        pytest.param(
+            {**SHOWN, LABELS[0]: "2026-11-21T11"}, GOOD, Standing.GOOD, {LABELS[0]: "2026-11-21T12"}, id="another hour"
+        ),
+        pytest.param({**SHOWN, "a": "b"}, GOOD, Standing.FAILED, dict.fromkeys(LABELS), id="refused"),
+        pytest.param(SHOWN, GOOD, Standing.OVERDUE, dict.fromkeys(LABELS), id="overdue"),
+        pytest.param({LABELS[1]: "root"}, GOOD, Standing.NEW, {LABELS[1]: None}, id="nothing proven yet"),
+        pytest.param(SHOWN, GOOD, Standing.UNHEARD, {}, id="nobody could be heard"),
+        pytest.param(
+            SHOWN, replace(GOOD, profile="p" * 64), Standing.GOOD, {LABELS[2]: None}, id="a name that is no value"
+        ),
+        pytest.param({}, replace(GOOD, profile="p" * 63), Standing.GOOD, {**SHOWN, LABELS[2]: "p" * 63}, id="as long"),
+        pytest.param(SHOWN, replace(GOOD, posture="-"), Standing.GOOD, {LABELS[1]: None}, id="a posture that is none"),
+    ],
+)
+def test_labels(found: Any, status: IdentityStatus, standing: Standing, change: Any) -> None:
+    assert plan_labels(labelled(found), status, judged(standing)) == change
+
+
+def test_labels_are_bounded_and_keep_no_node_from_its_taint() -> None:
+    """An admission policy of an earlier release refuses them."""
+    cluster = Cluster(*(node(f"w-{number}") for number in range(25)), node("bad"))
+    cluster.attested = dict.fromkeys(cluster.found, NOW) | {"bad": NOW - 5 * HOUR}
+    cluster.unlabelled = True
+    watch = watcher(cluster)
+    for _unused in range(2):
+        left = 0
+        try:
+            left = watch.look()
+        except ApiError as error:
+            assert error.code == "API_FORBIDDEN"
+    assert left == 0
+    assert cluster.found["bad"]["spec"]["taints"] == [OURS]
+    cluster.unlabelled = False
+    assert watch.look()
+    assert len(cluster.labels) == 20
+    assert not watch.look()
+    assert len(cluster.labels) == 25
 
 
 def test_which_nodes_are_ready() -> None:

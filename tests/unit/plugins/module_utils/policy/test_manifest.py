@@ -133,6 +133,22 @@ def test_a_time_in_a_status_is_one_or_none(told: object, read: datetime | None) 
     assert identity.status.attested_at == read
 
 
+@pytest.mark.parametrize(
+    ("told", "read"),
+    [
+        pytest.param({"profile": "p", "posture": "boot"}, ("p", "boot"), id="both"),
+        pytest.param({"profile": 7, "posture": ["boot"]}, ("", ""), id="no texts"),
+        pytest.param({}, ("", ""), id="neither"),
+        pytest.param("p", ("", ""), id="another kind"),
+        pytest.param(None, ("", ""), id="nothing"),
+    ],
+)
+def test_by_what_evidence_was_good_is_two_words_or_none(told: object, read: tuple[str, str]) -> None:
+    live = {**render_identity(IDENTITY), "status": {"lastAttestation": told}}
+    (identity,) = parse_objects([("api", live)]).identities
+    assert (identity.status.profile, identity.status.posture) == read
+
+
 @pytest.mark.parametrize("date", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1969-12-31T23:59:59Z"])
 def test_a_date_out_of_range_is_a_problem_and_no_traceback(date: str) -> None:
     problem = f"spec: expires: expected a time such as 2027-01-31T12:00:00Z, got '{date}'"
