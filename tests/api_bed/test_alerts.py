@@ -15,7 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.host impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.operation import Machine as Host
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.figures import NodeFigures, write_figures
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.journal import NodeJournal, NodePhase
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.run_record import RunRecord
 from ansible_collections.attested.kubernetes.tests.support.prometheus_bed import (
     ALERTS,
@@ -131,6 +131,7 @@ def test_a_command_that_fails_fires_an_alert_and_its_success_resolves_it(watched
     timer = watched.root / "etc/systemd/system/attested-renew.timer"
     timer.parent.mkdir(parents=True)
     timer.touch()
+    NodeJournal(watched.root / "node.json", clock=watched.clock).enter(NodePhase.JOINED)
     record = watched.root / "run/attested"
     record.mkdir(parents=True)
     (record / "last-renew.json").write_text(

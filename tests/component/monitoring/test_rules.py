@@ -163,7 +163,12 @@ def run(directory: Path, series: dict[str, str], wanted: dict[int, int], alert: 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-BESIDE = {"FiguresRefused": {named("node_figures_time_seconds", instance="w-1"): NOW}}
+JOINED = {named("node_joined", instance="w-1"): "1x5000"}
+BESIDE = {
+    "NodeNotReattested": JOINED,
+    "TimerLate": JOINED,
+    "FiguresRefused": {named("node_figures_time_seconds", instance="w-1"): NOW},
+}
 """What is there beside the series of a case."""
 
 
@@ -193,6 +198,15 @@ def test_an_alert(tmp_path: Path, case: Case) -> None:
                 named('key_node_attested_time_seconds{node="w-1"}', instance="cp-2"): NOW,
             },
             id="another control plane got evidence",
+        ),
+        pytest.param(
+            "NodeNotReattested",
+            {
+                named('node_last_success_time_seconds{command="reattest"}', instance="w-1"): "0x400",
+                named("node_joined", instance="w-1"): "0x400",
+                named("node_joined", instance="w-2"): "1x400",
+            },
+            id="a machine that is no node yet",
         ),
         pytest.param(
             "ControlPlaneCertificateDue",
