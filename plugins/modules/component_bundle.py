@@ -51,6 +51,7 @@ options:
       - coredns
       - helm
       - pause
+      - flannel
       - proxy-base
       - tour-base
       - wheels
@@ -92,6 +93,7 @@ options:
           - coredns
           - helm
           - pause
+          - flannel
       urls:
         description: Where it lies, C(https://), C(http://) or an absolute path on this machine, in the order to try.
         type: list
@@ -109,6 +111,11 @@ options:
       member:
         description: Its name in the tar; for O(sources[].extract=tar) only.
         type: str
+  network_plugin:
+    description: The network plugin whose program and image are part of the bundle.
+    type: str
+    choices: [none, flannel]
+    default: none
   download:
     description:
       - Download the programs whose hash is in the table of releases from their publishers instead of building them.
@@ -272,6 +279,7 @@ SPEC = ArgumentSpec(
                 "member": {"type": "str"},
             },
         },
+        "network_plugin": {"type": "str", "choices": ["none", "flannel"], "default": "none"},
         "download": {"type": "bool", "default": False},
         "architecture": {"type": "str", "choices": ["amd64", "arm64"], "default": "amd64"},
         "python_version": {"type": "str", "default": "3.11"},

@@ -53,16 +53,17 @@ _WHEELS = "wheels"
 _TOOLS = ("mmdebstrap", "nice", "zstd")
 _FOLDERS = ("images", "programs", "wheels")
 _TOUR = f"localhost/attested-tour:{TOUR}"
+_FLANNEL = "localhost/attested-flannel"
 
 PARTS = (*(source.name for source in SOURCES), *(layer.name for layer in LAYERS), _WHEELS)
-"""What a bundle is made of, in the order in which it is made."""
+"""What a bundle is made of, in the order in which it is made; of network plugins it has the one of its site."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BundleMaker:
     """Makes the parts of one bundle in a cache and puts them together; ``files`` are the role's pinned inputs.
 
-    What ``downloads`` knows is brought, every other program is built.
+    What ``downloads`` knows is brought, every other program is built. ``network_plugin`` names one, or is `none`.
     """
 
     runner: Runner
@@ -73,7 +74,14 @@ class BundleMaker:
     python: str
     files: Path
     tree: Path
+    network_plugin: str = "none"
     made: dict[str, Part] = field(default_factory=dict)
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """What this bundle is made of, in the order in which it is made."""
+        others = {one.name for one in SOURCES if one.network_plugin not in ("", self.network_plugin)}
+        return tuple(part for part in PARTS if part not in others)
 
     @cached_property
     def programs(self) -> GoBuilder:
@@ -106,7 +114,7 @@ class BundleMaker:
 
     def missing(self) -> tuple[str, ...]:
         """Return the parts that are not in the cache, in the order in which they would be made."""
-        return tuple(part for part in PARTS if part not in self.made and self._find(part) is None)
+        return tuple(part for part in self.parts if part not in self.made and self._find(part) is None)
 
     def assemble(self) -> tuple[Manifest, dict[str, Path]]:
         """Return the manifest of the whole bundle and where in the cache each stored file lies."""
@@ -119,7 +127,7 @@ class BundleMaker:
         wheels = self._wheels(places)
         manifest = Manifest(
             kubernetes_version=self.release.kubernetes,
-            inputs_sha256=key_of(parts={name: self.ensure(name)[0].sha256 for name in PARTS}),
+            inputs_sha256=key_of(parts={name: self.ensure(name)[0].sha256 for name in self.parts}),
             files=tuple(files),
             image_archives=tuple(archives),
             wheel_archives=(wheels,),
@@ -230,7 +238,17 @@ class BundleMaker:
                 base=self.ensure("tour-base")[0].path,
                 entrypoint=("/bin/busybox",),
             ),
+            *([self._flannel_image()] if self.network_plugin == "flannel" else []),
         ]
+
+    def _flannel_image(self) -> ImageSpec:
+        return ImageSpec(
+            component="flannel",
+            reference=f"{_FLANNEL}:{self.release.versions['flannel']}",
+            files=((self.ensure("flannel")[0].path, "/flannel"),),
+            base=self.ensure("proxy-base")[0].path,  # nft; kube-proxy has the same layer
+            entrypoint=("/flannel",),
+        )
 
     def _control_plane_images(self) -> list[ImageSpec]:
         simple = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -305,6 +323,7 @@ def make_bundle(
         python=params["python_version"],
         files=files,
         tree=Path(params["collection_dir"]),
+        network_plugin=params.get("network_plugin") or "none",
     )
     _require_tools()
     if params["state"] == "cached":

@@ -106,6 +106,7 @@ class Source:
     """One program: the Go module directory it is built in, its package, and where a node has it.
 
     ``install_path`` is empty for what is only part of an image; ``control_plane_only`` says who needs it.
+    ``network_plugin``: which one it belongs to, so that only bundles with that one have it.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Source:
     package: str
     install_path: str = ""
     control_plane_only: bool = False
+    network_plugin: str = ""
 
 
 SOURCES = (
@@ -171,6 +173,7 @@ SOURCES = (
         control_plane_only=True,
     ),
     Source(name="pause", module="pause", package="attested.invalid/pause"),
+    Source(name="flannel", module="flannel", package="attested.invalid/flannel", network_plugin="flannel"),
 )
 
 

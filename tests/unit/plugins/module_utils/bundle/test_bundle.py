@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import PARTS, make_bundle
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import Origin
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import NodeRole, Origin
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import (
     open_bundle,
     this_architecture,
@@ -92,7 +92,7 @@ def tools() -> FakeTools:
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     files, tree, path = tmp_path / "files", tmp_path / "tree", tmp_path / "path"
     shutil.copytree(ROLE_FILES / "releases", files / "releases")
-    for name in ("kubernetes-1.35.4", "etcd-3.6.6", "coredns-1.13.1", "helm-4.3.1", "pause"):
+    for name in ("kubernetes-1.35.4", "etcd-3.6.6", "coredns-1.13.1", "helm-4.3.1", "flannel-0.28.10", "pause"):
         (files / "go" / name).mkdir(parents=True)
         (files / "go" / name / "go.mod").write_text(f"module {name}\n")
     (files / "python").mkdir()
@@ -177,9 +177,47 @@ def test_check_mode_lists_the_parts_that_are_missing(params, tools):
     make_bundle({**params, "state": "cached", "part": "kubelet"}, False, runner=tools)
     after = make_bundle(params, True, runner=tools).values["missing_parts"]
 
-    assert before == list(PARTS)
-    assert after == [part for part in PARTS if part != "kubelet"]
+    assert before == [part for part in PARTS if part != "flannel"]
+    assert after == [part for part in before if part != "kubelet"]
     assert not any("mmdebstrap" in command for command in tools.started)
+
+
+def test_a_network_plugin_is_part_of_a_bundle_that_asks_for_it(params, tools):
+    without = make_bundle(params, False, runner=tools)
+    built = [what for what in tools.started if what.endswith("invalid/flannel")]
+    with_it = [
+        make_bundle({**params, "network_plugin": "flannel"}, check, runner=tools) for check in (True, False, True)
+    ]
+
+    assert not built
+    assert "flannel" not in without.values["images"]
+    assert [result.changed for result in with_it] == [True, True, False]
+    assert with_it[0].values["missing_parts"] == ["flannel"]
+    images = dict(with_it[1].values["images"])
+    pattern = load_table(ROLE_FILES / "releases").components["flannel"].image
+    assert images.pop("flannel") == pattern.format(version="0.28.10")
+    assert images == without.values["images"]
+    archives = {entry.name: entry for entry in open_bundle(params["path"]).manifest.image_archives}
+    assert archives["node"].blob.roles == frozenset(NodeRole)
+    with tarfile.open(Path(params["path"]) / archives["node"].blob.path) as tar:
+        image = open_bundle(params["path"]).manifest.image("flannel")
+        document = json.load(tar.extractfile(f"blobs/sha256/{image.digest[7:]}"))
+        config = json.load(tar.extractfile(f"blobs/sha256/{document['config']['digest'][7:]}"))
+    assert len(document["layers"]) == 2
+    assert config["config"]["Entrypoint"] == ["/flannel"]
+
+
+def test_the_image_of_a_network_plugin_does_not_change_the_others(params, tools, tmp_path):
+    plain = make_bundle(params, False, runner=tools)
+    elsewhere = {**params, "path": str(tmp_path / "other"), "network_plugin": "flannel"}
+    more = make_bundle(elsewhere, False, runner=tools)
+    digests = [
+        {one.component: one.digest for one in open_bundle(path).manifest.images}
+        for path in (params["path"], elsewhere["path"])
+    ]
+
+    assert digests[0].items() < digests[1].items()
+    assert plain.values["manifest_sha256"] != more.values["manifest_sha256"]
 
 
 def test_a_part_is_made_once(params, tools):

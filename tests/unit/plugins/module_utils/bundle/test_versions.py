@@ -50,6 +50,8 @@ def replaced(directory: Path, name: str, old: str, new: str) -> Path:
 def test_each_program_is_pinned_in_its_module(source, release):
     text = (MODULES / module_directory(source, release) / "go.mod").read_text()
     module = re.sub(r"/cmd/.*", "", source.package)
+    if module.startswith("attested.invalid/"):  # our own program, of the packages of the module
+        module = TABLE.components[source.module].module
 
     assert re.search(rf"\s{re.escape(module)} v{re.escape(version_of(source, release))}( |$)", text, re.MULTILINE)
 
