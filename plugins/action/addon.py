@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 from ansible.errors import AnsibleError
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.addons import (
     FILE,
+    NETWORK_PLUGINS,
     copy_name,
     document_of,
+    network_plugin,
     parse_addons,
     read_chart,
     surplus_copies,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import require_recipients
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import open_bundle
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import make_directory, read_bytes, remove
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.admin.addons import Addon
 
 _NODE_MODULE = "attested.kubernetes.addon_release"
+_CHARTS = Path(__file__).parents[2] / "roles" / "bundle_builder" / "files" / "charts"
 
 
 class ActionModule(SiteAction):
@@ -54,7 +58,12 @@ class ActionModule(SiteAction):
                 "directory": {"type": "path"},
                 "keep": {"type": "int", "default": 7},
                 "recipients": {"type": "list", "elements": "str", "default": []},
+                "network_plugin": {"type": "str", "choices": ["none", *NETWORK_PLUGINS], "default": "none"},
+                "bundle": {"type": "path"},
+                "image": {"type": "str"},
+                "pod_subnet": {"type": "str", "default": "10.244.0.0/16"},
             },
+            required_if=tuple(("network_plugin", name, ("bundle", "image"), True) for name in NETWORK_PLUGINS),
             required_by={"name": ("directory",)},
         ),
     )
@@ -66,13 +75,15 @@ class ActionModule(SiteAction):
         """
         if params["keep"] < 1:
             raise SiteError(f"expected keep as 1 or more, got {params['keep']}", reason=Reason.OPTION_INVALID)
-        site = Site.at(params["site"])
-        addons = self._addons(site)
+        network = _network_plugin(params)
+        is_network = (params["name"], params["namespace"]) in [(one.name, one.namespace) for one in network]
+        addons = network if is_network else self._addons(Site.at(params["site"]), network)
         if params["name"] is None:
-            return Result(values={"addons": [{"name": one.name, "namespace": one.namespace} for one in addons]})
+            rows = [{"name": one.name, "namespace": one.namespace, "network": one.is_network} for one in addons]
+            return Result(values={"addons": rows})
         addon = _only(addons, params)
         with self.folder_there() as folder:
-            options = self._options(site, addon, folder, params)
+            options = self._options(addon, folder, params)
             digest = options["chart_digest"].removeprefix("sha256:")
             values = {"chart_digest": f"sha256:{digest}", "path": "", "removed": []}
             plan = self._there({**options, "state": "planned"})
@@ -82,11 +93,14 @@ class ActionModule(SiteAction):
                 values |= self._save(addon, {**options, "path": f"{folder}/objects.age"}, params)
             return _result(self._there({**options, "state": "present"}), values, diff=plan.get("diff"))
 
-    def _addons(self, site: Site) -> tuple[Addon, ...]:
-        """Return the list of the site, whose values may be templates and in a vault; raises ADDON_INVALID."""
+    def _addons(self, site: Site, before: tuple[Addon, ...]) -> tuple[Addon, ...]:
+        """Return what goes before, and the list of the site, whose values may be templates and in a vault.
+
+        Raises ADDON_INVALID.
+        """
         path = site.root / FILE
         if not path.exists():
-            return ()
+            return before
         document_of(read_bytes(path))
         try:
             document = self._templar.template(
@@ -95,16 +109,16 @@ class ActionModule(SiteAction):
         except AnsibleError as error:
             problem = type(error).__name__
         else:
-            return parse_addons(document)
+            return parse_addons(document, before=before)
         raise SiteError(  # outside of the handler: a cause may quote a value
             f"expected {path} as YAML whose templates and vaults open, got {problem}", reason=Reason.ADDON_INVALID
         )
 
-    def _options(self, site: Site, addon: Addon, folder: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _options(self, addon: Addon, folder: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send the chart, and return the options of the module on the node."""
         chart, digest = f"{addon.chart}@{addon.digest}", addon.digest
         if not addon.is_remote:
-            packed = read_chart(site.root, addon)
+            packed = read_chart(Path(params["site"]), addon)
             chart, digest = f"{folder}/chart{packed.suffix}", packed.digest
             self._transfer_data(chart, packed.data)
         return {
@@ -133,6 +147,15 @@ class ActionModule(SiteAction):
 
     def _there(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         return run_module_there(self.execute, _NODE_MODULE, options)
+
+
+def _network_plugin(params: Mapping[str, Any]) -> tuple[Addon, ...]:
+    """Return the network plugin of the site as its first add-on, with the image that the bundle brings to the nodes."""
+    name = params["network_plugin"]
+    if name == "none":
+        return ()
+    image = params["image"] or open_bundle(params["bundle"]).manifest.image(name).reference
+    return (network_plugin(name, _CHARTS, image=image, pod_subnet=params["pod_subnet"]),)
 
 
 def _only(addons: tuple[Addon, ...], params: Mapping[str, Any]) -> Addon:

@@ -43,6 +43,27 @@ options:
     type: list
     elements: str
     default: []
+  network_plugin:
+    description:
+      - The network plugin of this collection that the site uses. It is the first of the add-ons, in the namespace
+        C(kube-system), with the chart of this collection.
+      - With its O(name) and O(namespace) the files of O(site) are not read.
+    type: str
+    choices: [none, flannel]
+    default: none
+  bundle:
+    description:
+      - Directory of the bundle on the machine that runs the playbook, whose manifest names the image of the network
+        plugin. Fails with V(BUNDLE_INCOMPLETE) where the bundle has no such image.
+      - This or O(image) is required unless O(network_plugin=none).
+    type: path
+  image:
+    description: The image of the network plugin, where there is no bundle.
+    type: str
+  pod_subnet:
+    description: Addresses of Pods, for O(network_plugin). Flannel needs an IPv4 network.
+    type: str
+    default: 10.244.0.0/16
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.kubectl
@@ -72,11 +93,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 addons:
-  description: The add-ons in their order, empty if the site has no C(addons.yml).
+  description: The add-ons in their order; RV(addons[].network) says which one is the network plugin.
   returned: without O(name)
   type: list
   elements: dict
-  sample: [{"name": "ingress", "namespace": "ingress-nginx"}]
+  sample: [{"name": "ingress", "namespace": "ingress-nginx", "network": false}]
 chart_digest:
   description: Digest of the chart, for C(addons.yml).
   returned: with O(name)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from ansible.errors import AnsibleActionFail
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.attested.kubernetes.plugins.action.addon import ActionModule
@@ -309,6 +310,21 @@ def test_a_definition_without_objects_goes(released: Site) -> None:
     released.list(uninstalled_definition(released.root))
     assert released.run()["put_back"] == {"definitions": [], "objects": []}
     assert WIDGETS not in released.bed.kubectl("get", "crd", "-o", "name")
+
+
+def test_the_network_plugin_is_the_first_add_on_and_needs_no_list(site: Site) -> None:
+    """Its chart is in the collection; without kubelets nothing gets ready, so the API server only looks at it."""
+    options = {"network_plugin": "flannel", "image": "localhost/attested-flannel:0.28.10"}
+    site.list(charts.chart(site.root / "one", charts.config_map("one", "two")))
+    listed = site.run(name=None, **options)["addons"]
+    assert [(one["name"], one["network"]) for one in listed] == [("flannel", True), (site.name, False)]
+    (site.root / "addons.yml").write_text("no list")
+    foreseen = site.run(check_mode=True, name="flannel", namespace="kube-system", **options)
+    assert foreseen["changed"] is True, foreseen
+    assert "image: localhost/attested-flannel:0.28.10" in foreseen["diff"]["after"].replace('"', "")
+    assert foreseen.get("warnings") is None
+    with pytest.raises(AnsibleActionFail, match="bundle, image"):
+        site.run(check_mode=True, name="flannel", namespace="kube-system", network_plugin="flannel")
 
 
 def test_check_mode_shows_manifests_and_neither_secret_nor_value(site: Site) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import ipaddress
 import json
 import re
 import tarfile
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FILE = "addons.yml"
+NETWORK_PLUGINS = ("flannel",)
+"""Those whose chart is part of this collection."""
 ARCHIVE, DIRECTORY = ".tgz", ".tar"
 """How the file of a chart is named for the node: as it is, or packed from a directory."""
 
@@ -40,7 +43,10 @@ _OCI = re.compile(r"oci://[A-Za-z0-9][-A-Za-z0-9.:/_]{1,500}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addon:
-    """One row of the list. ``chart`` is a path below the site, or an oci:// reference, which has a ``digest``."""
+    """One row of the list. ``chart`` is a path below the site, or an oci:// reference, which has a ``digest``.
+
+    ``is_network``: it is the network plugin, whose chart is a path of the collection.
+    """
 
     name: str
     namespace: str
@@ -50,6 +56,7 @@ class Addon:
     order: int
     timeout_seconds: int
     adopt: bool
+    is_network: bool = False
 
     @property
     def is_remote(self) -> bool:
@@ -83,20 +90,39 @@ def document_of(data: bytes) -> object:
     raise _invalid(f"{FILE}: expected one YAML document, got {problem}")
 
 
-def parse_addons(document: object) -> tuple[Addon, ...]:
-    """Return the add-ons in the order in which they are applied; raises ADDON_INVALID with all problems.
+def network_plugin(name: str, charts: Path, *, image: str, pod_subnet: str) -> Addon:
+    """Return the add-on that the network plugin ``name`` of this collection is; raises ADDON_INVALID."""
+    try:
+        network = ipaddress.IPv4Network(pod_subnet)
+    except ValueError as error:
+        raise _invalid(f"{name}: expected an IPv4 network as the addresses of Pods, got {pod_subnet}") from error
+    return Addon(
+        name=name,
+        namespace="kube-system",
+        chart=str(charts / name),
+        digest="",
+        values={"image": image, "network": str(network)},
+        order=0,
+        timeout_seconds=300,
+        adopt=False,
+        is_network=True,
+    )
 
-    Values are quoted in no message, since they may hold secrets.
+
+def parse_addons(document: object, *, before: tuple[Addon, ...] = ()) -> tuple[Addon, ...]:
+    """Return the add-ons in the order in which they are applied, after those ``before`` them.
+
+    Raises ADDON_INVALID with all problems. Values are quoted in no message, since they may hold secrets.
     """
     problems: list[str] = []
     fields = Fields(document, place=FILE, problems=problems)
     found = [_addon(one) for one in fields.sequence("addons", limit=_MAX_ADDONS)]
     fields.finish()
-    places = [(one.namespace, one.name) for one in found]
+    places = [(one.namespace, one.name) for one in (*before, *found)]
     problems += [f"{FILE}: {name} in {namespace} is listed twice" for namespace, name in sorted(_twice(places))]
     if problems:
         raise _invalid(listed(problems))
-    return tuple(sorted(found, key=lambda one: one.order))
+    return (*before, *sorted(found, key=lambda one: one.order))
 
 
 def read_chart(site: Path, addon: Addon) -> Chart:

@@ -44,7 +44,7 @@ _STILL_MEMBER = (
     "etcd still counts this machine: on another control plane remove its member with etcdctl, or quorum needs it."
 )
 LEFT_LINKS = ("cni0",)
-LEFT_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"))
+LEFT_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+from pathlib import Path
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.addons import (
@@ -15,12 +16,14 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.admin.addons i
     DIRECTORY,
     copy_name,
     document_of,
+    network_plugin,
     parse_addons,
     read_chart,
     surplus_copies,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
 
+CHARTS = Path(__file__).parents[5] / "roles/bundle_builder/files/charts"
 ROW = {"name": "web", "namespace": "web", "chart": "charts/web"}
 DIGEST = f"sha256:{'a' * 64}"
 
@@ -73,6 +76,39 @@ def test_what_cannot_be_is_refused(options, said):
 def test_a_list_that_is_none_is_refused(document):
     with pytest.raises(SiteError) as caught:
         parse_addons(document)
+
+    assert caught.value.code == "ADDON_INVALID"
+
+
+def flannel(**options):
+    chosen = {"image": "localhost/attested-flannel:0.28.10", "pod_subnet": "10.244.0.0/16", **options}
+    return network_plugin("flannel", CHARTS, **chosen)
+
+
+def test_the_network_plugin_goes_before_the_add_ons_of_the_site():
+    found = parse_addons({"addons": [{**ROW, "order": 0}]}, before=(flannel(),))
+
+    assert [(one.name, one.namespace, one.is_network) for one in found] == [
+        ("flannel", "kube-system", True),
+        ("web", "web", False),
+    ]
+    assert found[0].values == {"image": "localhost/attested-flannel:0.28.10", "network": "10.244.0.0/16"}
+    assert read_chart(CHARTS / "elsewhere", found[0]).suffix == DIRECTORY
+
+
+def test_the_network_plugin_is_not_listed_once_more():
+    row = {**ROW, "name": "flannel", "namespace": "kube-system"}
+    with pytest.raises(SiteError, match="flannel in kube-system is listed twice") as caught:
+        parse_addons({"addons": [row]}, before=(flannel(),))
+
+    assert caught.value.code == "ADDON_INVALID"
+    assert len(parse_addons({"addons": [{**row, "namespace": "web"}]}, before=(flannel(),))) == 2
+
+
+@pytest.mark.parametrize("subnet", ["fd00::/48", "10.244.0.1/16", "10.244.0.0/33", ""])
+def test_flannel_needs_an_ipv4_network(subnet):
+    with pytest.raises(SiteError, match="flannel: expected an IPv4 network") as caught:
+        flannel(pod_subnet=subnet)
 
     assert caught.value.code == "ADDON_INVALID"
 

@@ -23,7 +23,9 @@ def used(machine, programs, tmp_path):
     put(tmp_path, "etc/kubernetes/kubelet.conf", "etc/kubernetes/pki/ca.crt", "etc/cni/net.d/10-pods.conflist")
     put(tmp_path, "var/lib/cni/networks/pods/10.244.1.2", "var/lib/kubelet/config.yaml")
     programs.links.add("cni0")
-    programs.tables.update({("ip", "kube-proxy"), ("ip6", "kube-proxy")})
+    programs.tables.update(
+        {("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")}
+    )
     programs.active = True
     return machine
 
