@@ -10,8 +10,9 @@ import os
 import re
 import secrets
 import time
+from ipaddress import ip_address, ip_network
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -130,6 +131,32 @@ def test_the_tour_shows_admissions_and_refusals(road: Road) -> None:
     for code in ("TICKET_REFUSED", "PCR_MISMATCH", "IDENTITY_UNKNOWN"):
         assert code in said
     assert "kernel command line" in said
+
+
+def test_flannel_carries_the_pods_of_the_tour(road: Road) -> None:
+    """Each node has routes to the Pods of the others via their addresses; Pods reach each other by address."""
+    nodes = {one["metadata"]["name"]: one for one in json.loads(road.kubectl("get", "nodes", "--output=json"))["items"]}
+    pods = json.loads(road.kubectl("get", "pods", "--namespace=lab-tour", "--output=json"))["items"]
+    addresses = {one["spec"]["nodeName"]: one["status"]["podIP"] for one in pods}
+    assert set(addresses) == set(nodes) == set(NODES)
+    for name, node in nodes.items():
+        subnet = ip_network(node["spec"]["podCIDR"])
+        assert ip_address(addresses[name]) in subnet
+        (written,) = road.inside(name, "ls", "/etc/cni/net.d").split()
+        conflist = json.loads(road.inside(name, "cat", f"/etc/cni/net.d/{written}"))
+        bridge = conflist["plugins"][0]
+        assert (conflist["name"], bridge["ipam"]["ranges"]) == ("flannel", [[{"subnet": str(subnet)}]])
+        routes = {one["dst"]: one.get("gateway") for one in json.loads(road.inside(name, "ip", "-j", "route"))}
+        ways = {other: routes.get(nodes[other]["spec"]["podCIDR"]) for other in NODES}
+        assert ways == {other: None if other == name else host_of(nodes[other]) for other in NODES}
+    for name, other in zip(NODES, (*NODES[1:], NODES[0]), strict=True):
+        asked = ("busybox", "timeout", "5", "wget", "-q", "-O-", f"http://{addresses[other]}:8080/")
+        assert road.kubectl("exec", "--namespace=lab-tour", f"web-{name}", "--", *asked).strip() == other
+
+
+def host_of(node: dict[str, Any]) -> str:
+    """Return the address of a Node inside of the cluster."""
+    return next(str(one["address"]) for one in node["status"]["addresses"] if one["type"] == "InternalIP")
 
 
 def test_nothing_is_pending_and_no_token_exists(road: Road) -> None:
