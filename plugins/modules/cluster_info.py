@@ -50,7 +50,8 @@ nodes:
   description: >-
     One row a node name, from the Node object and the identity, whichever exist. C(refused) is the last refusal of the
     machine (C(reason), C(message) with register and event, C(command), C(count), C(last_seen)), empty where its
-    evidence was good since.
+    evidence was good since. C(version) is that of the kubelet, C(api_version) that of the API server of a control
+    plane.
   returned: success
   type: list
   elements: dict
@@ -61,6 +62,7 @@ nodes:
       ready_message: ""
       role: worker
       version: v1.35.4
+      api_version: ""
       boot_id: 0c16b8e3-8b65-4e27-b22a-78248162dcca
       internal_ip: 10.0.0.21
       pod_cidr: 10.244.1.0/24

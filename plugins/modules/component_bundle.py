@@ -62,6 +62,16 @@ options:
         collection does not pin. A damaged table fails with V(RELEASE_TABLE_MALFORMED).
     type: str
     default: "1.35"
+  steps:
+    description:
+      - Releases that the control planes of a cluster go through before O(kubernetes_version), one a minor version, the
+        oldest first. The bundle has C(kubeadm) and the images of the control plane of each.
+      - Anything that does not rise by one minor version each, up to the one before O(kubernetes_version), fails with
+        V(RELEASE_SKEW).
+      - They are built, or downloaded with O(download); O(sources) is for O(kubernetes_version) alone.
+    type: list
+    elements: str
+    default: []
   sources:
     description:
       - Programs that are brought instead of built, for example those that Kubernetes publishes. Each is believed by its
@@ -230,11 +240,13 @@ images:
   type: dict
   sample: {tour: "localhost/attested-tour:1"}
 missing_parts:
-  description: Parts that are not in the cache, in the order in which they would be made.
+  description: >-
+    Parts that are not in the cache, in the order in which they would be made, each with the release that it is for. The
+    release of base layers and wheels is that of the bundle.
   returned: O(state=present) in check mode
   type: list
-  elements: str
-  sample: [kubelet, wheels]
+  elements: dict
+  sample: [{part: kubelet, kubernetes_version: 1.35.4}]
 part:
   description: The part that was asked for.
   returned: O(state=cached)
@@ -267,6 +279,7 @@ SPEC = ArgumentSpec(
         "path": {"type": "path"},
         "part": {"type": "str", "choices": list(PARTS)},
         "kubernetes_version": {"type": "str", "default": "1.35"},
+        "steps": {"type": "list", "elements": "str", "default": []},
         "sources": {
             "type": "list",
             "elements": "dict",

@@ -20,6 +20,9 @@ description:
     true, then run it again.
   - Fails with V(RELEASE_NOT_PREPARED), V(RELEASE_DOWNGRADE) or V(RELEASE_SKEW) and changes nothing if the node does not
     have the release, runs a newer one, or is a control plane of more than one minor version before.
+  - With O(step) only the static Pods are upgraded, to a release that control planes go through before O(release); the
+    kubelet waits for O(release), and so do the Pods that C(kubeadm) installs on all nodes. A control plane that is past
+    the step is left as it is.
   - A run that was cut off is done again by the next.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -38,6 +41,15 @@ options:
     type: list
     elements: dict
     default: []
+  step:
+    description: Version of a release on the way to O(release), as its bundle has it; with O(images) of this step.
+    type: str
+    default: ""
+  after:
+    description: >-
+      In check mode, take the control plane as upgraded to this version; empty where no step comes before.
+    type: str
+    default: ""
   until:
     description: V(configuration) leaves the programs and the kubelet as they are.
     type: str
@@ -86,6 +98,12 @@ EXAMPLES = r"""
     role: worker
     until: configuration
 
+- name: Upgrade the static Pods to the release before
+  attested.kubernetes.node_kubernetes:
+    release: 9f2c1d5e9f2c
+    role: control_plane
+    step: 1.36.3
+
 - name: Replace the kubelet of the drained node
   attested.kubernetes.node_kubernetes:
     release: 9f2c1d5e9f2c
@@ -133,6 +151,8 @@ SPEC = ArgumentSpec(
         "release": {"type": "str", "required": True},
         "role": {"type": "str", "choices": ["control_plane", "worker"], "required": True},
         "images": {"type": "list", "elements": "dict", "default": []},
+        "step": {"type": "str", "default": ""},
+        "after": {"type": "str", "default": ""},
         "until": {"type": "str", "choices": ["configuration", "kubelet"], "default": "kubelet"},
         "ignore_preflight_errors": {"type": "list", "elements": "str", "default": []},
         "allow_cgroup_v1": {"type": "bool", "default": False},

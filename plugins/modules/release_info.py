@@ -12,8 +12,8 @@ version_added: 0.1.0
 description:
   - Reads the table of releases of the role P(attested.kubernetes.bundle_builder#role) and compares it with the versions
     that the nodes run.
-  - Control planes are upgraded by one minor version at a time, workers once, after them. The result RV(steps) has the
-    upgrades in this order, each with its reason.
+  - API servers are upgraded by one minor version at a time, kubelets once, with the last of them or after it. The
+    result RV(steps) has the upgrades in this order, each with its reason.
   - Does not fail where no upgrade leads to O(wanted); RV(refused) says why. Fails with V(RELEASE_TABLE_MALFORMED) where
     the table is damaged.
 author:
@@ -32,7 +32,8 @@ options:
   nodes:
     description:
       - The nodes of the cluster as M(attested.kubernetes.cluster_info) returns them, empty where there is none.
-      - C(name), C(role), C(version) and C(registered) are read; rows that are not registered are left out.
+      - C(name), C(role), C(version), C(api_version) and C(registered) are read. Rows that are not registered are left
+        out.
       - A row without these fields fails with V(OPTION_INVALID).
     type: list
     elements: dict
@@ -95,7 +96,9 @@ newest:
   type: str
   sample: 1.37.2
 steps:
-  description: The upgrades in their order, empty if all nodes run RV(wanted).
+  description: >-
+    The upgrades in their order, empty if all nodes run RV(wanted). C(kubelets) says whether the kubelets of the nodes
+    are upgraded too, for which their Pods are drained.
   returned: success
   type: list
   elements: dict
@@ -103,6 +106,7 @@ steps:
     - release: 1.36.3
       nodes: [cp-1]
       workers: false
+      kubelets: false
       why: "1.35.4 -> 1.37.2 goes by 1.36: kubeadm upgrades one minor version at a time"
 refused:
   description:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +32,12 @@ from .manifest import (
     Manifest,
     NodeRole,
     Origin,
+    ReleaseStep,
     WheelArchive,
     render_manifest,
 )
 from .store import PartCache, key_of, open_bundle, sha256_of, this_architecture, verify_blobs
+from .upgrade_path import require_steps
 from .versions import SOURCES, TOUR, load_table, require_pinned_sources, source_for, version_of
 from .wheels import WheelCollector, entries_of
 
@@ -50,6 +52,7 @@ _ALL_NODES = frozenset(NodeRole)
 _CONTROL_PLANES = frozenset({NodeRole.CONTROL_PLANE})
 _BIN = "/usr/local/bin"
 _WHEELS = "wheels"
+_PAUSE = "pause"
 _TOOLS = ("mmdebstrap", "nice", "zstd")
 _FOLDERS = ("images", "programs", "wheels")
 _TOUR = f"localhost/attested-tour:{TOUR}"
@@ -57,6 +60,16 @@ _FLANNEL = "localhost/attested-flannel"
 
 PARTS = (*(source.name for source in SOURCES), *(layer.name for layer in LAYERS), _WHEELS)
 """What a bundle is made of, in the order in which it is made; of network plugins it has the one of its site."""
+_SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_ETCD = ("etcd", "etcdctl", "etcdutl")
+_STEP_PARTS = ("kubeadm", *_SERVERS, *_ETCD)
+"""What a bundle has of a release that control planes only go through."""
+
+
+def parts_with(network_plugin: str) -> tuple[str, ...]:
+    """Return what a bundle with this network plugin, or `none`, is made of, in the order in which it is made."""
+    others = {one.name for one in SOURCES if one.network_plugin not in ("", network_plugin)}
+    return tuple(part for part in PARTS if part not in others)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +77,7 @@ class BundleMaker:
     """Makes the parts of one bundle in a cache and puts them together; ``files`` are the role's pinned inputs.
 
     What ``downloads`` knows is brought, every other program is built. ``network_plugin`` names one, or is `none`.
+    ``steps`` make what the bundle has of the releases on the way; the ``parts`` of such a one are few.
     """
 
     runner: Runner
@@ -75,13 +89,9 @@ class BundleMaker:
     files: Path
     tree: Path
     network_plugin: str = "none"
+    parts: tuple[str, ...] = PARTS
+    steps: tuple[BundleMaker, ...] = ()
     made: dict[str, Part] = field(default_factory=dict)
-
-    @cached_property
-    def parts(self) -> tuple[str, ...]:
-        """What this bundle is made of, in the order in which it is made."""
-        others = {one.name for one in SOURCES if one.network_plugin not in ("", self.network_plugin)}
-        return tuple(part for part in PARTS if part not in others)
 
     @cached_property
     def programs(self) -> GoBuilder:
@@ -127,12 +137,30 @@ class BundleMaker:
         wheels = self._wheels(places)
         manifest = Manifest(
             kubernetes_version=self.release.kubernetes,
-            inputs_sha256=key_of(parts={name: self.ensure(name)[0].sha256 for name in self.parts}),
+            inputs_sha256=self.inputs_sha256(),
             files=tuple(files),
             image_archives=tuple(archives),
             wheel_archives=(wheels,),
+            steps=tuple(step.as_step(places) for step in self.steps),
         )
         return manifest, places
+
+    def as_step(self, places: dict[str, Path]) -> ReleaseStep:
+        """Return what a bundle of a later release has of this one, and add to ``places`` where its files lie."""
+        archives = [self._archive("control-plane", self._control_plane_images(), _CONTROL_PLANES, places)]
+        if _PAUSE in self.parts:
+            archives.append(self._archive(_PAUSE, [self._pause()], _ALL_NODES, places))
+        return ReleaseStep(
+            kubernetes_version=self.release.kubernetes,
+            files=(self._program(replace(source_for("kubeadm"), control_plane_only=True), places),),
+            image_archives=tuple(archives),
+        )
+
+    def inputs_sha256(self) -> str:
+        """Return the hash of all parts, those of the steps included."""
+        parts = {name: self.ensure(name)[0].sha256 for name in self.parts}
+        steps = {step.release.kubernetes: step.inputs_sha256() for step in self.steps}
+        return key_of(parts=parts, **({"steps": steps} if steps else {}))
 
     def _find(self, part: str) -> Part | None:
         if part == _WHEELS:
@@ -228,7 +256,7 @@ class BundleMaker:
 
     def _node_images(self) -> list[ImageSpec]:
         return [
-            self._image("pause", {"pause": "/pause"}, entrypoint=("/pause",), user="65535:65535"),
+            self._pause(),
             self._image("kube-proxy", {"kube-proxy": f"{_BIN}/kube-proxy"}, base="proxy-base"),
             self._image("coredns", {"coredns": "/coredns"}, entrypoint=("/coredns",)),
             ImageSpec(
@@ -250,10 +278,12 @@ class BundleMaker:
             entrypoint=("/flannel",),
         )
 
+    def _pause(self) -> ImageSpec:
+        return self._image(_PAUSE, {_PAUSE: "/pause"}, entrypoint=("/pause",), user="65535:65535")
+
     def _control_plane_images(self) -> list[ImageSpec]:
-        simple = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-        etcd = {name: f"{_BIN}/{name}" for name in ("etcd", "etcdctl", "etcdutl")}
-        return [*(self._image(name, {name: f"{_BIN}/{name}"}) for name in simple), self._image("etcd", etcd)]
+        etcd = {name: f"{_BIN}/{name}" for name in _ETCD}
+        return [*(self._image(name, {name: f"{_BIN}/{name}"}) for name in _SERVERS), self._image("etcd", etcd)]
 
     def _image(
         self,
@@ -308,23 +338,33 @@ def make_bundle(
     cache, files = PartCache(Path(params["cache_dir"])), Path(params["files_dir"])
     table = load_table(files / "releases")
     release = table.release_for(params["kubernetes_version"])
-    require_pinned_sources(release, files / "go")
-    published = published_upstreams(table, release, params["architecture"]) if params.get("download") else {}
-    maker = BundleMaker(
-        runner=runner or SystemRunner(),
-        cache=cache,
-        downloads=Downloads(
+    steps = [table.release_for(version) for version in params.get("steps") or ()]
+    require_steps([step.kubernetes for step in steps], release.kubernetes)
+    for one in (release, *steps):
+        require_pinned_sources(one, files / "go")
+    outside = runner or SystemRunner()
+    web = downloader or Downloader(web=SystemWeb(), clock=SystemClock(), random=SystemRandom())
+
+    def maker_of(one: Release, parts: tuple[str, ...], **more: Any) -> BundleMaker:
+        published = published_upstreams(table, one, params["architecture"]) if params.get("download") else {}
+        brought = parse_upstreams(params.get("sources") or ()) if one is release else {}
+        return BundleMaker(
+            runner=outside,
             cache=cache,
-            upstreams={**published, **parse_upstreams(params.get("sources") or ())},
-            downloader=downloader or Downloader(web=SystemWeb(), clock=SystemClock(), random=SystemRandom()),
-        ),
-        release=release,
-        architecture=Architecture(params["architecture"]),
-        python=params["python_version"],
-        files=files,
-        tree=Path(params["collection_dir"]),
-        network_plugin=params.get("network_plugin") or "none",
-    )
+            downloads=Downloads(cache=cache, upstreams={**published, **brought}, downloader=web),
+            release=one,
+            architecture=Architecture(params["architecture"]),
+            python=params["python_version"],
+            files=files,
+            tree=Path(params["collection_dir"]),
+            parts=parts,
+            **more,
+        )
+
+    # an image of pause that the nodes do not have anyway: kubeadm starts a Pod with it before it upgrades
+    makers = [maker_of(one, _STEP_PARTS + ((_PAUSE,) if one.pause != release.pause else ())) for one in steps]
+    plugin = params.get("network_plugin") or "none"
+    maker = maker_of(release, parts_with(plugin), steps=tuple(makers), network_plugin=plugin)
     _require_tools()
     if params["state"] == "cached":
         return _cached(maker, params["part"], check_mode)
@@ -367,13 +407,17 @@ def _present(maker: BundleMaker, path: Path, check_mode: bool) -> Result:
 
 
 def _foreseen(maker: BundleMaker, path: Path) -> Result:
-    missing = maker.missing()
+    missing = [
+        {"part": part, "kubernetes_version": one.release.kubernetes}
+        for one in (maker, *maker.steps)
+        for part in one.missing()
+    ]
     there = path / MANIFEST_NAME
     stale = bool(missing) or not there.is_file() or there.read_bytes() != render_manifest(maker.assemble()[0])
     return Result(
         changed=stale,
-        values={"path": str(path), "missing_parts": list(missing)},
-        diff=Diff(before="", after="".join(f"{part}\n" for part in missing)),
+        values={"path": str(path), "kubernetes_version": maker.release.kubernetes, "missing_parts": missing},
+        diff=Diff(before="", after="".join(f"{one['part']} {one['kubernetes_version']}\n" for one in missing)),
     )
 
 

@@ -53,13 +53,14 @@ class NodeGateway:
     def observe(self, selection: Selection, release: str) -> Observed:
         """Hash the programs of ``selection``, installed and in the releases, and list containerd's images."""
         files = {e.install_path: found for e in selection.files if (found := self._found(self._place(e))) is not None}
+        entries = (*selection.files, *selection.step_files)
         return Observed(
             files=files,
             images=self._images(),
             prepared=frozenset(
-                e.install_path for e in selection.files if self._is(e, self.releases.program(release, e.install_path))
+                e.install_path for e in entries if self._is(e, self.releases.program(release, e.install_path))
             ),
-            copies={e.install_path: copy for e in selection.files for copy in self._copies(e)},
+            copies={e.install_path: copy for e in entries for copy in self._copies(e)},
             noted=self.releases.installed() == release,
         )
 

@@ -122,6 +122,15 @@ class WheelArchive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseStep:
+    """A release that control planes go through on their way to the bundle's: its kubeadm and its static Pods."""
+
+    kubernetes_version: str
+    files: tuple[FileEntry, ...]
+    image_archives: tuple[ImageArchive, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Everything in a bundle; ``inputs_sha256`` names what it was assembled from."""
 
@@ -130,6 +139,7 @@ class Manifest:
     files: tuple[FileEntry, ...]
     image_archives: tuple[ImageArchive, ...]
     wheel_archives: tuple[WheelArchive, ...]
+    steps: tuple[ReleaseStep, ...] = ()
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
@@ -138,11 +148,13 @@ class Manifest:
             *(entry.blob for entry in self.files),
             *(entry.blob for entry in self.image_archives),
             *(entry.blob for entry in self.wheel_archives),
+            *(entry.blob for step in self.steps for entry in step.files),
+            *(entry.blob for step in self.steps for entry in step.image_archives),
         )
 
     @property
     def images(self) -> tuple[ImageEntry, ...]:
-        """All images of all archives."""
+        """All images of all archives but those of ``steps``."""
         return tuple(image for archive in self.image_archives for image in archive.images)
 
     def image(self, component: str) -> ImageEntry:
@@ -166,6 +178,8 @@ def render_manifest(manifest: Manifest) -> bytes:
         "image_archives": [_images_document(entry) for entry in manifest.image_archives],
         "wheel_archives": [_wheels_document(entry) for entry in manifest.wheel_archives],
     }
+    if manifest.steps:
+        document["steps"] = [_step_document(step) for step in manifest.steps]
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -198,6 +212,14 @@ def _images_document(entry: ImageArchive) -> dict[str, Any]:
         {"reference": image.reference, "digest": image.digest, "component": image.component} for image in entry.images
     ]
     return {"name": entry.name, **_blob_document(entry.blob), "images": images}
+
+
+def _step_document(step: ReleaseStep) -> dict[str, Any]:
+    return {
+        "kubernetes_version": step.kubernetes_version,
+        "files": [_file_document(entry) for entry in step.files],
+        "image_archives": [_images_document(entry) for entry in step.image_archives],
+    }
 
 
 def _wheels_document(entry: WheelArchive) -> dict[str, Any]:
@@ -259,11 +281,10 @@ class _Reader:
 
     def manifest(self, document: object) -> Manifest:
         where = "manifest"
-        top = self._mapping(
-            document,
-            where,
-            frozenset({"schema", "kubernetes_version", "inputs_sha256", "files", "image_archives", "wheel_archives"}),
-        )
+        keys = {"schema", "kubernetes_version", "inputs_sha256", "files", "image_archives", "wheel_archives"}
+        if isinstance(document, dict) and "steps" in document:
+            keys.add("steps")
+        top = self._mapping(document, where, frozenset(keys))
         if top.get("schema") != SCHEMA:
             self.faults.append(f"schema: expected {SCHEMA}, got {top.get('schema')!r}")
         manifest = Manifest(
@@ -272,11 +293,23 @@ class _Reader:
             files=tuple(self._file(item, spot) for item, spot in self._items(top, "files", where)),
             image_archives=tuple(self._images(i, spot) for i, spot in self._items(top, "image_archives", where)),
             wheel_archives=tuple(self._wheels(i, spot) for i, spot in self._items(top, "wheel_archives", where)),
+            steps=tuple(self._step(i, spot) for i, spot in self._items(top, "steps", where)) if "steps" in top else (),
         )
         self._unique("path", [blob.path for blob in manifest.blobs])
+        self._unique("step", [step.kubernetes_version for step in manifest.steps])
         self._unique("image reference", [f"{image.reference}" for image in manifest.images])
         self._unique("install path", [f"{entry.install_path} ({entry.blob.arch.value})" for entry in manifest.files])
         return manifest
+
+    def _step(self, item: object, where: str) -> ReleaseStep:
+        row = self._mapping(item, where, frozenset({"kubernetes_version", "files", "image_archives"}))
+        return ReleaseStep(
+            kubernetes_version=self._matching(row, "kubernetes_version", _VERSION, where),
+            files=tuple(self._file(one, f"{where}.{spot}") for one, spot in self._items(row, "files", where)),
+            image_archives=tuple(
+                self._images(one, f"{where}.{spot}") for one, spot in self._items(row, "image_archives", where)
+            ),
+        )
 
     def _file(self, item: object, where: str) -> FileEntry:
         row = self._mapping(item, where, self._FILE)

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..errors import ComponentError
 from ..reasons import Reason
+from .releases import step_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,10 +44,15 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The part of a bundle that one node needs."""
+    """The part of a bundle that one node needs.
+
+    ``step_files`` and ``step_archives`` are those of the releases on the way; their install paths are in the release.
+    """
 
     files: tuple[FileEntry, ...]
     image_archives: tuple[ImageArchive, ...]
+    step_files: tuple[FileEntry, ...] = ()
+    step_archives: tuple[ImageArchive, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,22 @@ def select(manifest: Manifest, *, role: NodeRole, architecture: Architecture) ->
             f"expected programs and images for {architecture.value} ({role.value}) in the bundle, it has {offered}",
             reason=Reason.BUNDLE_ARCH_MISMATCH,
         )
-    return Selection(files=files, image_archives=archives)
+    return Selection(
+        files=files,
+        image_archives=archives,
+        step_files=tuple(
+            replace(entry, install_path=step_path(step.kubernetes_version, entry.install_path))
+            for step in manifest.steps
+            for entry in step.files
+            if role in entry.blob.roles and entry.blob.arch is architecture
+        ),
+        step_archives=tuple(
+            entry
+            for step in manifest.steps
+            for entry in step.image_archives
+            if role in entry.blob.roles and entry.blob.arch is architecture
+        ),
+    )
 
 
 def select_wheels(manifest: Manifest, *, python: str, architecture: Architecture) -> WheelArchive:
@@ -124,22 +145,26 @@ def select_wheels(manifest: Manifest, *, python: str, architecture: Architecture
 
 
 def plan(selection: Selection, observed: Observed, *, switch: bool) -> Plan:
-    """Compare the node with the bundle and list what has to be done; without ``switch`` no program is installed."""
+    """Compare the node with the bundle and list what has to be done; without ``switch`` no program is installed.
+
+    The releases on the way are for a member whose programs are still others than the bundle's.
+    """
     differing = tuple(
         InstallFile(entry, observed.files.get(entry.install_path))
         for entry in selection.files
         if observed.files.get(entry.install_path) != InstalledFile(entry.content_sha256, entry.mode)
     )
+    on_the_way = bool(differing) and not switch
     return Plan(
         prepares=tuple(
             PrepareFile(entry, observed.copies.get(entry.install_path))
-            for entry in selection.files
+            for entry in (*selection.files, *(selection.step_files if on_the_way else ()))
             if entry.install_path not in observed.prepared
         ),
         installs=differing if switch else (),
         imports=tuple(
             ImportImages(archive, missing)
-            for archive in selection.image_archives
+            for archive in (*selection.image_archives, *(selection.step_archives if on_the_way else ()))
             if (missing := _missing_images(archive, observed))
         ),
         waiting=() if switch else differing,

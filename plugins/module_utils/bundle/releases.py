@@ -4,7 +4,8 @@
 """The releases of a node: they lie side by side, and a member of a cluster uses one until it is upgraded (ADR 0067).
 
 A release has the name of its bundle: the first twelve digits of the manifest's SHA-256. Its directory holds the
-programs and a link to its virtual environment; the link ``current`` leads to the release whose programs are installed.
+programs, in ``steps`` those of the releases on the way to it, and a link to its virtual environment; the link
+``current`` leads to the release whose programs are installed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _KUBELET = "etc/kubernetes/kubelet.conf"
 _JOURNAL = "var/lib/attested/node.json"
 _JOINED = re.compile(r'"phase"\s*:\s*"Joined"')
 _CURRENT = "current"
+_STEPS = "steps"
 _ENVIRONMENT = "venv"
 _DIGITS = 12
 _UNIT_DIRECTORIES = ("etc/systemd/system", "run/systemd/system", "usr/lib/systemd/system")
@@ -45,6 +47,11 @@ def is_member(root: Path = Path("/")) -> bool:
 def notice(release: str, in_use: str | None) -> str:
     """Return what an admin is told about a member that was prepared for another release than the one in use."""
     return f"prepared release {release}, in use {in_use or 'an earlier installation'}; next: {UPGRADE}"
+
+
+def step_path(version: str, install_path: str) -> str:
+    """Return where a release has a program of the release ``version`` that control planes go through before it."""
+    return f"/{_STEPS}/{version}{install_path}"
 
 
 class Releases:
@@ -68,7 +75,8 @@ class Releases:
     def files(self, release: str) -> tuple[str, ...]:
         """Return the programs of ``release`` by the path that they are installed as, without its leading slash."""
         place = self._directory / release
-        return tuple(sorted(str(one.relative_to(place)) for one in place.rglob("*") if one.is_file()))
+        found = [one.relative_to(place) for one in place.rglob("*") if one.is_file()]
+        return tuple(sorted(str(one) for one in found if one.parts[0] != _STEPS))
 
     def names(self) -> tuple[str, ...]:
         """Return the releases that are there."""

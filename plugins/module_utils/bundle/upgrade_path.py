@@ -4,8 +4,8 @@
 """Which upgrades lead from the versions that the nodes run to a release of the table: pure, but for the last part.
 
 Two rules of Kubernetes decide. kubeadm upgrades a control plane by one minor version at a time and never downgrades.
-A kubelet may be up to three minor versions older than the API server and is never newer, so a worker is upgraded
-once, after the control planes, however many minors they cross (docs/adr/0070).
+A kubelet may be up to three minor versions older than the API server and is never newer, so a kubelet is upgraded
+once, at the end, however many minors the API servers cross (docs/adr/0070, docs/adr/0077).
 """
 
 from __future__ import annotations
@@ -34,20 +34,25 @@ _OLDEST_KUBELET = "a kubelet may be up to three minor versions older than the AP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningNode:
-    """One node and the version of its kubelet, which on a control plane stands for that of the API server too."""
+    """One node and the version of its kubelet; ``api_version``: of the API server of a control plane, where known."""
 
     name: str
     version: str
     control_plane: bool
+    api_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One upgrade of ``nodes``, which are either control planes or workers, to ``release``; ``why`` is its reason."""
+    """One upgrade of ``nodes``, which are either control planes or workers, to ``release``; ``why`` is its reason.
+
+    ``kubelets``: their kubelets too, for which each node is drained. Those of control planes wait for the last release.
+    """
 
     release: str
     nodes: tuple[str, ...]
     workers: bool
+    kubelets: bool
     why: str
 
 
@@ -60,21 +65,28 @@ def upgrade_path(nodes: Sequence[RunningNode], wanted: str, table: Table) -> tup
     target = table.release_for(wanted).kubernetes
     _require_versions(nodes)
     _require_no_downgrade(nodes, target)
-    planes = {node.name: node.version for node in nodes if node.control_plane}
-    workers = {node.name: node.version for node in nodes if not node.control_plane}
-    _require_skew(planes, workers)
+    planes = {node.name: node.api_version or node.version for node in nodes if node.control_plane}
+    kubelets = {node.name: node.version for node in nodes}
+    _require_skew(planes, kubelets)
     steps: list[Step] = []
     for release in _releases_on_the_way(planes, target, table):
-        if late := [name for name, version in workers.items() if _minor(version) < _minor(release) - KUBELET_SKEW]:
+        if late := [name for name, version in kubelets.items() if _minor(version) < _minor(release) - KUBELET_SKEW]:
             reached = min(planes.values(), key=version_key)
-            steps.append(_step(reached, late, workers=True, why=f"{_OLDEST_KUBELET}, which goes to {release} next"))
-            workers |= dict.fromkeys(late, reached)
+            steps += _kubelet_steps(reached, late, planes, f"{_OLDEST_KUBELET}, which goes to {release} next")
+            kubelets |= dict.fromkeys(late, reached)
         if behind := _older(planes, release):
-            steps.append(_step(release, behind, workers=False, why=_why(planes, release, target)))
+            last = release == target
+            steps.append(_step(release, behind, workers=False, kubelets=last, why=_why(planes, release, target)))
             planes |= dict.fromkeys(behind, release)
-    if left := _older(workers, target):
-        steps.append(_step(target, left, workers=True, why=f"once, after the control planes: {_OLDEST_KUBELET}"))
+            kubelets |= dict.fromkeys(behind, release) if last else {}
+    steps += _kubelet_steps(target, _older(kubelets, target), planes, f"once, after the API servers: {_OLDEST_KUBELET}")
     return tuple(steps)
+
+
+def _kubelet_steps(release: str, names: Sequence[str], planes: Mapping[str, str], why: str) -> list[Step]:
+    """Return the upgrades of kubelets alone, those of control planes first."""
+    parts = ([one for one in names if one in planes], [one for one in names if one not in planes])
+    return [_step(release, one, workers=one is parts[1], kubelets=True, why=why) for one in parts if one]
 
 
 def _releases_on_the_way(planes: Mapping[str, str], target: str, table: Table) -> list[str]:
@@ -99,22 +111,34 @@ def _why(planes: Mapping[str, str], release: str, target: str) -> str:
     return "the next minor version" if _minor(release) > _minor(oldest) else "a newer patch of the same minor version"
 
 
+def require_steps(steps: Sequence[str], target: str) -> None:
+    """Raise RELEASE_SKEW unless ``steps`` rise by one minor version each, up to the one before that of ``target``."""
+    last = _minor(target)
+    if [_minor(version) for version in steps] != list(range(last - len(steps), last)):
+        raise ComponentError(
+            f"expected steps that rise by one minor version each up to the one before {target}, got {', '.join(steps)}",
+            reason=Reason.RELEASE_SKEW,
+        )
+
+
 def _require_versions(nodes: Sequence[RunningNode]) -> None:
-    if wrong := [f"{node.name}: {node.version!r}" for node in nodes if not is_version(node.version)]:
+    versions = [(node.name, one) for node in nodes for one in (node.version, node.api_version or node.version)]
+    if wrong := sorted({f"{name}: {version!r}" for name, version in versions if not is_version(version)}):
         raise ComponentError(
             f"expected nodes to run a version such as 1.35.4, got {', '.join(wrong)}", reason=Reason.RELEASE_UNKNOWN
         )
 
 
 def _require_no_downgrade(nodes: Sequence[RunningNode], target: str) -> None:
-    if newer := [f"{one.name} runs {one.version}" for one in nodes if version_key(one.version) > version_key(target)]:
+    running = {one.name: max(one.version, one.api_version or one.version, key=version_key) for one in nodes}
+    if newer := [f"{name} runs {one}" for name, one in running.items() if version_key(one) > version_key(target)]:
         raise ComponentError(
             f"expected a version that is not older than what the nodes run, got {target}: {', '.join(newer)}",
             reason=Reason.RELEASE_DOWNGRADE,
         )
 
 
-def _require_skew(planes: Mapping[str, str], workers: Mapping[str, str]) -> None:
+def _require_skew(planes: Mapping[str, str], kubelets: Mapping[str, str]) -> None:
     """Raise RELEASE_SKEW with everything that is too far apart."""
     minors = {_minor(version) for version in planes.values()}
     if not minors:
@@ -122,21 +146,21 @@ def _require_skew(planes: Mapping[str, str], workers: Mapping[str, str]) -> None
     problems = []
     if max(minors) - min(minors) > CONTROL_PLANE_SKEW:
         problems.append(f"expected control planes at most one minor version apart, got {_listed(planes)}")
-    newer = {name: version for name, version in workers.items() if _minor(version) > min(minors)}
-    older = {name: version for name, version in workers.items() if _minor(version) < max(minors) - KUBELET_SKEW}
+    newer = {name: one for name, one in kubelets.items() if name not in planes and _minor(one) > min(minors)}
+    older = {name: one for name, one in kubelets.items() if _minor(one) < max(minors) - KUBELET_SKEW}
     if newer:
         problems.append(f"expected no worker newer than the control planes ({_listed(planes)}), got {_listed(newer)}")
     if older:
         problems.append(
-            f"expected workers at most three minor versions older than the control planes ({_listed(planes)}), "
+            f"expected kubelets at most three minor versions older than the control planes ({_listed(planes)}), "
             f"got {_listed(older)}"
         )
     if problems:
         raise ComponentError("; ".join(problems), reason=Reason.RELEASE_SKEW)
 
 
-def _step(release: str, names: Sequence[str], *, workers: bool, why: str) -> Step:
-    return Step(release=release, nodes=tuple(sorted(names)), workers=workers, why=why)
+def _step(release: str, names: Sequence[str], *, workers: bool, kubelets: bool, why: str) -> Step:
+    return Step(release=release, nodes=tuple(sorted(names)), workers=workers, kubelets=kubelets, why=why)
 
 
 def _older(versions: Mapping[str, str], release: str) -> list[str]:
@@ -188,7 +212,13 @@ def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: AR
             "wanted": wanted,
             "newest": newest,
             "steps": [
-                {"release": step.release, "nodes": list(step.nodes), "workers": step.workers, "why": step.why}
+                {
+                    "release": step.release,
+                    "nodes": list(step.nodes),
+                    "workers": step.workers,
+                    "kubelets": step.kubelets,
+                    "why": step.why,
+                }
                 for step in steps
             ],
             "refused": refused,
@@ -203,7 +233,12 @@ def _running(row: Mapping[str, Any]) -> RunningNode:
             f"expected name, version and role ({' or '.join(_ROLES)}) of a node, got {dict(row)!r}",
             reason=Reason.OPTION_INVALID,
         )
-    return RunningNode(name=name, version=version.removeprefix("v"), control_plane=role == _ROLES[0])
+    return RunningNode(
+        name=name,
+        version=version.removeprefix("v"),
+        control_plane=role == _ROLES[0],
+        api_version=str(row.get("api_version") or ""),
+    )
 
 
 def _shown(release: Release, table: Table) -> dict[str, Any]:

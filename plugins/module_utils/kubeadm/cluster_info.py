@@ -19,7 +19,7 @@ from .admin import issue_admin_certificate
 from .cluster import ControlPlane, InitOutcome
 from .encryption_file import EncryptionFile
 from .gateway import installed_version
-from .inventory import read_cluster
+from .inventory import api_versions, read_cluster
 from .kubectl import Kubectl
 from .operation import Machine
 from .pod_security import PRIVILEGED, PodSecurity, parse_admission
@@ -77,10 +77,13 @@ def run_objects(params: Mapping[str, Any], check_mode: bool) -> Result:
 
 def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001
     """Read the cluster, and which key this control plane writes Secrets with; raises KUBECTL_FAILED."""
-    view = read_cluster(Kubectl.of_a_module(params["kubeconfig"]))
+    kubectl = Kubectl.of_a_module(params["kubeconfig"])
+    found = read_cluster(kubectl).as_result()
+    apis = api_versions(kubectl)
     return Result(
         values={
-            **view.as_result(),
+            **found,
+            "nodes": [{**row, "api_version": apis.get(row["name"], "")} for row in found["nodes"]],
             "secrets_written_with": written_with(KubernetesPaths()),
             "guards": guards(KubernetesPaths()),
         }

@@ -13,6 +13,7 @@ from ..errors import PolicyError
 from ..policy.manifest import PROFILE_KIND, parse_objects
 from ..policy.profile import weaknesses
 from ..policy.standing import CONDITION
+from .static_pods import version_of_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -109,6 +110,16 @@ def read_cluster(kubectl: Kubectl) -> ClusterView:
         attempts=tuple(list_attempts(ours.get("JoinAttempt", ()))),
         policy=_policy(policies, identities),
     )
+
+
+def api_versions(kubectl: Kubectl) -> dict[str, str]:
+    """Return the version of each API server by the name of its node, from the tag of its image; raises KUBECTL_FAILED.
+
+    An image without a tag has no row. The kubelet of a control plane may be older than its API server.
+    """
+    pods = kubectl.read(("pods",), "--namespace=kube-system", "--selector=component=kube-apiserver")
+    images = {one["spec"].get("nodeName", ""): str(one["spec"]["containers"][0].get("image", "")) for one in pods}
+    return {name: version for name, image in images.items() if (version := version_of_image(image))}
 
 
 def join_identities(

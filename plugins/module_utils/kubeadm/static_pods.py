@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._deps.yaml import yaml
+from ..bundle.versions import is_version
 from ..core.documents import load_document
 from ..core.files import make_directory, read_bytes, write_atomic
 from ..errors import AttestedError, KubeadmError, SystemFault
@@ -209,6 +210,12 @@ def arguments_of(manifest: bytes) -> dict[str, str]:
 def image_of(manifest: bytes) -> str:
     """Return the image of the first container; raises CONTROL_PLANE_MANIFEST_MALFORMED."""
     return str(_pod(manifest)["spec"]["containers"][0].get("image", ""))
+
+
+def version_of_image(image: str) -> str:
+    """Return the version of Kubernetes in the tag of an image of its, nothing where it has none."""
+    tag = image.partition("@")[0].rpartition(":")[2].removeprefix("v")
+    return tag if is_version(tag) else ""
 
 
 def _command(pod: Mapping[str, Any]) -> list[str]:

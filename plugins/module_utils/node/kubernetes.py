@@ -7,17 +7,20 @@ The order is kubeadm's ("Upgrading kubeadm clusters"): `kubeadm upgrade apply` o
 `kubeadm upgrade node` on every other node, then the Pods are drained, then the kubelet is replaced. What the node had
 before lies in `upgrade/` of kubeadm's state until the kubelet of the new release is healthy. A run that was cut off is
 done again by the next, since each of the commands may run twice.
+
+A control plane crosses one minor version at a time. In a release on the way, a *step*, only its static Pods are
+upgraded: its kubelet, and what kubeadm installs on all nodes, wait for the last one (docs/adr/0077).
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..bundle.releases import Releases
+from ..bundle.releases import Releases, step_path
 from ..bundle.store import put_file, sha256_of
 from ..bundle.versions import is_version, version_key
 from ..core.command import SystemRunner
@@ -32,7 +35,7 @@ from ..kubeadm.kubectl import Kubectl
 from ..kubeadm.operation import Machine
 from ..kubeadm.render import ignored_checks
 from ..kubeadm.spec import KubernetesPaths, NodeSpec
-from ..kubeadm.static_pods import StaticPods, image_of
+from ..kubeadm.static_pods import StaticPods, image_of, version_of_image
 from ..reasons import Reason
 from ..result import Diff, Result, Step
 from .config import load_node_config
@@ -50,30 +53,51 @@ _COMMAND_SECONDS = 1800.0
 _POLL_SECONDS = 1.0
 _SETTLE_SECONDS = 10.0
 _PRIVATE = 0o600
+_KUBEADM = "/usr/local/bin/kubeadm"
+_API_SERVER = "kube-apiserver"
+_NOT_IN_A_STEP = ("addon",)
+"""Phases of `kubeadm upgrade` for what runs on other nodes too: their images are those of the last release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """What a node has of a release: versions without "v", ``cluster_version`` that of kubeadm-config ("" on a worker).
 
-    ``programs``: installed paths whose content is not the release's; ``pods``: static Pods with another image.
-    ``begun``: an earlier upgrade has not ended; ``command`` is its command of kubeadm, "" once that was done, and
-    ``configured`` the version which it was done for.
+    ``version`` is that of the kubelet, ``api_version`` that of the API server ("" on a worker, and where its image has
+    none). ``programs``: installed paths whose content is not the release's; ``pods``: static Pods with another image.
+    ``begun``: an earlier upgrade, to ``target``, has not ended; ``command`` is its command of kubeadm, "" once that
+    was done, and ``configured`` the version which it was done for.
     """
 
     version: str
     cluster_version: str
     programs: tuple[str, ...]
+    api_version: str = ""
     pods: tuple[str, ...] = ()
     noted: bool = True
     begun: bool = False
     command: str = ""
     configured: str = ""
+    target: str = ""
+
+    @property
+    def apis(self) -> tuple[str, ...]:
+        """The versions of the control plane: the cluster's and this machine's, none on a worker."""
+        return tuple(one for one in (self.cluster_version, self.api_version) if one)
+
+    def after(self, version: str) -> Observed:
+        """Return what a node has once its control plane was brought to ``version``."""
+        newest = max((version, *self.apis), key=version_key)
+        return replace(self, cluster_version=newest, api_version=newest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradePlan:
-    """What is to do: kubeadm's ``command`` ("" for none), these programs, a restart of the kubelet, the note."""
+    """What is to do: kubeadm's ``command`` ("" for none), these programs, a restart of the kubelet, the note.
+
+    ``before`` is the version of the kubelet, ``api_before`` that of the API server. ``step``: the static Pods alone,
+    all else waits for a later release.
+    """
 
     before: str
     version: str
@@ -81,11 +105,17 @@ class UpgradePlan:
     programs: tuple[str, ...]
     kubelet: bool
     note: bool
+    api_before: str = ""
+    step: bool = False
 
     @property
     def drains(self) -> bool:
         """The Pods of the node are to be moved before its kubelet is replaced."""
-        return self.before != self.version or any(path.endswith("/kubelet") for path in self.programs)
+        return not self.step and (self.before != self.version or self._replaces_kubelet)
+
+    @property
+    def _replaces_kubelet(self) -> bool:
+        return any(path.endswith("/kubelet") for path in self.programs)
 
     @property
     def is_empty(self) -> bool:
@@ -104,17 +134,14 @@ class UpgradePlan:
 
 def plan_upgrade(found: Observed, version: str, *, control_plane: bool) -> UpgradePlan:
     """Return how a node comes to the release of ``version``; pure. Raises RELEASE_DOWNGRADE and RELEASE_SKEW."""
-    newest = max((one for one in (found.version, found.cluster_version) if one), key=version_key)
+    newest = max((found.version, *found.apis), key=version_key)
     if version_key(version) < version_key(newest):
         raise ComponentError(
             f"expected a release that is not older than {newest}, got {version}", reason=Reason.RELEASE_DOWNGRADE
         )
-    oldest = found.cluster_version or found.version
-    if control_plane and version_key(version)[1] - version_key(oldest)[1] > 1:
-        raise ComponentError(
-            f"expected a release at most one minor version newer than {oldest}, got {version}",
-            reason=Reason.RELEASE_SKEW,
-        )
+    oldest = min(found.apis or (found.version,), key=version_key)
+    if control_plane:
+        _require_next(oldest, version)
     return UpgradePlan(
         before=found.version,
         version=version,
@@ -122,7 +149,40 @@ def plan_upgrade(found: Observed, version: str, *, control_plane: bool) -> Upgra
         programs=found.programs,
         kubelet=found.begun or any(path.endswith("/kubelet") for path in found.programs),
         note=not found.noted,
+        api_before=found.api_version,
     )
+
+
+def plan_step(found: Observed, version: str) -> UpgradePlan:
+    """Return how the static Pods come to ``version``, from which a later release is next; pure. Raises RELEASE_SKEW.
+
+    Only a control plane of an older minor version needs it, and one where it was begun. One that is past it does not.
+    """
+    key = version_key(version)
+    here = found.begun and found.target == version
+    past = any(version_key(one) > key for one in (*found.apis, found.target) if one)
+    command = ""
+    if not past and (here or any(version_key(one)[1] < key[1] for one in found.apis)):
+        _require_next(min(found.apis, key=version_key), version)
+        command = _command(replace(found, version=found.api_version), version, control_plane=True) or NODE
+    return UpgradePlan(
+        before=found.version,
+        version=version,
+        command=command,
+        programs=(),
+        kubelet=False,
+        note=False,
+        api_before=found.api_version,
+        step=True,
+    )
+
+
+def _require_next(oldest: str, version: str) -> None:
+    if version_key(version)[1] - version_key(oldest)[1] > 1:
+        raise ComponentError(
+            f"expected a release at most one minor version newer than {oldest}, got {version}",
+            reason=Reason.RELEASE_SKEW,
+        )
 
 
 def _command(found: Observed, version: str, *, control_plane: bool) -> str:
@@ -147,20 +207,23 @@ class Before:
         return self._record.exists()
 
     def read(self) -> dict[str, Any]:
-        """Return ``release`` and ``version`` of before, and how far kubeadm is; raises NODE_JOURNAL_MALFORMED."""
+        """Return ``release``, ``version`` and ``api_version`` of before, the ``target``, and how far kubeadm is.
+
+        Raises NODE_JOURNAL_MALFORMED.
+        """
         try:
             found: dict[str, Any] = load_json(read_bytes(self._record, limit=_LIMIT))
-            return {name: found[name] for name in ("release", "version", "command", "configured")}
+            kept = {name: found[name] for name in ("release", "version", "command", "configured")}
+            return kept | {name: found.get(name, "") for name in ("target", "api_version")}
         except (ValueError, KeyError, TypeError) as error:
             raise KubeadmError(
                 f"expected the record of an upgrade in {self._record}", reason=Reason.NODE_JOURNAL_MALFORMED
             ) from error
 
-    def keep(
-        self, files: Iterable[Path], programs: Iterable[Path], *, release: str | None, version: str, command: str
-    ) -> None:
+    def keep(self, files: Iterable[Path], programs: Iterable[Path], *, release: str | None, plan: UpgradePlan) -> None:
         """Keep ``files`` and ``programs`` as they are now; what an earlier, unfinished upgrade has kept stays."""
-        kept: dict[str, Any] = {"release": release, "version": version, "command": command, "configured": ""}
+        kept: dict[str, Any] = {"release": release, "version": plan.before, "api_version": plan.api_before}
+        kept |= {"command": plan.command, "configured": ""}
         if self.exists:
             kept = self.read()
         else:
@@ -173,9 +236,9 @@ class Before:
             for path in programs:
                 if path.exists():
                     put_file(path, self._kept(path))
-        if command == APPLY or not kept["command"]:
-            kept["command"] = command
-        self._write(kept)
+        if plan.command == APPLY or not kept["command"]:
+            kept["command"] = plan.command
+        self._write(kept | {"target": plan.version})
 
     def note_configured(self, version: str) -> None:
         """Note that kubeadm's command was done for ``version``."""
@@ -235,9 +298,9 @@ class KubernetesGateway:
         )
         self._manifests = tuple(machine.paths.kubernetes / "manifests" / f"{name}.yaml" for name in STATIC_PODS)
 
-    def version_of(self, release: str) -> str:
-        """Return the version of the kubeadm of ``release``; raises RELEASE_NOT_PREPARED."""
-        return self._version(self._kubeadm(release), "version", "--output=short")
+    def version_of(self, release: str, step: str = "") -> str:
+        """Return the version of the kubeadm of ``release``, or of that of its ``step``; raises RELEASE_NOT_PREPARED."""
+        return self._version(self._kubeadm(release, step), "version", "--output=short")
 
     def observe(self, release: str, images: Sequence[Mapping[str, Any]]) -> Observed:
         """Compare the node with ``release``; raises KUBECTL_FAILED, IMAGE_PINS_MALFORMED."""
@@ -248,11 +311,13 @@ class KubernetesGateway:
             programs=tuple(
                 f"/{path}" for path in self._files(release) if not _same(self._place(path), self._own(release, path))
             ),
+            api_version=self._api_version() if self._pods else "",
             pods=self._other_pods(images) if self._pods else (),
             noted=self._releases.installed() == release,
             begun=bool(begun),
             command=begun.get("command", ""),
             configured=begun.get("configured", ""),
+            target=begun.get("target", ""),
         )
 
     def keep(self, plan: UpgradePlan, release: str) -> None:
@@ -261,8 +326,7 @@ class KubernetesGateway:
             (*self._configuration, *self._manifests),
             (self._place(path) for path in self._files(release)),
             release=self._releases.installed(),
-            version=plan.before,
-            command=plan.command,
+            plan=plan,
         )
 
     def configure(
@@ -270,7 +334,8 @@ class KubernetesGateway:
     ) -> None:
         """Let kubeadm upgrade the static Pods and the kubelet's configuration; raises KUBERNETES_NOT_HEALTHY.
 
-        Where that fails, everything but etcd is put back: kubeadm itself puts etcd back, its data included.
+        Where that fails, everything but etcd is put back: kubeadm itself puts etcd back, its data included. A step ends
+        here: what the next release puts back is this one.
         """
         try:
             if images:
@@ -282,6 +347,8 @@ class KubernetesGateway:
         except AttestedError as error:
             self._go_back(error, (*self._manifests[1:], *self._configuration), seconds=seconds, restart=False)
         self._before.note_configured(plan.version)
+        if plan.step:
+            self._end()
 
     def replace_kubelet(self, plan: UpgradePlan, release: str, *, seconds: float) -> None:
         """Install the programs and restart the kubelet; raises KUBERNETES_NOT_HEALTHY, after they were put back."""
@@ -298,18 +365,29 @@ class KubernetesGateway:
         self._end()
 
     def _upgrade(self, plan: UpgradePlan, release: str) -> None:
-        words = [*((f"v{plan.version}", "--yes") if plan.command == APPLY else ()), "--certificate-renewal=false"]
-        if self._pods:
-            words.append(f"--patches={patches_directory(self.machine.paths)}")
-        if ignored := ignored_checks(self._node):
-            words.append(f"--ignore-preflight-errors={','.join(ignored)}")
-        argv = [str(self._kubeadm(release)), "upgrade", plan.command, *words]
+        configuration = self._before.directory / "kubeadm.json"
+        write_atomic(configuration, self._kubeadm_configuration(plan), mode=_PRIVATE)
+        kubeadm = self._kubeadm(release, plan.version if plan.step else "")
+        words = (f"v{plan.version}", "--yes") if plan.command == APPLY else ()
+        argv = [str(kubeadm), "upgrade", plan.command, *words, f"--config={configuration}"]
         result = self.machine.runner.run(argv, timeout_seconds=_COMMAND_SECONDS, check=False)
         if result.returncode != 0:
             raise KubeadmError(
                 f"kubeadm upgrade {plan.command} ended with {result.returncode}: {last_words(result)}",
                 reason=Reason.KUBEADM_PHASE_FAILED,
             )
+
+    def _kubeadm_configuration(self, plan: UpgradePlan) -> bytes:
+        """Return what kubeadm is told. All images are on the node: `prepare` has brought them."""
+        told: dict[str, Any] = {"certificateRenewal": False, "imagePullPolicy": "Never"}
+        if self._pods:
+            told["patches"] = {"directory": str(patches_directory(self.machine.paths))}
+        if ignored := ignored_checks(self._node):
+            told["ignorePreflightErrors"] = list(ignored)
+        if plan.step:
+            told["skipPhases"] = list(_NOT_IN_A_STEP)
+        kind = {"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "UpgradeConfiguration"}
+        return json.dumps({**kind, plan.command: told}).encode() + b"\n"
 
     def _go_back(self, error: AttestedError, files: Sequence[Path], *, seconds: float, restart: bool) -> None:
         kept = self._before.read()
@@ -322,10 +400,12 @@ class KubernetesGateway:
                     self._releases.note_installed(kept["release"])
                 self.machine.kubelet.restart()
             self._require_node(kept["version"], seconds)
-            back = f"the node was put back to {kept['version']}"
+            back = ""
             self._end()
         except AttestedError as other:
-            back = f"the node was put back to {kept['version']}, where {other.message}"
+            back = f", where {other.message}"
+        reached = kept["version"] if restart else kept["api_version"] or kept["version"]
+        back = f"the node was put back to {reached}{back}"
         raise KubeadmError(f"{error.message}; {back}", reason=Reason.KUBERNETES_NOT_HEALTHY) from error
 
     def _end(self) -> None:
@@ -392,7 +472,13 @@ class KubernetesGateway:
         """Return the programs of ``release`` by their path without the leading slash."""
         return self._releases.files(release)
 
-    def _kubeadm(self, release: str) -> Path:
+    def _api_version(self) -> str:
+        place = self.machine.paths.kubernetes / "manifests" / f"{_API_SERVER}.yaml"
+        return version_of_image(image_of(read_bytes(place, limit=_LIMIT)))
+
+    def _kubeadm(self, release: str, step: str = "") -> Path:
+        if step:
+            return self._own(release, step_path(step, _KUBEADM))
         return next(
             (self._own(release, one) for one in self._files(release) if one.endswith("/kubeadm")), Path("/none")
         )
@@ -443,18 +529,25 @@ def upgrade(
 ) -> Result:
     """Plan and carry out; ``turns``: a control plane upgrades only while no other one joins or restarts."""
     release, images, seconds = str(params["release"]), params["images"], float(params["wait_seconds"])
-    version = gateway.version_of(release)
-    plan = plan_upgrade(gateway.observe(release, images), version, control_plane=params["role"] != "worker")
+    found = gateway.observe(release, images)
+    if check_mode and params["after"] and found.apis:
+        found = found.after(params["after"])
+    if step := params["step"]:
+        plan = plan_step(found, step)
+        version = step if plan.is_empty else _require_version(gateway, release, step)
+    else:
+        version = gateway.version_of(release)
+        plan = plan_upgrade(found, version, control_plane=params["role"] != "worker")
+    whole = params["until"] == "kubelet" and not step
     steps: list[Step] = []
     if not check_mode and not plan.is_empty:
         if turns:
             turns.take()
         try:
-            steps = _carry_out(gateway, plan, release, images, seconds=seconds, until=params["until"])
+            steps = _carry_out(gateway, plan, release, images, seconds=seconds, whole=whole)
         finally:
             if turns:
                 turns.free()
-    whole = params["until"] == "kubelet"
     return Result(
         changed=bool(plan.command) or (whole and not plan.is_empty),
         values={
@@ -468,6 +561,15 @@ def upgrade(
     )
 
 
+def _require_version(gateway: KubernetesGateway, release: str, step: str) -> str:
+    if (found := gateway.version_of(release, step)) != step:
+        raise ComponentError(
+            f"expected kubeadm {step} in the steps of release {release}, got {found}",
+            reason=Reason.RELEASE_NOT_PREPARED,
+        )
+    return step
+
+
 def _carry_out(
     gateway: KubernetesGateway,
     plan: UpgradePlan,
@@ -475,18 +577,18 @@ def _carry_out(
     images: Sequence[Mapping[str, Any]],
     *,
     seconds: float,
-    until: str,
+    whole: bool,
 ) -> list[Step]:
     clock = gateway.machine.clock
     steps = []
     begun = clock.monotonic()
-    if plan.command or until == "kubelet":
+    if plan.command or whole:
         gateway.keep(plan, release)
     if plan.command:
         gateway.configure(plan, release, images, seconds=seconds)
         title = f"Upgrade by kubeadm upgrade {plan.command}"
         steps.append(Step(name=plan.command, title=title, seconds=clock.monotonic() - begun))
-    if until == "kubelet":
+    if whole:
         begun = clock.monotonic()
         gateway.replace_kubelet(plan, release, seconds=seconds)
         steps.append(Step(name="kubelet", title="Replace the kubelet", seconds=clock.monotonic() - begun))

@@ -84,7 +84,8 @@ def test_it_names_the_next_upgrade_of_the_cluster_and_why(tmp_path: Path) -> Non
     next_one = "1.35.4 -> 1.37.2 goes by 1.36: kubeadm upgrades one minor version at a time"
     assert f"NEXT 1.36.3 on the control planes cp1 cp2: {next_one}" in lines
     assert "THEN 1.37.2 on the control planes cp1 cp2: the next minor version" in lines
-    assert any(line.startswith("THEN 1.37.2 on the workers w1: once, after the control planes") for line in lines)
+    assert "BETWEEN attested_kubernetes_steps: [1.36.3] lets one upgrade go there" in lines
+    assert any(line.startswith("THEN 1.37.2 on the workers w1: once, after the API servers") for line in lines)
 
 
 def test_a_cluster_at_the_sites_version_has_no_next_upgrade(tmp_path: Path) -> None:

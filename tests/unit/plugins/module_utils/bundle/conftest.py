@@ -104,6 +104,37 @@ def document() -> tuple[dict[str, Any], dict[str, bytes]]:
     return manifest, stored
 
 
+KUBEADM = b"\x7fELF kubeadm of the step " * 50
+
+
+def step() -> tuple[dict[str, Any], dict[str, bytes]]:
+    """A release on the way as plain data, and the stored files that belong to it."""
+    packed = gzip.compress(KUBEADM, mtime=0)
+    stored = {"programs/kubeadm-1.34.gz": packed, "images/step.tar": b"images", "images/step-pause.tar": b"pause"}
+
+    def blob(path: str, *roles: str) -> dict[str, Any]:
+        told = {"path": path, "sha256": sha(stored[path]), "size": len(stored[path])}
+        return told | {"arch": "amd64", "origin": "built", "roles": list(roles)}
+
+    kubeadm = {
+        "name": "kubeadm",
+        "version": "1.34.9",
+        **blob("programs/kubeadm-1.34.gz", "control_plane"),
+        "compression": "gzip",
+        "content_sha256": sha(KUBEADM),
+        "content_size": len(KUBEADM),
+        "install_path": "/usr/local/bin/kubeadm",
+        "mode": "0755",
+    }
+    etcd = {"reference": "example.test/etcd:0", "digest": DIGEST, "component": "etcd"}
+    pause = {"reference": "example.test/pause:0", "digest": DIGEST, "component": "pause"}
+    archives = [
+        {"name": "control-plane", **blob("images/step.tar", "control_plane"), "images": [etcd]},
+        {"name": "pause", **blob("images/step-pause.tar", "control_plane", "worker"), "images": [pause]},
+    ]
+    return {"kubernetes_version": "1.34.9", "files": [kubeadm], "image_archives": archives}, stored
+
+
 @dataclass
 class FakeContainerd:
     """Answers `ctr` for archives it was told about; notes every command."""
@@ -146,6 +177,8 @@ def containerd() -> FakeContainerd:
         archives={
             "node.tar": {"example.test/pause:1": DIGEST},
             "control-plane.tar": {"example.test/etcd:1": DIGEST},
+            "step.tar": {"example.test/etcd:0": DIGEST},
+            "step-pause.tar": {"example.test/pause:0": DIGEST},
         }
     )
 

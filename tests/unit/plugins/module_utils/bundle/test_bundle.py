@@ -44,6 +44,14 @@ example.test/etcd:3.6.6-0
 """
 
 
+LATER = (
+    REFERENCES.replace("1.35.4", "1.36.3")
+    .replace("1.13.1", "1.14.2")
+    .replace("3.10.1", "3.10.2")
+    .replace("3.6.6", "3.6.8")
+)
+
+
 @dataclass
 class FakeTools:
     """Does what the tools would leave behind, with contents that follow from what was asked."""
@@ -71,7 +79,7 @@ class FakeTools:
         elif name == "zstd":
             Path(words[-1]).write_bytes(b"zstd:" + Path(words[-3]).read_bytes())
         elif "images" in words:
-            said = self.references
+            said = LATER if words[-1] == "v1.36.3" else self.references
         elif "download" in words:
             place = Path(words[words.index("--dest") + 1])
             place.mkdir(parents=True)
@@ -172,10 +180,14 @@ def test_only_control_planes_get_the_kubernetes_library_and_the_servers(params, 
     } == {"control_plane"}
 
 
+def missing_parts(params: dict[str, Any], tools: FakeTools) -> list[str]:
+    return [one["part"] for one in make_bundle(params, True, runner=tools).values["missing_parts"]]
+
+
 def test_check_mode_lists_the_parts_that_are_missing(params, tools):
-    before = make_bundle(params, True, runner=tools).values["missing_parts"]
+    before = missing_parts(params, tools)
     make_bundle({**params, "state": "cached", "part": "kubelet"}, False, runner=tools)
-    after = make_bundle(params, True, runner=tools).values["missing_parts"]
+    after = missing_parts(params, tools)
 
     assert before == [part for part in PARTS if part != "flannel"]
     assert after == [part for part in before if part != "kubelet"]
@@ -192,7 +204,7 @@ def test_a_network_plugin_is_part_of_a_bundle_that_asks_for_it(params, tools):
     assert not built
     assert "flannel" not in without.values["images"]
     assert [result.changed for result in with_it] == [True, True, False]
-    assert with_it[0].values["missing_parts"] == ["flannel"]
+    assert [one["part"] for one in with_it[0].values["missing_parts"]] == ["flannel"]
     images = dict(with_it[1].values["images"])
     pattern = load_table(ROLE_FILES / "releases").components["flannel"].image
     assert images.pop("flannel") == pattern.format(version="0.28.10")
@@ -461,3 +473,92 @@ def test_a_row_that_cannot_be_meant_stops_before_anything_is_made(params, tools)
     row = {"name": "kubelet", "urls": ["kubelet"], "sha256": "ab" * 32}
     refused(Reason.OPTION_INVALID, {**params, "sources": [row]}, tools)
     assert tools.started == []
+
+
+@pytest.fixture
+def with_step(params):
+    """A bundle of 1.36.3 for a cluster that comes from 1.34 by 1.35.4."""
+    for name in ("kubernetes-1.36.3", "etcd-3.6.8", "coredns-1.14.2"):
+        (Path(params["files_dir"]) / "go" / name).mkdir()
+        (Path(params["files_dir"]) / "go" / name / "go.mod").write_text(f"module {name}\n")
+    return {**params, "kubernetes_version": "1.36.3", "steps": ["1.35"]}
+
+
+def test_a_step_brings_kubeadm_and_the_control_plane_of_its_release(with_step, tools):
+    walk = [make_bundle(with_step, check, runner=tools).changed for check in (True, False, False, True)]
+    assert walk == [True, True, False, False]
+    bundle = open_bundle(with_step["path"])
+    verify_blobs(bundle, bundle.manifest.blobs)
+    (step,) = bundle.manifest.steps
+    assert step.kubernetes_version == "1.35.4"
+    assert [(one.name, one.version, one.install_path) for one in step.files] == [
+        ("kubeadm", "1.35.4", "/usr/local/bin/kubeadm")
+    ]
+    images = {archive.name: [one.component for one in archive.images] for archive in step.image_archives}
+    assert images == {
+        "control-plane": ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"],
+        "pause": ["pause"],
+    }
+    roles = {one.name: {role.value for role in one.blob.roles} for one in (*step.files, *step.image_archives)}
+    assert roles == {
+        "kubeadm": {"control_plane"},
+        "control-plane": {"control_plane"},
+        "pause": {"control_plane", "worker"},
+    }
+
+
+def test_of_a_step_nothing_else_is_built(with_step, tools):
+    (foreseen,) = {make_bundle(with_step, True, runner=tools).values["kubernetes_version"]}
+    missing = make_bundle(with_step, True, runner=tools).values["missing_parts"]
+    assert foreseen == "1.36.3"
+    assert [one["part"] for one in missing if one["kubernetes_version"] == foreseen] == list(parts_with("none"))
+    assert {one["part"] for one in missing if one["kubernetes_version"] == "1.35.4"} == {
+        "kubeadm",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "etcd",
+        "etcdctl",
+        "etcdutl",
+        "pause",
+    }
+    make_bundle(with_step, False, runner=tools)
+    assert not any("cmd/kubelet" in command and "kubernetes-1.35.4" in command for command in tools.started)
+
+
+def test_a_pause_that_the_nodes_have_anyway_is_not_brought_twice(with_step, tools):
+    place = Path(with_step["files_dir"]) / "releases/1.35.yml"
+    place.write_text(place.read_text().replace("version: 3.10.1", "version: 3.10.2"))
+    tools.references = REFERENCES.replace("pause:3.10.1", "pause:3.10.2")
+    make_bundle(with_step, False, runner=tools)
+    (step,) = open_bundle(with_step["path"]).manifest.steps
+    assert [archive.name for archive in step.image_archives] == ["control-plane"]
+
+
+def test_a_step_changes_the_bundle_and_goes_with_the_variable(with_step, tools):
+    with_one = make_bundle(with_step, False, runner=tools).values["manifest_sha256"]
+    without = make_bundle({**with_step, "steps": []}, False, runner=tools).values["manifest_sha256"]
+    assert with_one != without
+    assert open_bundle(with_step["path"]).manifest.steps == ()
+    assert not list(Path(with_step["path"]).glob("*/*1.35.4*"))
+
+
+def test_a_source_of_the_site_is_not_for_a_step(with_step, tools, tmp_path):
+    place = tmp_path / "kubeadm.published"
+    place.write_bytes(BROUGHT)
+    row = {"name": "kubeadm", "urls": [str(place)], "sha256": hashlib.sha256(BROUGHT).hexdigest()}
+    make_bundle({**with_step, "sources": [row]}, False, runner=tools)
+    manifest = open_bundle(with_step["path"]).manifest
+    (kubeadm,) = (one for one in manifest.files if one.name == "kubeadm")
+    assert (kubeadm.blob.origin, manifest.steps[0].files[0].blob.origin) == (Origin.DOWNLOADED, Origin.BUILT)
+
+
+@pytest.mark.parametrize("steps", [["1.36.3"], ["1.35.4", "1.35.8"], ["1.37.2"]], ids=str)
+def test_steps_that_lead_nowhere_are_refused(with_step, tools, steps):
+    error = refused(Reason.RELEASE_SKEW, {**with_step, "steps": steps}, tools)
+    assert f"up to the one before 1.36.3, got {', '.join(steps)}" in error.message
+    assert not tools.started
+
+
+def test_a_step_without_pinned_modules_is_refused(with_step, tools):
+    refused(Reason.RELEASE_UNKNOWN, {**with_step, "steps": ["1.35.8"]}, tools)

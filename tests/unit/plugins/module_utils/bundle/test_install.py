@@ -21,6 +21,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store i
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ComponentError
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
+from .conftest import KUBEADM, step
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -289,6 +291,68 @@ def test_a_member_that_was_reset_takes_what_was_prepared(params, world, node_roo
 
     assert install_components(params, False, world=world).values["installed"] == ["/usr/local/bin/kubelet"]
     assert (node_root / KUBELET).read_bytes() == NEW
+
+
+STEP = "steps/1.34.9/usr/local/bin/kubeadm"
+
+
+@pytest.fixture
+def waiting(params, world, bundle_dir, node_root, containerd):
+    """A member that is to go to another kubelet, by a release in between."""
+    install_components(params, False, world=world)
+    join(node_root)
+    renew(bundle_dir)
+    told, stored = step()
+    for name, content in stored.items():
+        (bundle_dir / name).write_bytes(content)
+    rewrite(bundle_dir, {**manifest_of(bundle_dir), "steps": [told]})
+    containerd.commands.clear()
+    return params
+
+
+def test_a_control_plane_gets_the_release_in_between_beside_its_own(waiting, world, node_root, containerd):
+    wish = {**waiting, "role": "control_plane"}
+    walk = [install_components(wish, check, world=world) for check in (True, False, False, True)]
+    assert [one.changed for one in walk] == [True, True, False, False]
+    place = node_root / "opt/attested/releases" / walk[0].values["release"]
+    assert (place / STEP).read_bytes() == KUBEADM
+    assert not (node_root / "usr/local/bin/kubeadm").exists()
+    assert walk[1].values["installed"] == []
+    assert {"example.test/etcd:0", "example.test/pause:0"} < set(containerd.images)
+
+
+def test_a_worker_gets_of_it_what_is_for_all_nodes(waiting, world, node_root, containerd):
+    release = install_components(waiting, False, world=world).values["release"]
+    assert not (node_root / "opt/attested/releases" / release / "steps").exists()
+    assert "example.test/pause:0" in containerd.images
+    assert "example.test/etcd:0" not in containerd.images
+
+
+def test_a_machine_that_is_no_member_needs_no_release_in_between(waiting, world, node_root, containerd):
+    (node_root / "etc/kubernetes/kubelet.conf").unlink()
+    release = install_components({**waiting, "role": "control_plane"}, False, world=world).values["release"]
+    assert not (node_root / "opt/attested/releases" / release / "steps").exists()
+    assert "example.test/etcd:0" not in containerd.images
+
+
+def test_a_member_that_is_there_does_not_miss_it_any_more(waiting, world, node_root, containerd):
+    wish = {**waiting, "role": "control_plane"}
+    install_components(wish, False, world=world)
+    (node_root / KUBELET).write_bytes(NEW)
+    del containerd.images["example.test/etcd:0"]
+    assert install_components(wish, True, world=world).values["imported"] == []
+
+
+def test_inspection_names_what_a_release_in_between_needs(waiting, world, bundle_dir):
+    manifest = base64.b64encode((bundle_dir / "manifest.json").read_bytes()).decode()
+    asked = {"manifest": manifest, "store": "/nowhere", "runtime_path": "/opt/attested/venv"}
+    found = {
+        role: set(inspect_components({**asked, "role": role}, False, world=world).values["needed"])
+        for role in ("worker", "control_plane")
+    }
+    of_a_step = {"programs/kubeadm-1.34.gz", "images/step.tar", "images/step-pause.tar"}
+    assert found["control_plane"] >= of_a_step
+    assert found["worker"] & of_a_step == {"images/step-pause.tar"}
 
 
 def test_the_whole_bundle_verifies(bundle_dir):

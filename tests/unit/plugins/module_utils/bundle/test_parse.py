@@ -19,10 +19,18 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from .conftest import step
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def manifest(manifest) -> dict[str, Any]:
+    """The small one, with a release on the way."""
+    return {**manifest, "steps": [step()[0]]}
 
 
 def encoded(manifest: object) -> bytes:
@@ -51,6 +59,19 @@ def test_a_missing_image_names_what_there_is(manifest):
         parse_manifest(encoded(manifest)).image("kube-proxy")
     assert caught.value.reason is Reason.BUNDLE_INCOMPLETE
     assert "etcd, pause" in caught.value.message
+
+
+def test_a_bundle_without_steps_does_not_speak_of_them(manifest):
+    del manifest["steps"]
+    found = parse_manifest(encoded(manifest))
+    assert found.steps == ()
+    assert json.loads(render_manifest(found)) == manifest
+
+
+def test_images_of_a_step_are_not_those_of_the_bundle(manifest):
+    found = parse_manifest(encoded(manifest))
+    assert [image.reference for image in found.images] == ["example.test/pause:1", "example.test/etcd:1"]
+    assert {"programs/kubeadm-1.34.gz", "images/step.tar", "images/step-pause.tar"} < {one.path for one in found.blobs}
 
 
 def test_requirements_of_a_worker_leave_out_what_only_control_planes_need(manifest):
@@ -101,6 +122,23 @@ CASES: list[Any] = [
         "true or false",
         id="flag as text",
     ),
+    pytest.param(lambda m: m.update(steps={}), "steps: expected a list", id="steps are not a list"),
+    pytest.param(
+        lambda m: m["steps"][0].update(kubernetes_version="../1"),
+        "steps[0].kubernetes_version",
+        id="step of no version",
+    ),
+    pytest.param(lambda m: m["steps"][0].update(wheels=[]), "unknown keys wheels", id="step with more than it has"),
+    pytest.param(lambda m: m["steps"][0].pop("files"), "missing keys files", id="step without programs"),
+    pytest.param(
+        lambda m: m["steps"][0]["files"][0].update(mode=493), "steps[0].files[0].mode", id="wrong program of a step"
+    ),
+    pytest.param(
+        lambda m: m["steps"][0]["image_archives"][0].update(size=0),
+        "steps[0].image_archives[0].size",
+        id="wrong archive of a step",
+    ),
+    pytest.param(lambda m: m["steps"].append(m["steps"][0]), "step 1.34.9 appears more than once", id="one step twice"),
 ]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.upgrade_path import (
     RunningNode,
+    require_steps,
     run_info,
     upgrade_path,
 )
@@ -20,9 +21,14 @@ TABLE = load_table(Path(__file__).parents[5] / "roles/bundle_builder/files/relea
 
 
 def nodes(**versions: str) -> list[RunningNode]:
-    """Return nodes by name; those that begin with cp are control planes."""
+    """Return nodes by name; those that begin with cp are control planes, "KUBELET/API SERVER" where these differ."""
     return [
-        RunningNode(name=name.replace("_", "-"), version=version, control_plane=name.startswith("cp"))
+        RunningNode(
+            name=name.replace("_", "-"),
+            version=version.partition("/")[0],
+            control_plane=name.startswith("cp"),
+            api_version=version.partition("/")[2],
+        )
         for name, version in versions.items()
     ]
 
@@ -73,6 +79,30 @@ def path(running: list[RunningNode], wanted: str) -> list[tuple[str, str]]:
             id="a worker that would be four minors behind moves first",
         ),
         pytest.param(
+            nodes(cp_1="1.35.4/1.36.3", cp_2="1.35.4", w_1="1.35.4"),
+            "1.37.2",
+            [("1.36.3", "cp-2"), ("1.37.2", "cp-1 cp-2"), ("1.37.2", "w-1")],
+            id="interrupted in a release in between",
+        ),
+        pytest.param(
+            nodes(cp_1="1.37.2/1.37.2", cp_2="1.35.4/1.36.3", w_1="1.35.4"),
+            "1.37.2",
+            [("1.37.2", "cp-2"), ("1.37.2", "w-1")],
+            id="interrupted in the last release",
+        ),
+        pytest.param(
+            nodes(cp_1="1.35.4/1.37.2", cp_2="1.37.2/1.37.2", w_1="1.35.4"),
+            "1.37.2",
+            [("1.37.2", "cp-1"), ("1.37.2", "w-1")],
+            id="interrupted before a kubelet",
+        ),
+        pytest.param(
+            nodes(cp_1="1.33.0/1.36.3", w_1="1.33.5"),
+            "1.37.2",
+            [("1.36.3", "cp-1"), ("1.36.3", "w-1"), ("1.37.2", "cp-1"), ("1.37.2", "w-1")],
+            id="a kubelet of a control plane that would be four minors behind moves first too",
+        ),
+        pytest.param(
             nodes(cp_1="1.34.9", w_1="1.34.9"),
             "1.35",
             [("1.35.4", "cp-1"), ("1.35.4", "w-1")],
@@ -117,6 +147,19 @@ def test_the_path(running, wanted, expected):
             id="control planes two minors apart",
         ),
         pytest.param(
+            nodes(cp_1="1.37.2/1.37.2", cp_2="1.36.3/1.35.4"),
+            "1.37",
+            "RELEASE_SKEW",
+            "got cp-1 1.37.2, cp-2 1.35.4",
+            id="API servers two minors apart",
+        ),
+        pytest.param(
+            nodes(cp_1="1.35.4/1.36.3"), "1.35", "RELEASE_DOWNGRADE", "cp-1 runs 1.36.3", id="older than an API server"
+        ),
+        pytest.param(
+            nodes(cp_1="1.35.4/latest"), "1.36", "RELEASE_UNKNOWN", "cp-1: 'latest'", id="an API of no version"
+        ),
+        pytest.param(
             nodes(cp_1="1.35.4", w_1="1.36.3"),
             "1.37",
             "RELEASE_SKEW",
@@ -147,7 +190,7 @@ def test_everything_that_is_too_far_apart_is_named_at_once():
     assert [part.split(",")[0] for part in caught.value.message.split("; ")] == [
         "expected control planes at most one minor version apart",
         "expected no worker newer than the control planes (cp-1 1.37.0",
-        "expected workers at most three minor versions older than the control planes (cp-1 1.37.0",
+        "expected kubelets at most three minor versions older than the control planes (cp-1 1.37.0",
     ]
 
 
@@ -157,9 +200,10 @@ def test_each_step_says_why():
     assert [step.why for step in steps] == [
         "1.35.4 -> 1.37.2 goes by 1.36: kubeadm upgrades one minor version at a time",
         "the next minor version",
-        "once, after the control planes: a kubelet may be up to three minor versions older than the API server",
+        "once, after the API servers: a kubelet may be up to three minor versions older than the API server",
     ]
     assert [step.workers for step in steps] == [False, False, True]
+    assert [step.kubelets for step in steps] == [False, True, True]
     assert upgrade_path(nodes(cp_1="1.35.4"), "1.35.8", TABLE)[0].why == "a newer patch of the same minor version"
 
 
@@ -168,6 +212,31 @@ def test_a_worker_that_moves_first_says_why():
 
     assert first.workers
     assert first.why.endswith("than the API server, which goes to 1.37.2 next")
+
+
+@pytest.mark.parametrize(
+    ("steps", "target"),
+    [([], "1.37.2"), (["1.36.3"], "1.37.2"), (["1.35.4", "1.36.3"], "1.37.2"), (["1.35.8"], "1.36.0")],
+    ids=str,
+)
+def test_steps_that_lead_to_the_target(steps, target):
+    require_steps(steps, target)
+
+
+@pytest.mark.parametrize(
+    ("steps", "target"),
+    [
+        (["1.35.4"], "1.37.2"),
+        (["1.37.0"], "1.37.2"),
+        (["1.36.3", "1.35.4"], "1.37.2"),
+        (["1.36.2", "1.36.3"], "1.37.2"),
+    ],
+    ids=str,
+)
+def test_steps_that_do_not(steps, target):
+    with pytest.raises(ComponentError) as caught:
+        require_steps(steps, target)
+    assert (caught.value.code, caught.value.message.endswith(f"got {', '.join(steps)}")) == ("RELEASE_SKEW", True)
 
 
 FILES = Path(__file__).parents[5] / "roles/bundle_builder/files"
@@ -196,6 +265,11 @@ def test_the_module_lists_the_newest_release_first_with_its_nodes():
 
 def test_the_module_leads_to_the_newest_release_unless_told():
     assert [step["release"] for step in told(ROW)["steps"]] == ["1.36.3", "1.37.2"]
+
+
+def test_the_module_reads_what_an_api_server_runs():
+    row = {**ROW, "api_version": "1.36.3"}
+    assert [(step["release"], step["kubelets"]) for step in told(row)["steps"]] == [("1.37.2", True)]
 
 
 def test_the_module_says_why_no_upgrade_leads_there():

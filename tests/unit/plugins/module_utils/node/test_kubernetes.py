@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import Releases
@@ -26,6 +27,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec i
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.kubernetes import (
     KubernetesGateway,
     Observed,
+    plan_step,
     plan_upgrade,
     upgrade,
 )
@@ -33,9 +35,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-OLD, NEW = "1.35.4", "1.36.3"
+OLD, NEW, NEWEST = "1.35.4", "1.36.3", "1.37.2"
+VERSIONS = {"old": OLD, "new": NEW, "newest": NEWEST}
 PROGRAMS = ("usr/local/bin/kubeadm", "usr/local/bin/kubelet", "usr/local/bin/kubectl")
 
 
@@ -61,8 +63,9 @@ class Cut(BaseException):
 class Host:
     """A member: its programs say the version that is written in them, kubeadm writes what it would write.
 
-    ``fails``: what does not work (kubeadm, kubelet, kube-apiserver), while the version is the new one; ``cut``: the
-    command at which the power goes.
+    ``fails``: what does not work (kubeadm, kubelet, kube-apiserver), while the version is not the old one; ``cut``: the
+    command at which the power goes. The release "newest" is two minors away and has the one between. ``asked``: the
+    configurations that kubeadm was given.
     """
 
     root: Path
@@ -72,14 +75,16 @@ class Host:
     cluster: str = OLD
     runs: str = OLD
     told: list[str] = field(default_factory=list)
+    asked: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self.paths = KubernetesPaths(root=self.root)
         self.releases = Releases("/opt/attested/venv", root=self.root)
-        for release, version in (("old", OLD), ("new", NEW)):
+        for release, version in VERSIONS.items():
             for program in PROGRAMS:
                 self._write(self.releases.program(release, program), f"{program} {version}")
+        self._write(self.releases.program("newest", f"steps/{NEW}/{PROGRAMS[0]}"), f"kubeadm {NEW}")
         for program in PROGRAMS:
             self._write(self.root / program, f"{program} {OLD}")
         self.releases.note_installed("old")
@@ -129,15 +134,17 @@ class Host:
             self.cut = ""
             raise Cut
         if " upgrade " in line:
+            version = Path(argv[0]).read_text().split()[-1]
+            self.asked.append(json.loads(Path(argv[-1].removeprefix("--config=")).read_text()))
             self._write(self.paths.kubernetes / "tmp/backup-of-etcd", "secret")
             if self.control_plane:
-                self._configure(NEW)
+                self._configure(version)
             else:
-                self._write(self.paths.kubelet / "config.yaml", f"config of {NEW}")
+                self._write(self.paths.kubelet / "config.yaml", f"config of {version}")
             if self.fails == "kubeadm":
                 return 1, "static Pod hash did not change"
             if " apply " in line:
-                self.cluster = NEW
+                self.cluster = version
         elif "restart" in argv:
             self.runs = (self.root / PROGRAMS[1]).read_text().split()[-1]
         return 0, ""
@@ -155,14 +162,22 @@ class Host:
     # the static Pods
     def is_well(self, component: str) -> bool:
         text = (self.paths.kubernetes / f"manifests/{component}.yaml").read_text()
-        return not (self.fails == component and text == manifest(component, NEW))
+        return not (self.fails == component and text != manifest(component, OLD))
 
     # the API
     def node(self, name: str) -> NodeView:
-        ready = not (self.fails == "kubelet" and self.runs == NEW)
+        ready = not (self.fails == "kubelet" and self.runs != OLD)
         return NodeView(name=name, boot_id="", ready=ready, kubelet_version=self.runs)
 
-    def upgrade(self, until: str = "kubelet", *, release: str = "new", check_mode: bool = False):
+    def upgrade(
+        self,
+        until: str = "kubelet",
+        *,
+        release: str = "new",
+        step: str = "",
+        after: str = "",
+        check_mode: bool = False,
+    ):
         machine = Machine(runner=self, clock=self, paths=self.paths)
         node = NodeSpec(name="w-1", node_ip="", ignore_preflight_errors=("Swap",))
         gateway = KubernetesGateway(
@@ -171,7 +186,9 @@ class Host:
         params = {
             "release": release,
             "role": "control_plane" if self.control_plane else "worker",
-            "images": images(NEW if release == "new" else OLD),
+            "images": images(step or VERSIONS.get(release, OLD)),
+            "step": step,
+            "after": after,
             "until": until,
             "wait_seconds": 60,
         }
@@ -225,12 +242,161 @@ def test_what_is_refused(found, control_plane, reason):
     assert caught.value.reason is reason
 
 
+@pytest.mark.parametrize(
+    ("found", "command"),
+    [
+        pytest.param(observed(api_version=OLD), "apply", id="the first control plane"),
+        pytest.param(observed(cluster=NEW, api_version=OLD), "node", id="a further control plane"),
+        pytest.param(observed(cluster=NEW, api_version=NEW), "", id="done"),
+        pytest.param(observed(cluster=OLD, api_version=NEW), "apply", id="cut off before the cluster knew"),
+        pytest.param(
+            observed(cluster=NEW, api_version=NEW, begun=True, target=NEW, command="node"), "node", id="cut off in it"
+        ),
+        pytest.param(
+            observed(cluster=NEW, api_version=NEW, begun=True, target=NEW, command="apply"), "apply", id="in the first"
+        ),
+        pytest.param(
+            observed(cluster=NEW, api_version=NEW, begun=True, target=NEW, configured=NEW), "node", id="at its end"
+        ),
+        pytest.param(observed(cluster=NEWEST, api_version=NEW), "", id="the cluster is past it"),
+        pytest.param(observed(cluster=NEW, api_version=NEWEST), "", id="the API server is past it"),
+        pytest.param(
+            observed(cluster=NEW, api_version=NEW, begun=True, target=NEWEST, command="apply", pods=("etcd",)),
+            "",
+            id="etcd is past it",
+        ),
+        pytest.param(observed("1.36.1", "1.36.1", api_version="1.36.1"), "", id="an older patch is good enough"),
+    ],
+)
+def test_what_a_step_does(found, command):
+    plan = plan_step(found, NEW)
+    assert (plan.command, plan.is_empty, plan.drains) == (command, not command, False)
+
+
+def test_a_step_of_two_minors_is_refused():
+    with pytest.raises(ComponentError) as caught:
+        plan_step(observed("1.34.1", "1.35.4", api_version="1.34.1"), NEW)
+    assert caught.value.reason is Reason.RELEASE_SKEW
+
+
+def test_a_control_plane_that_missed_the_release_in_between_does_not_go_on():
+    with pytest.raises(ComponentError) as caught:
+        plan_upgrade(observed(OLD, NEW, api_version=OLD), NEWEST, control_plane=True)
+    assert caught.value.reason is Reason.RELEASE_SKEW
+
+
+def test_a_step_upgrades_the_static_pods_and_leaves_the_kubelet(plane):
+    result = plane.upgrade(release="newest", step=NEW)
+    assert (result.changed, result.values["drain"], result.values["version"]) == (True, False, NEW)
+    (applied,) = plane.told
+    kubeadm = f"/opt/attested/releases/newest/steps/{NEW}/usr/local/bin/kubeadm"
+    assert applied.startswith(f"{kubeadm} upgrade apply v{NEW} --yes --config=")
+    assert plane.asked[0]["apply"]["skipPhases"] == ["addon"]
+    assert (plane.cluster, plane.runs, plane.releases.installed()) == (NEW, OLD, "old")
+    assert (plane.root / PROGRAMS[1]).read_text().endswith(OLD)
+    assert json.loads(plane.paths.image_pins.read_text()) == images(NEW)
+    assert not (plane.paths.state / "upgrade").exists()
+    assert not (plane.paths.kubernetes / "tmp").exists()
+
+
+def test_two_minors_by_a_step(plane):
+    plane.upgrade(release="newest", step=NEW)
+    again = plane.upgrade(release="newest", step=NEW)
+    assert (again.changed, len(plane.told)) == (False, 1)
+    plane.upgrade(release="newest", until="configuration")
+    result = plane.upgrade(release="newest")
+    assert (result.values["before"], result.values["drain"]) == (OLD, True)
+    assert (plane.cluster, plane.runs, plane.releases.installed()) == (NEWEST, NEWEST, "newest")
+    assert "skipPhases" not in plane.asked[-1]["apply"]
+    plane.told.clear()
+    assert [plane.upgrade(release="newest", step=step).changed for step in (NEW, "")] == [False, False]
+    assert plane.told == []
+
+
+def test_two_minors_without_the_step_are_refused(plane):
+    with pytest.raises(ComponentError) as caught:
+        plane.upgrade(release="newest")
+    assert (caught.value.reason, plane.told) == (Reason.RELEASE_SKEW, [])
+
+
+def test_a_release_without_the_step_is_not_prepared(plane):
+    with pytest.raises(ComponentError) as caught:
+        plane.upgrade(release="new", step=NEW)
+    assert (caught.value.reason, plane.told) == (Reason.RELEASE_NOT_PREPARED, [])
+
+
+def test_a_step_of_another_version_is_not_prepared(plane):
+    plane.releases.program("newest", f"steps/{NEW}/{PROGRAMS[0]}").write_text("kubeadm 1.36.2")
+    with pytest.raises(ComponentError) as caught:
+        plane.upgrade(release="newest", step=NEW)
+    assert (caught.value.reason, plane.told) == (Reason.RELEASE_NOT_PREPARED, [])
+
+
+def test_a_step_that_was_done_needs_no_program(plane):
+    plane.upgrade(release="newest", step=NEW)
+    assert not plane.upgrade(release="new", step=NEW).changed
+
+
+def test_check_mode_shows_what_comes_after_a_step(plane):
+    before = plane.content()
+    found = [plane.upgrade(release="newest", check_mode=True, **words) for words in ({"step": NEW}, {"after": NEW})]
+    assert [one.changed for one in found] == [True, True]
+    assert found[0].diff.after == f"kubeadm upgrade apply v{NEW}\n"
+    assert found[1].diff.after.splitlines()[0] == f"kubeadm upgrade apply v{NEWEST}"
+    assert found[1].diff.after.splitlines()[-1] == f"restart the kubelet: {OLD} -> {NEWEST}"
+    assert (plane.told, plane.content()) == ([], before)
+
+
+def test_what_check_mode_takes_as_done_counts_in_check_mode_only(plane):
+    with pytest.raises(ComponentError) as caught:
+        plane.upgrade(release="newest", after=NEW)
+    assert (caught.value.reason, plane.told) == (Reason.RELEASE_SKEW, [])
+
+
+def test_check_mode_of_a_worker_that_crosses_two_minors(worker):
+    result = worker.upgrade(release="newest", after=NEW, check_mode=True)
+    assert result.diff.after.splitlines()[0] == "kubeadm upgrade node"
+
+
+def test_an_upgrade_that_fails_after_a_step_goes_back_to_the_step(plane):
+    plane.upgrade(release="newest", step=NEW)
+    before = plane.content()
+    plane.fails = "kubeadm"
+    with pytest.raises(KubeadmError) as caught:
+        plane.upgrade(release="newest", until="configuration")
+    assert f"put back to {NEW}" in caught.value.message
+    etcd = str(plane.paths.kubernetes / "manifests/etcd.yaml")
+    assert plane.content() | {etcd: ""} == before | {etcd: ""}
+
+
+@pytest.mark.parametrize("command", ["apply", "node"])
+def test_a_step_that_was_cut_off_goes_on(plane, command):
+    plane.cluster = NEW if command == "node" else OLD
+    plane.cut = f" upgrade {command}"
+    with pytest.raises(Cut):
+        plane.upgrade(release="newest", step=NEW)
+    plane.told.clear()
+    plane.upgrade(release="newest", step=NEW)
+    assert [f" upgrade {command} " in line for line in plane.told] == [True]
+    assert (plane.cluster, (plane.paths.state / "upgrade").exists()) == (NEW, False)
+
+
 def test_the_first_control_plane_is_upgraded(plane):
     result = plane.upgrade()
     (applied,) = [line for line in plane.told if " upgrade " in line]
-    assert applied.startswith(f"/opt/attested/releases/new/usr/local/bin/kubeadm upgrade apply v{NEW} --yes ")
-    assert "--certificate-renewal=false" in applied
-    assert "--ignore-preflight-errors=Swap" in applied
+    assert applied.startswith(f"/opt/attested/releases/new/usr/local/bin/kubeadm upgrade apply v{NEW} --yes --config=")
+    assert plane.asked == [
+        {
+            "apiVersion": "kubeadm.k8s.io/v1beta4",
+            "kind": "UpgradeConfiguration",
+            "apply": {
+                "certificateRenewal": False,
+                "imagePullPolicy": "Never",
+                "patches": {"directory": str(plane.paths.state / "patches")},
+                "ignorePreflightErrors": ["Swap"],
+            },
+        }
+    ]
     assert [step["name"] for step in result.values["steps"]] == ["apply", "kubelet"]
     assert plane.runs == NEW
     assert plane.releases.installed() == "new"
@@ -242,8 +408,8 @@ def test_the_first_control_plane_is_upgraded(plane):
 def test_a_worker_gets_no_patches(worker):
     worker.upgrade()
     (line,) = [line for line in worker.told if " upgrade " in line]
-    assert line.startswith("/opt/attested/releases/new/usr/local/bin/kubeadm upgrade node ")
-    assert "--patches" not in line
+    assert line.startswith("/opt/attested/releases/new/usr/local/bin/kubeadm upgrade node --config=")
+    assert set(worker.asked[0]["node"]) == {"certificateRenewal", "imagePullPolicy", "ignorePreflightErrors"}
     assert worker.runs == NEW
 
 
