@@ -6,23 +6,19 @@
 The order is kubeadm's ("Upgrading kubeadm clusters"): `kubeadm upgrade apply` on the first control plane and
 `kubeadm upgrade node` on every other node, then the Pods are drained, then the kubelet is replaced. What the node had
 before lies in `upgrade/` of kubeadm's state until the kubelet of the new release is healthy. A run that was cut off is
-done again by the next, since each of the commands may run twice.
-
-A control plane crosses one minor version at a time. In a release on the way, a *step*, only its static Pods are
-upgraded: its kubelet, and what kubeadm installs on all nodes, wait for the last one (docs/adr/0077).
+done again by the next, since each of the commands may run twice. What is to do is decided in `upgrade_plan.py`.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..bundle.releases import Releases, step_path
 from ..bundle.store import put_file, sha256_of
-from ..bundle.versions import is_version, version_key
+from ..bundle.versions import is_version
 from ..core.command import SystemRunner
 from ..core.documents import load_document, load_json
 from ..core.files import make_directory, read_bytes, remove, write_atomic
@@ -41,13 +37,14 @@ from ..result import Diff, Result, Step
 from .config import load_node_config
 from .control_plane_turns import AdminCredential, ControlPlaneTurns, local_api
 from .renewal_record import CONTROL_PLANE_DIRECTORY, alone
+from .upgrade_plan import APPLY, Observed, plan_step, plan_upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..kubeadm.api import NodeReader
+    from .upgrade_plan import UpgradePlan
 
-APPLY, NODE = "apply", "node"
 _LIMIT = 1 << 20
 _COMMAND_SECONDS = 1800.0
 _POLL_SECONDS = 1.0
@@ -57,139 +54,6 @@ _KUBEADM = "/usr/local/bin/kubeadm"
 _API_SERVER = "kube-apiserver"
 _NOT_IN_A_STEP = ("addon",)
 """Phases of `kubeadm upgrade` for what runs on other nodes too: their images are those of the last release."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """What a node has of a release: versions without "v", ``cluster_version`` that of kubeadm-config ("" on a worker).
-
-    ``version`` is that of the kubelet, ``api_version`` that of the API server ("" on a worker, and where its image has
-    none). ``programs``: installed paths whose content is not the release's; ``pods``: static Pods with another image.
-    ``begun``: an earlier upgrade, to ``target``, has not ended; ``command`` is its command of kubeadm, "" once that
-    was done, and ``configured`` the version which it was done for.
-    """
-
-    version: str
-    cluster_version: str
-    programs: tuple[str, ...]
-    api_version: str = ""
-    pods: tuple[str, ...] = ()
-    noted: bool = True
-    begun: bool = False
-    command: str = ""
-    configured: str = ""
-    target: str = ""
-
-    @property
-    def apis(self) -> tuple[str, ...]:
-        """The versions of the control plane: the cluster's and this machine's, none on a worker."""
-        return tuple(one for one in (self.cluster_version, self.api_version) if one)
-
-    def after(self, version: str) -> Observed:
-        """Return what a node has once its control plane was brought to ``version``."""
-        newest = max((version, *self.apis), key=version_key)
-        return replace(self, cluster_version=newest, api_version=newest)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradePlan:
-    """What is to do: kubeadm's ``command`` ("" for none), these programs, a restart of the kubelet, the note.
-
-    ``before`` is the version of the kubelet, ``api_before`` that of the API server. ``step``: the static Pods alone,
-    all else waits for a later release.
-    """
-
-    before: str
-    version: str
-    command: str
-    programs: tuple[str, ...]
-    kubelet: bool
-    note: bool
-    api_before: str = ""
-    step: bool = False
-
-    @property
-    def drains(self) -> bool:
-        """The Pods of the node are to be moved before its kubelet is replaced."""
-        return not self.step and (self.before != self.version or self._replaces_kubelet)
-
-    @property
-    def _replaces_kubelet(self) -> bool:
-        return any(path.endswith("/kubelet") for path in self.programs)
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing to do."""
-        return not (self.command or self.programs or self.kubelet or self.note)
-
-    def lines(self) -> tuple[str, ...]:
-        """Return the plan for a person, a line a step."""
-        target = f" v{self.version}" if self.command == APPLY else ""
-        return (
-            *([f"kubeadm upgrade {self.command}{target}"] if self.command else []),
-            *(f"install {path}" for path in self.programs),
-            *([f"restart the kubelet: {self.before} -> {self.version}"] if self.kubelet else []),
-        )
-
-
-def plan_upgrade(found: Observed, version: str, *, control_plane: bool) -> UpgradePlan:
-    """Return how a node comes to the release of ``version``; pure. Raises RELEASE_DOWNGRADE and RELEASE_SKEW."""
-    newest = max((found.version, *found.apis), key=version_key)
-    if version_key(version) < version_key(newest):
-        raise ComponentError(
-            f"expected a release that is not older than {newest}, got {version}", reason=Reason.RELEASE_DOWNGRADE
-        )
-    oldest = min(found.apis or (found.version,), key=version_key)
-    if control_plane:
-        _require_next(oldest, version)
-    return UpgradePlan(
-        before=found.version,
-        version=version,
-        command=_command(found, version, control_plane=control_plane),
-        programs=found.programs,
-        kubelet=found.begun or any(path.endswith("/kubelet") for path in found.programs),
-        note=not found.noted,
-        api_before=found.api_version,
-    )
-
-
-def plan_step(found: Observed, version: str) -> UpgradePlan:
-    """Return how the static Pods come to ``version``, from which a later release is next; pure. Raises RELEASE_SKEW.
-
-    Only a control plane of an older minor version needs it, and one where it was begun. One that is past it does not.
-    """
-    key = version_key(version)
-    here = found.begun and found.target == version
-    past = any(version_key(one) > key for one in (*found.apis, found.target) if one)
-    command = ""
-    if not past and (here or any(version_key(one)[1] < key[1] for one in found.apis)):
-        _require_next(min(found.apis, key=version_key), version)
-        command = _command(replace(found, version=found.api_version), version, control_plane=True) or NODE
-    return UpgradePlan(
-        before=found.version,
-        version=version,
-        command=command,
-        programs=(),
-        kubelet=False,
-        note=False,
-        api_before=found.api_version,
-        step=True,
-    )
-
-
-def _require_next(oldest: str, version: str) -> None:
-    if version_key(version)[1] - version_key(oldest)[1] > 1:
-        raise ComponentError(
-            f"expected a release at most one minor version newer than {oldest}, got {version}",
-            reason=Reason.RELEASE_SKEW,
-        )
-
-
-def _command(found: Observed, version: str, *, control_plane: bool) -> str:
-    if control_plane and (found.cluster_version != version or found.command == APPLY):
-        return APPLY
-    behind = version not in (found.version, found.configured)
-    return NODE if found.command or found.pods or behind else ""
 
 
 class Before:

@@ -18,7 +18,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin 
     issue_admin_certificate,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import installed_version, redact
-from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.inventory import join_identities, read_cluster
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.inventory import (
+    api_versions,
+    join_identities,
+    read_cluster,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.kubectl import Kubectl
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster import (
     ClusterPolicy,
@@ -436,6 +440,21 @@ def test_what_must_not_exist_is_listed(objects, field, names):
 def test_bootstrap_tokens_are_listed():
     view = read_cluster(kubectl(Api(objects={"secrets": [named("Secret", "bootstrap-token-abcdef")]})))
     assert view.bootstrap_tokens == ("bootstrap-token-abcdef",)
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        pytest.param("registry.k8s.io/kube-apiserver:v1.36.3", "1.36.3", id="by tag"),
+        pytest.param(f"registry.k8s.io/kube-apiserver:v1.36.3@sha256:{'a' * 64}", "1.36.3", id="by tag and digest"),
+        pytest.param(f"mirror.example:5000/kube-apiserver@sha256:{'a' * 64}", None, id="by digest"),
+        pytest.param("registry.k8s.io/kube-apiserver:latest", None, id="a tag that is no version"),
+        pytest.param("", None, id="none"),
+    ],
+)
+def test_what_an_api_server_runs_is_the_tag_of_its_image(image, version):
+    pod = {"kind": "Pod", "spec": {"nodeName": "cp-1", "containers": [{"image": image}]}}
+    assert api_versions(kubectl(Api(objects={"pods": [pod]}))).get("cp-1") == version
 
 
 @pytest.fixture

@@ -1,0 +1,151 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a node comes to another release of Kubernetes, from what it has: pure.
+
+A control plane crosses one minor version at a time. In a release on the way, a *step*, only its static Pods are
+upgraded: its kubelet, and what kubeadm installs on all nodes, wait for the last one (docs/adr/0077).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..bundle.versions import version_key
+from ..errors import ComponentError
+from ..reasons import Reason
+
+APPLY, NODE = "apply", "node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What a node has of a release: versions without "v", ``cluster_version`` that of kubeadm-config ("" on a worker).
+
+    ``version`` is that of the kubelet, ``api_version`` that of the API server ("" on a worker, and where its image has
+    none). ``programs``: installed paths whose content is not the release's; ``pods``: static Pods with another image.
+    ``begun``: an earlier upgrade, to ``target``, has not ended; ``command`` is its command of kubeadm, "" once that
+    was done, and ``configured`` the version which it was done for.
+    """
+
+    version: str
+    cluster_version: str
+    programs: tuple[str, ...]
+    api_version: str = ""
+    pods: tuple[str, ...] = ()
+    noted: bool = True
+    begun: bool = False
+    command: str = ""
+    configured: str = ""
+    target: str = ""
+
+    @property
+    def apis(self) -> tuple[str, ...]:
+        """The versions of the control plane: the cluster's and this machine's, none on a worker."""
+        return tuple(one for one in (self.cluster_version, self.api_version) if one)
+
+    def after(self, version: str) -> Observed:
+        """Return what a node has once its control plane was brought to ``version``."""
+        newest = max((version, *self.apis), key=version_key)
+        return replace(self, cluster_version=newest, api_version=newest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradePlan:
+    """What is to do: kubeadm's ``command`` ("" for none), these programs, a restart of the kubelet, the note.
+
+    ``before`` is the version of the kubelet, ``api_before`` that of the API server. ``step``: the static Pods alone,
+    all else waits for a later release.
+    """
+
+    before: str
+    version: str
+    command: str
+    programs: tuple[str, ...]
+    kubelet: bool
+    note: bool
+    api_before: str = ""
+    step: bool = False
+
+    @property
+    def drains(self) -> bool:
+        """The Pods of the node are to be moved before its kubelet is replaced."""
+        return not self.step and (self.before != self.version or self._replaces_kubelet)
+
+    @property
+    def _replaces_kubelet(self) -> bool:
+        return any(path.endswith("/kubelet") for path in self.programs)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do."""
+        return not (self.command or self.programs or self.kubelet or self.note)
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the plan for a person, a line a step."""
+        target = f" v{self.version}" if self.command == APPLY else ""
+        return (
+            *([f"kubeadm upgrade {self.command}{target}"] if self.command else []),
+            *(f"install {path}" for path in self.programs),
+            *([f"restart the kubelet: {self.before} -> {self.version}"] if self.kubelet else []),
+        )
+
+
+def plan_upgrade(found: Observed, version: str, *, control_plane: bool) -> UpgradePlan:
+    """Return how a node comes to the release of ``version``; pure. Raises RELEASE_DOWNGRADE and RELEASE_SKEW."""
+    newest = max((found.version, *found.apis), key=version_key)
+    if version_key(version) < version_key(newest):
+        raise ComponentError(
+            f"expected a release that is not older than {newest}, got {version}", reason=Reason.RELEASE_DOWNGRADE
+        )
+    oldest = min(found.apis or (found.version,), key=version_key)
+    if control_plane:
+        _require_next(oldest, version)
+    return UpgradePlan(
+        before=found.version,
+        version=version,
+        command=_command(found, version, control_plane=control_plane),
+        programs=found.programs,
+        kubelet=found.begun or any(path.endswith("/kubelet") for path in found.programs),
+        note=not found.noted,
+        api_before=found.api_version,
+    )
+
+
+def plan_step(found: Observed, version: str) -> UpgradePlan:
+    """Return how the static Pods come to ``version``, from which a later release is next; pure. Raises RELEASE_SKEW.
+
+    Only a control plane of an older minor version needs it, and one where it was begun. One that is past it does not.
+    """
+    key = version_key(version)
+    here = found.begun and found.target == version
+    past = any(version_key(one) > key for one in (*found.apis, found.target) if one)
+    command = ""
+    if not past and (here or any(version_key(one)[1] < key[1] for one in found.apis)):
+        _require_next(min(found.apis, key=version_key), version)
+        command = _command(replace(found, version=found.api_version), version, control_plane=True) or NODE
+    return UpgradePlan(
+        before=found.version,
+        version=version,
+        command=command,
+        programs=(),
+        kubelet=False,
+        note=False,
+        api_before=found.api_version,
+        step=True,
+    )
+
+
+def _require_next(oldest: str, version: str) -> None:
+    if version_key(version)[1] - version_key(oldest)[1] > 1:
+        raise ComponentError(
+            f"expected a release at most one minor version newer than {oldest}, got {version}",
+            reason=Reason.RELEASE_SKEW,
+        )
+
+
+def _command(found: Observed, version: str, *, control_plane: bool) -> str:
+    if control_plane and (found.cluster_version != version or found.command == APPLY):
+        return APPLY
+    behind = version not in (found.version, found.configured)
+    return NODE if found.command or found.pods or behind else ""
