@@ -20,6 +20,11 @@ description:
   - Fails with V(KUBECTL_FAILED) where the API server does not answer.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
+options:
+  deprecated_apis:
+    description: Read the metrics of each API server too, for RV(deprecated_apis).
+    type: bool
+    default: false
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
   - attested.kubernetes.kubectl
@@ -120,6 +125,14 @@ policy:
     seen_by: {"cp-1": 7}
     unreadable: []
     weaknesses: []
+deprecated_apis:
+  description:
+    - Deprecated APIs that clients have asked an API server for since it started, empty unless O(deprecated_apis).
+    - C(removed) is the release that does not serve the API any more, empty where none is known.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{api: "policy/v1beta1 podsecuritypolicies", removed: "1.25"}]
 secrets_written_with:
   description:
     - Name of the key for Secrets at rest that this control plane writes with, V(identity) where it writes in clear,
@@ -165,13 +178,14 @@ anonymous_bindings:
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
+    ArgumentSpec,
     Form,
     kubectl_spec,
     run_form,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.cluster_info import run_info
 
-SPEC = kubectl_spec()
+SPEC = kubectl_spec().merged(ArgumentSpec(options={"deprecated_apis": {"type": "bool", "default": False}}))
 FORM = Form(spec=SPEC, run=run_info)
 
 

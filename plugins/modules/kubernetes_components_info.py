@@ -101,6 +101,11 @@ release:
   returned: success
   type: str
   sample: 9f2c1d5e9f2c
+free_bytes:
+  description: Free space where an upgrade writes, of the file system that has least.
+  returned: success
+  type: int
+  sample: 21474836480
 message:
   description: What is prepared, what is in use and the next command, if a member does not use the bundle's release.
   returned: success

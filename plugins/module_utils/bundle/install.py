@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ _NAMESPACE = "k8s.io"
 _SOCKET = "run/containerd/containerd.sock"
 _IMPORT_SECONDS = 600
 _COLUMNS = 3
+_WRITTEN = ("etc", "opt", "usr/local", "var/lib")
+"""Where an upgrade writes programs, images and what was there before."""
 
 
 class NodeGateway:
@@ -198,8 +201,13 @@ def inspect_components(params: Mapping[str, Any], _check_mode: bool, *, world: N
             "member": member,
             "release": release,
             "message": notice(release, _used(in_use, gateway.releases.installed())) if waits else "",
+            "free_bytes": min(shutil.disk_usage(_existing(outside.root / one)).free for one in _WRITTEN),
         }
     )
+
+
+def _existing(place: Path) -> Path:
+    return place if place.exists() else _existing(place.parent)
 
 
 def _used(services: str | None, programs: str | None) -> str | None:

@@ -19,7 +19,7 @@ from .admin import issue_admin_certificate
 from .cluster import ControlPlane, InitOutcome
 from .encryption_file import EncryptionFile
 from .gateway import installed_version
-from .inventory import api_versions, read_cluster
+from .inventory import api_versions, deprecated_apis, read_cluster
 from .kubectl import Kubectl
 from .operation import Machine
 from .pod_security import PRIVILEGED, PodSecurity, parse_admission
@@ -80,10 +80,12 @@ def run_info(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: AR
     kubectl = Kubectl.of_a_module(params["kubeconfig"])
     found = read_cluster(kubectl).as_result()
     apis = api_versions(kubectl)
+    addresses = [row["internal_ip"] for row in found["nodes"] if row["name"] in apis and params["deprecated_apis"]]
     return Result(
         values={
             **found,
             "nodes": [{**row, "api_version": apis.get(row["name"], "")} for row in found["nodes"]],
+            "deprecated_apis": deprecated_apis(kubectl, addresses),
             "secrets_written_with": written_with(KubernetesPaths()),
             "guards": guards(KubernetesPaths()),
         }

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from ..errors import PolicyError
 from ..policy.manifest import PROFILE_KIND, parse_objects
 from ..policy.profile import weaknesses
 from ..policy.standing import CONDITION
+from .spec import API_PORT
 from .static_pods import version_of_image
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ _PROFILES = "measurementprofiles.attested-kubernetes.dev"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _BOOTSTRAPPER = "system:node-bootstrapper"
 _AUTO_APPROVAL = ("system:certificates.k8s.io:certificatesigningrequests:", "system:node-bootstrapper")
+
+
+_DEPRECATED = re.compile(r"^apiserver_requested_deprecated_apis\{([^}\n]*)\} [1-9]", re.MULTILINE)
+_LABEL = re.compile(r'([a-z_]+)="([^"\n]*)"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +126,23 @@ def api_versions(kubectl: Kubectl) -> dict[str, str]:
     pods = kubectl.read(("pods",), "--namespace=kube-system", "--selector=component=kube-apiserver")
     images = {one["spec"].get("nodeName", ""): str(one["spec"]["containers"][0].get("image", "")) for one in pods}
     return {name: version for name, image in images.items() if (version := version_of_image(image))}
+
+
+def deprecated_apis(kubectl: Kubectl, addresses: Iterable[str]) -> list[dict[str, str]]:
+    """Return the deprecated APIs that somebody has asked these API servers for since they started.
+
+    One an ``api``, with the release that does not serve it any more (``removed``, empty where none is known). Raises
+    KUBECTL_FAILED.
+    """
+    found = set()
+    for address in addresses:
+        host = f"[{address}]" if ":" in address else address
+        for row in _DEPRECATED.findall(kubectl.raw("/metrics", server=f"https://{host}:{API_PORT}")):
+            told = dict(_LABEL.findall(row))
+            group = "/".join(one for one in (told.get("group"), told.get("version")) if one)
+            resource = "/".join(one for one in (told.get("resource"), told.get("subresource")) if one)
+            found.add((f"{group} {resource}", told.get("removed_release", "")))
+    return [{"api": api, "removed": removed} for api, removed in sorted(found)]
 
 
 def join_identities(

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 PLANES, WORKERS = ("cp-1", "cp-2", "cp-3"), ("w-1", "w-2")
 MODULES = {
-    "cluster_info": (),
+    "cluster_info": ("deprecated_apis",),
     "etcd_backup": ("site", "directory", "keep", "recipients"),
     "node_kubernetes": (
         *("release", "role", "step", "after", "until", "images", "allow_cgroup_v1", "ignore_preflight_errors"),
@@ -51,7 +51,9 @@ def call(root, name, host, params):
             trace.write(f"{line}\\n")
     if said["fails"] and line.startswith(said["fails"]):
         raise SystemExit("KUBERNETES_NOT_HEALTHY: expected a healthy node")
-    return {"nodes": said["nodes"]} if name == "cluster_info" else {"drain": not params.get("step")}
+    if name == "cluster_info":
+        return {"nodes": said["nodes"], "deprecated_apis": said["deprecated"] if params.get("deprecated_apis") else []}
+    return {"drain": not params.get("step")}
 '''
 FOUND = {
     "node_bundle_current": True,
@@ -59,7 +61,13 @@ FOUND = {
     ".kubernetes_version }}",
     "node_bundle_release": "9f2c1d5e9f2c",
     "node_bundle_member": True,
+    "node_bundle_free_bytes": "{{ 900 * 1024 * 1024 if inventory_hostname == 'w-2' else 2 ** 31 }}",
 }
+DEPRECATED = [
+    {"api": "example.k8s.io/v1beta1 old", "removed": "1.37"},
+    {"api": "example.k8s.io/v1beta2 later", "removed": "1.40"},
+    {"api": "v1 componentstatuses", "removed": ""},
+]
 KUBECTL = """#!/bin/sh
 case "$*" in
   *poddisruptionbudgets*) echo '{"items": []}';;
@@ -136,7 +144,7 @@ class Site:
             }
             for name, version in running.items()
         ]
-        (self.root / "answers.json").write_text(json.dumps({"nodes": rows, "fails": fails}))
+        (self.root / "answers.json").write_text(json.dumps({"nodes": rows, "fails": fails, "deprecated": DEPRECATED}))
         (self.root / "trace").unlink(missing_ok=True)
         done = subprocess.run(
             [BIN / "ansible-playbook", "-i", "hosts.yml", "attested.kubernetes.upgrade", "--forks=1", *options],
@@ -186,6 +194,17 @@ def test_control_planes_take_one_minor_at_a_time_and_every_node_is_drained_once(
     assert "cp-2: control plane to 1.36.3, its kubelet stays" in printed
     assert "cp-2: 1.35.4 -> 1.37.2, Pods are drained" in printed
     assert "w-1: 1.35.4 -> 1.37.2, Pods are drained" in printed
+
+
+def test_the_plan_names_deprecated_apis_and_full_disks(site: Site) -> None:
+    site.bundle("1.37.2", "1.36.3")
+    _lines, printed = site.run(OLD)
+    used = "is in use, Kubernetes"
+    assert f"old {used} 1.37 does not serve it: its clients fail after this upgrade" in printed
+    assert f'later {used} 1.40 does not serve it"' in printed
+    assert "componentstatuses" not in printed
+    assert "w-2 has 900.00 MB of free disk space" in printed
+    assert "w-1 has" not in printed
 
 
 def test_one_minor_needs_no_release_in_between(site: Site) -> None:

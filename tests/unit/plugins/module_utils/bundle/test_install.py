@@ -9,6 +9,8 @@ import base64
 import gzip
 import hashlib
 import json
+import shutil
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -353,6 +355,17 @@ def test_inspection_names_what_a_release_in_between_needs(waiting, world, bundle
     of_a_step = {"programs/kubeadm-1.34.gz", "images/step.tar", "images/step-pause.tar"}
     assert found["control_plane"] >= of_a_step
     assert found["worker"] & of_a_step == {"images/step-pause.tar"}
+
+
+def test_inspection_names_the_least_free_space(waiting, world, bundle_dir, node_root, monkeypatch):
+    """Of what is there: a directory that is not counts as its parent."""
+    free = {node_root / "etc": 3, node_root: 2, node_root / "opt": 7}
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=free[place]))
+    manifest = base64.b64encode((bundle_dir / "manifest.json").read_bytes()).decode()
+    asked = {"manifest": manifest, "store": "/nowhere", "runtime_path": "/opt/attested/venv", "role": "worker"}
+    shutil.rmtree(node_root / "usr")
+    shutil.rmtree(node_root / "var", ignore_errors=True)
+    assert inspect_components(asked, False, world=world).values["free_bytes"] == 2
 
 
 def test_the_whole_bundle_verifies(bundle_dir):

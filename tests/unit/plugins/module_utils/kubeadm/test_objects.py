@@ -20,6 +20,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.admin 
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.gateway import installed_version, redact
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.inventory import (
     api_versions,
+    deprecated_apis,
     join_identities,
     read_cluster,
 )
@@ -455,6 +456,41 @@ def test_bootstrap_tokens_are_listed():
 def test_what_an_api_server_runs_is_the_tag_of_its_image(image, version):
     pod = {"kind": "Pod", "spec": {"nodeName": "cp-1", "containers": [{"image": image}]}}
     assert api_versions(kubectl(Api(objects={"pods": [pod]}))).get("cp-1") == version
+
+
+def row_of(**labels):
+    told = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    return f"apiserver_requested_deprecated_apis{{{told}}} 1\n"
+
+
+class Metrics:
+    """API servers that answer with their metrics."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+
+    def raw(self, path, *, server):
+        assert path == "/metrics"
+        return self.answers[server.removeprefix("https://").replace(".", "_")]
+
+
+def test_deprecated_apis_that_somebody_asked_for():
+    old = row_of(
+        group="policy", removed_release="1.25", resource="podsecuritypolicies", subresource="", version="v1beta1"
+    )
+    scale = row_of(group="apps", removed_release="1.40", resource="sets", subresource="scale", version="v1beta2")
+    core = row_of(group="", removed_release="", resource="componentstatuses", subresource="", version="v1")
+    never = old.replace("podsecuritypolicies", "evictions").replace("} 1", "} 0")
+    api = Metrics(**{"10_0_0_11:6443": f"# HELP x\n{old}{core}{never}", "10_0_0_12:6443": old + scale})
+    assert deprecated_apis(api, ["10.0.0.11", "10.0.0.12"]) == [
+        {"api": "apps/v1beta2 sets/scale", "removed": "1.40"},
+        {"api": "policy/v1beta1 podsecuritypolicies", "removed": "1.25"},
+        {"api": "v1 componentstatuses", "removed": ""},
+    ]
+
+
+def test_an_api_server_of_ipv6_is_asked_by_its_address():
+    assert deprecated_apis(Metrics(**{"[fd00::1]:6443": ""}), ["fd00::1"]) == []
 
 
 @pytest.fixture
