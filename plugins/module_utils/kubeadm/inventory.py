@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..errors import PolicyError
+from ..errors import KubeadmError, PolicyError
 from ..policy.manifest import PROFILE_KIND, parse_objects
 from ..policy.profile import weaknesses
 from ..policy.standing import CONDITION
@@ -131,13 +132,15 @@ def api_versions(kubectl: Kubectl) -> dict[str, str]:
 def deprecated_apis(kubectl: Kubectl, addresses: Iterable[str]) -> list[dict[str, str]]:
     """Return the deprecated APIs that somebody has asked these API servers for since they started.
 
-    One an ``api``, with the release that does not serve it any more (``removed``, empty where none is known). Raises
-    KUBECTL_FAILED.
+    One an ``api``, with the release that does not serve it any more (``removed``, empty where none is known). An API
+    server that does not answer is left out.
     """
     found = set()
     for address in addresses:
-        host = f"[{address}]" if ":" in address else address
-        for row in _DEPRECATED.findall(kubectl.raw("/metrics", server=f"https://{host}:{API_PORT}")):
+        host, metrics = f"[{address}]" if ":" in address else address, ""
+        with contextlib.suppress(KubeadmError):
+            metrics = kubectl.raw("/metrics", server=f"https://{host}:{API_PORT}")
+        for row in _DEPRECATED.findall(metrics):
             told = dict(_LABEL.findall(row))
             group = "/".join(one for one in (told.get("group"), told.get("version")) if one)
             resource = "/".join(one for one in (told.get("resource"), told.get("subresource")) if one)

@@ -30,6 +30,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.cluster
     NamedDigest,
     PolicyException,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -471,7 +472,10 @@ class Metrics:
 
     def raw(self, path, *, server):
         assert path == "/metrics"
-        return self.answers[server.removeprefix("https://").replace(".", "_")]
+        place = server.removeprefix("https://").replace(".", "_")
+        if place not in self.answers:
+            raise KubeadmError("no route", reason=Reason.KUBECTL_FAILED)
+        return self.answers[place]
 
 
 def test_deprecated_apis_that_somebody_asked_for():
@@ -482,7 +486,7 @@ def test_deprecated_apis_that_somebody_asked_for():
     core = row_of(group="", removed_release="", resource="componentstatuses", subresource="", version="v1")
     never = old.replace("podsecuritypolicies", "evictions").replace("} 1", "} 0")
     api = Metrics(**{"10_0_0_11:6443": f"# HELP x\n{old}{core}{never}", "10_0_0_12:6443": old + scale})
-    assert deprecated_apis(api, ["10.0.0.11", "10.0.0.12"]) == [
+    assert deprecated_apis(api, ["10.0.0.11", "10.0.0.10", "10.0.0.12"]) == [
         {"api": "apps/v1beta2 sets/scale", "removed": "1.40"},
         {"api": "policy/v1beta1 podsecuritypolicies", "removed": "1.25"},
         {"api": "v1 componentstatuses", "removed": ""},
