@@ -70,6 +70,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "keyservice/attestation_state.py": (f"{_UNIT}/keyservice/test_attestation_state.py",),
     "node/join_claim.py": (f"{_UNIT}/node/test_join_claim.py",),
     "node/renewal.py": (f"{_UNIT}/node/test_renewal.py",),
+    "node/upgrade_plan.py": tuple(f"{_UNIT}/node/test_{name}.py" for name in ("kubernetes", "upgrade_plan")),
+    "bundle/upgrade_path.py": (f"{_UNIT}/bundle/test_upgrade_path.py",),
     "evidence/node_lock.py": (
         *(f"{_UNIT}/evidence/test_{name}.py" for name in ("lock_log", "node_lock")),
         "tests/component/nodelock/test_form.py",

@@ -122,8 +122,8 @@ def require_steps(steps: Sequence[str], target: str) -> None:
 
 
 def _require_versions(nodes: Sequence[RunningNode]) -> None:
-    versions = [(node.name, one) for node in nodes for one in (node.version, node.api_version or node.version)]
-    if wrong := sorted({f"{name}: {version!r}" for name, version in versions if not is_version(version)}):
+    versions = [(node.name, one) for node in nodes for one in (node.version, node.api_version) if one]
+    if wrong := [f"{name}: {version!r}" for name, version in versions if not is_version(version)]:
         raise ComponentError(
             f"expected nodes to run a version such as 1.35.4, got {', '.join(wrong)}", reason=Reason.RELEASE_UNKNOWN
         )

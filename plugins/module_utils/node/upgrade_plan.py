@@ -118,7 +118,7 @@ def plan_step(found: Observed, version: str) -> UpgradePlan:
     Only a control plane of an older minor version needs it, and one where it was begun. One that is past it does not.
     """
     key = version_key(version)
-    here = found.begun and found.target == version
+    here = found.target == version
     past = any(version_key(one) > key for one in (*found.apis, found.target) if one)
     command = ""
     if not past and (here or any(version_key(one)[1] < key[1] for one in found.apis)):

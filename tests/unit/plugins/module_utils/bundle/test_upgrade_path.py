@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,18 @@ def path(running: list[RunningNode], wanted: str) -> list[tuple[str, str]]:
             id="a kubelet of a control plane that would be four minors behind moves first too",
         ),
         pytest.param(
+            nodes(cp_1="1.36.4", cp_2="1.36.3", w_1="1.33.5"),
+            "1.37.2",
+            [("1.36.3", "w-1"), ("1.37.2", "cp-1 cp-2"), ("1.37.2", "w-1")],
+            id="a kubelet goes to what the oldest API server runs",
+        ),
+        pytest.param(
+            nodes(cp_1="1.35.4", w_1="1.32.0"),
+            "1.37.2",
+            [("1.35.4", "w-1"), ("1.36.3", "cp-1"), ("1.37.2", "cp-1"), ("1.37.2", "w-1")],
+            id="a kubelet that moved first waits for the end then",
+        ),
+        pytest.param(
             nodes(cp_1="1.34.9", w_1="1.34.9"),
             "1.35",
             [("1.35.4", "cp-1"), ("1.35.4", "w-1")],
@@ -156,6 +169,14 @@ def test_the_path(running, wanted, expected):
         pytest.param(
             nodes(cp_1="1.35.4/1.36.3"), "1.35", "RELEASE_DOWNGRADE", "cp-1 runs 1.36.3", id="older than an API server"
         ),
+        pytest.param(nodes(cp_1="next/1.35.4"), "1.36", "RELEASE_UNKNOWN", "got cp-1: 'next'", id="a kubelet of none"),
+        pytest.param(
+            nodes(cp_2="1.35.4", cp_1="1.37.2"),
+            "1.37",
+            "RELEASE_SKEW",
+            "got cp-1 1.37.2, cp-2 1.35.4",
+            id="named in the order of their names",
+        ),
         pytest.param(
             nodes(cp_1="1.35.4/latest"), "1.36", "RELEASE_UNKNOWN", "cp-1: 'latest'", id="an API of no version"
         ),
@@ -205,6 +226,28 @@ def test_each_step_says_why():
     assert [step.workers for step in steps] == [False, False, True]
     assert [step.kubelets for step in steps] == [False, True, True]
     assert upgrade_path(nodes(cp_1="1.35.4"), "1.35.8", TABLE)[0].why == "a newer patch of the same minor version"
+
+
+def test_the_oldest_api_server_says_why():
+    first, *_rest = upgrade_path(nodes(cp_1="1.36.3", cp_2="1.35.4"), "1.37.2", TABLE)
+    assert first.why.startswith("1.35.4 -> 1.37.2 goes by 1.36")
+
+
+def test_kubelets_of_control_planes_move_twice_where_four_minors_are_crossed():
+    """The table of today has three; this one has two more."""
+    more = {f"1.{minor}": f"1.{minor}.0" for minor in (38, 39)}
+    releases = {one: replace(TABLE.releases["1.37.2"], kubernetes=one) for one in more.values()}
+    table = replace(TABLE, defaults={**TABLE.defaults, **more}, releases={**TABLE.releases, **releases})
+    steps = upgrade_path(nodes(cp_1="1.35.4", w_1="1.35.4"), "1.39.0", table)
+    assert [(step.release, *step.nodes, step.kubelets) for step in steps] == [
+        ("1.36.3", "cp-1", False),
+        ("1.37.2", "cp-1", False),
+        ("1.38.0", "cp-1", False),
+        ("1.38.0", "cp-1", True),
+        ("1.38.0", "w-1", True),
+        ("1.39.0", "cp-1", True),
+        ("1.39.0", "w-1", True),
+    ]
 
 
 def test_a_worker_that_moves_first_says_why():
@@ -272,12 +315,35 @@ def test_the_module_reads_what_an_api_server_runs():
     assert [(step["release"], step["kubelets"]) for step in told(row)["steps"]] == [("1.37.2", True)]
 
 
+def test_the_module_gives_each_step_as_a_whole():
+    worker = {**ROW, "name": "w-1", "role": "worker"}
+    steps = told(ROW, worker, wanted="1.36")["steps"]
+    assert [{**step, "why": step["why"].split()[0]} for step in steps] == [
+        {"release": "1.36.3", "nodes": ["cp-1"], "workers": False, "kubelets": True, "why": "the"},
+        {"release": "1.36.3", "nodes": ["w-1"], "workers": True, "kubelets": True, "why": "once,"},
+    ]
+
+
+def test_the_module_says_which_nodes_run_what_and_which_hashes_there_are():
+    values = told(ROW, wanted="1.35")
+    found = {row["kubernetes"]: row for row in values["releases"]}
+    assert [name for name, row in found.items() if row["nodes"]] == ["1.35.4"]
+    assert values["others"] == {}
+    unpinned = found["1.35.4"]["unpinned"]
+    assert unpinned == sorted(unpinned)
+    assert "kubelet" not in unpinned
+    assert "etcd" not in unpinned
+
+
 def test_the_module_says_why_no_upgrade_leads_there():
     values = told({**ROW, "version": "v1.33.2"}, wanted="1.35")
 
     assert values["others"] == {"cp-1": "1.33.2"}
-    assert values["refused"]["reason"] == "RELEASE_UNKNOWN"
-    assert values["refused"]["command"] == "ansible-playbook attested.kubernetes.versions"
+    assert values["refused"] == {
+        "reason": "RELEASE_UNKNOWN",
+        "message": "1.33.2 -> 1.35.4 goes by 1.34, and the table has no release of 1.34",
+        "command": "ansible-playbook attested.kubernetes.versions",
+    }
 
 
 @pytest.mark.parametrize("wrong", [{"role": "master"}, {"name": ""}, {"version": None}], ids=str)

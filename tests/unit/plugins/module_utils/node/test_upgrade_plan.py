@@ -78,6 +78,11 @@ def test_what_is_refused(found, control_plane, reason):
             id="etcd is past it",
         ),
         pytest.param(observed("1.36.1", "1.36.1", api_version="1.36.1"), "", id="an older patch is good enough"),
+        pytest.param(observed(cluster="1.36.4", api_version=OLD), "", id="another one has a newer patch"),
+        pytest.param(observed(cluster=OLD, api_version="1.36.4"), "", id="it has a newer patch itself"),
+        pytest.param(
+            observed(cluster=OLD, api_version=OLD, begun=True, target=NEWEST), "", id="a later one was begun before"
+        ),
     ],
 )
 def test_what_a_step_does(found, command):
@@ -95,3 +100,55 @@ def test_a_control_plane_that_missed_the_release_in_between_does_not_go_on():
     with pytest.raises(ComponentError) as caught:
         plan_upgrade(observed(OLD, NEW, api_version=OLD), NEWEST, control_plane=True)
     assert caught.value.reason is Reason.RELEASE_SKEW
+
+
+KUBELET, KUBECTL = "/usr/local/bin/kubelet", "/usr/local/bin/kubectl"
+
+
+@pytest.mark.parametrize(
+    ("change", "drains", "kubelet", "note"),
+    [
+        pytest.param({}, False, False, False, id="nothing"),
+        pytest.param({"version": OLD}, True, False, False, id="another version"),
+        pytest.param({"programs": (KUBECTL, KUBELET)}, True, True, False, id="another kubelet of the same version"),
+        pytest.param({"programs": (KUBECTL,)}, False, False, False, id="another kubectl"),
+        pytest.param({"begun": True}, False, True, False, id="an upgrade that was begun"),
+        pytest.param({"noted": False}, False, False, True, id="a release of the same programs"),
+    ],
+)
+def test_what_else_is_to_do(change, drains, kubelet, note):
+    found = Observed(**({"version": NEW, "cluster_version": NEW, "programs": ()} | change))
+    plan = plan_upgrade(found, NEW, control_plane=True)
+    assert (plan.drains, plan.kubelet, plan.note) == (drains, kubelet, note)
+    assert plan.is_empty is (not change)
+
+
+def test_what_a_plan_says():
+    plan = plan_upgrade(observed(), NEW, control_plane=True)
+    assert plan.lines() == (
+        f"kubeadm upgrade apply v{NEW}",
+        f"install {KUBELET}",
+        f"restart the kubelet: {OLD} -> {NEW}",
+    )
+    assert plan_upgrade(observed(cluster=NEW), NEW, control_plane=True).lines()[0] == "kubeadm upgrade node"
+    assert plan_upgrade(Observed(version=NEW, cluster_version=NEW, programs=()), NEW, control_plane=True).lines() == ()
+
+
+def test_a_worker_does_not_stand_between_two_minors():
+    """Its kubelet may be three minor versions older, and kubeadm has nothing on it to upgrade step by step."""
+    assert plan_upgrade(observed(cluster=""), NEWEST, control_plane=False).command == "node"
+
+
+def test_a_command_that_was_cut_off_is_run_again_where_all_else_is_done():
+    found = observed(NEW, NEW, api_version=NEW, begun=True, command="node", configured="")
+    assert plan_upgrade(found, NEW, control_plane=True).command == "node"
+
+
+def test_a_kubelet_behind_its_api_server_does_not_hold_the_control_plane_back():
+    plan = plan_upgrade(observed(OLD, NEW, api_version=NEW), NEWEST, control_plane=True)
+    assert (plan.command, plan.before, plan.api_before) == ("apply", OLD, NEW)
+
+
+def test_what_is_taken_as_done_is_never_older_than_what_is_there():
+    found = [observed(cluster=OLD, api_version=api).after(NEW).apis for api in (OLD, NEWEST)]
+    assert found == [(NEW, NEW), (NEWEST, NEWEST)]
