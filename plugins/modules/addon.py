@@ -93,7 +93,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 addons:
-  description: The add-ons in their order; RV(addons[].network) says which one is the network plugin.
+  description: The add-ons in their order; C(network) says which one is the network plugin.
   returned: without O(name)
   type: list
   elements: dict
