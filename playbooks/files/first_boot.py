@@ -4,7 +4,7 @@
 """Make the virtual environment of the collection out of a bundle at a URL, and let `attested-agent first-boot` go on.
 
 Runs with the system's Python on a machine that has nothing of the collection yet. What it brings is known by the hash
-in first-boot.json; the rest is done by the collection's own wheel, which is imported as the archive that it is.
+in first-boot.json; the rest is done by the collection's own wheel, whose function needs no other package.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import importlib
 import json
 import os
 import platform
-import shutil
 import sys
 import tarfile
 import urllib.request
+import zipfile
 from pathlib import Path
 
 SITE = Path("/etc/attested/site")
@@ -36,7 +36,7 @@ def main() -> None:
     manifest = json.loads(bring(url, "manifest.json", settings["bundle_sha256"]).read_text(encoding="utf-8"))
     wheels = wheels_for_this_machine(manifest["wheel_archives"])
     archive = bring(url, wheels["path"], wheels["sha256"])
-    sys.path.insert(0, str(own_wheel(archive, wheels["wheels"])))
+    sys.path.insert(0, str(unpacked_wheel(archive, wheels["wheels"])))
     runtime = importlib.import_module(RUNTIME)
     wanted = {"bundle": str(STORE), "manifest_sha256": settings["bundle_sha256"], "path": VENV, "role": "worker"}
     runtime.install_runtime(wanted, check_mode=False)
@@ -85,16 +85,16 @@ def wheels_for_this_machine(archives: list[dict]) -> dict:
     raise SystemExit(f"expected wheels for {'/'.join(wanted)} in the bundle, it has {offered}")
 
 
-def own_wheel(archive: Path, wheels: list[dict]) -> Path:
-    """Return the collection's own wheel, taken out of ``archive``."""
+def unpacked_wheel(archive: Path, wheels: list[dict]) -> Path:
+    """Return the directory of the collection's own wheel, taken out of ``archive``, whose hash is right."""
     (name,) = (one["filename"] for one in wheels if one["name"] == "attested-kubernetes")
-    place = STORE.parent / name
+    place = STORE.parent / "wheel"
     with tarfile.open(archive, "r:") as tar:
         stream = tar.extractfile(name)
         if stream is None:
             raise SystemExit(f"{archive}: expected the file {name}, got none")
-        with stream, place.open("wb") as sink:
-            shutil.copyfileobj(stream, sink)
+        with stream, zipfile.ZipFile(stream) as wheel:
+            wheel.extractall(place)  # noqa: S202 # the hash of the archive is right
     return place
 
 

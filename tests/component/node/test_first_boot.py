@@ -13,6 +13,7 @@ import io
 import json
 import tarfile
 import threading
+import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -46,6 +47,7 @@ PLAY = """
           hostvars['cp-1'].attested_node_ip] | to_json }}"
         dest: "%s"
 """
+UNIT = "playbooks/templates/attested-first-boot.service.j2"
 FOR_WORKERS = ["images/node.tar", "manifest.json", "programs/kubelet.gz", "wheels/py3.11.tar"]
 
 
@@ -231,7 +233,7 @@ def test_both_use_the_same_places(script: ModuleType) -> None:
     text = (ROOT / "playbooks/files/first_boot.py").read_text(encoding="utf-8")
     for place in (first_boot.SITE, first_boot.STORE):
         assert f'Path("{place}")' in text
-    assert str(first_boot.DONE) in (ROOT / "playbooks/templates/cloud_init.yml.j2").read_text(encoding="utf-8")
+    assert str(first_boot.DONE) in (ROOT / UNIT).read_text(encoding="utf-8")
     assert script.VENV == "/opt/attested/venv"
 
 
@@ -258,13 +260,13 @@ def test_the_script_chooses_the_wheels_of_this_machine(script: ModuleType, monke
         script.wheels_for_this_machine(archives)
 
 
-def test_the_script_takes_the_own_wheel_out_of_the_archive(script: ModuleType, tmp_path: Path) -> None:
+def test_the_script_unpacks_the_own_wheel(script: ModuleType, tmp_path: Path) -> None:
+    """A wheel has no entries of directories, so that Python could import no package without __init__ out of it."""
     name = "attested_kubernetes-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(tmp_path / name, "w") as wheel:
+        wheel.writestr("ansible_collections/attested/kubernetes/demo.py", "HERE = 1")
     with tarfile.open(tmp_path / "wheels.tar", "w") as tar:
-        for each in ("demo.whl", name):
-            member = tarfile.TarInfo(each)
-            member.size = len(each)
-            tar.addfile(member, io.BytesIO(each.encode()))
-    script.STORE.mkdir(parents=True)
+        tar.add(tmp_path / name, arcname=name)
     wheels = [{"name": "demo", "filename": "demo.whl"}, {"name": "attested-kubernetes", "filename": name}]
-    assert script.own_wheel(tmp_path / "wheels.tar", wheels).read_bytes() == name.encode()
+    place = script.unpacked_wheel(tmp_path / "wheels.tar", wheels)
+    assert (place / "ansible_collections/attested/kubernetes/demo.py").read_text() == "HERE = 1"

@@ -25,6 +25,7 @@ LEFT_OUT = {
     "attested_bundle": "a directory of the admin's machine; there is attested_bundle_url",
     "attested_bundle_on_node": "the unit sets it",
     "attested_node_ip": "of one machine; the unit finds it",
+    "attested_cni": "of control planes",
     "attested_founder": "says which control plane makes the cluster",
     "attested_authenticators": "of control planes",
     "attested_backup_recipients": "of control planes",
@@ -100,6 +101,8 @@ def test_it_holds_the_public_files_of_the_site_and_no_secret(site: Path) -> None
     assert files["/etc/attested/site/cluster.yml"] == (site / "cluster.yml").read_text()
     script = (ROOT / "playbooks/files/first_boot.py").read_text(encoding="utf-8")
     assert files["/usr/local/lib/attested/first_boot.py"] == script
+    unit = files["/etc/systemd/system/attested-first-boot.service"]
+    assert "\nExecStart=/usr/bin/python3 /usr/local/lib/attested/first_boot.py\n" in unit
     assert data["runcmd"][-1][:4] == ["systemctl", "enable", "--now", "--no-block"]
     assert CANARY not in (site / "cloud-init-workers.yml").read_text()
     assert CANARY not in done.stdout + done.stderr

@@ -96,7 +96,7 @@ def test_a_call_writes_the_fields_of_the_schema(event: str) -> None:
 
 def test_every_program_of_the_schema_is_a_unit() -> None:
     programs = {name for event in EVENTS.values() for name in event["x-programs"]}
-    units = {path.name for path in ROOT.glob("roles/*/templates/*.service.j2")}
+    units = {path.name for path in ROOT.glob("**/templates/*.service.j2")}
     assert {f"attested-{name}.service.j2" for name in programs} <= units
 
 
