@@ -187,9 +187,10 @@ class ServiceBed:
         for process in running:
             process.terminate()
         codes = [abs(process.wait(timeout=60)) for process in running]
-        self.check_lines()
+        lines = [line for name in self.processes for line in self.lines(name)]
         self._tpms.close()
         shutil.rmtree(self.directory)
+        require_lines(lines)
         return max(codes, default=0)
 
     # ---- what it holds
@@ -223,11 +224,6 @@ class ServiceBed:
         """Return the log of a service, one entry a line."""
         text = (self.directory / f"{name}.log").read_text()
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-
-    def check_lines(self) -> None:
-        """Raise AssertionError for lines that are not those of the schema."""
-        for name in self.processes:
-            require_lines(self.lines(name))
 
     def last_refusal(self, name: str = "key") -> dict[str, Any]:
         """Return the last line that says refused."""
