@@ -18,7 +18,7 @@ import socket
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..bundle.download import Downloader, SystemWeb, Upstream
 from ..bundle.manifest import MANIFEST_NAME, NodeRole
@@ -118,7 +118,8 @@ class FirstBoot:
         chosen = select(manifest, role=NodeRole.WORKER, architecture=architecture)
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         wheels = select_wheels(manifest, python=python, architecture=architecture)
-        for blob in (wheels.blob, *(one.blob for one in (*chosen.files, *chosen.image_archives))):
+        blobs = [wheels.blob, *(file.blob for file in chosen.files), *(images.blob for images in chosen.image_archives)]
+        for blob in blobs:
             self._bring(config, blob.path, blob.sha256)
 
     def _bring(self, config: FirstBootConfig, path: str, sha256: str) -> None:
@@ -130,7 +131,8 @@ class FirstBoot:
         machine = self.site / "machine.json"
         address = self.address(config.control_plane)
         here = {"ansible_host": address, "attested_node_ip": address}
-        groups = {group: {"hosts": {name: {}}} for group in ("nodes", "workers")}
+        member: dict[str, Any] = {"hosts": {name: {}}}
+        groups = {"nodes": member, "workers": member}
         write_atomic(machine, json.dumps({"all": {"hosts": {name: here}, "children": groups}}).encode())
         return PlaybookOrder(
             playbook=self.playbook,

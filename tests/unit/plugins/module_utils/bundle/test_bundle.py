@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import PARTS, make_bundle, parts_with
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import make_bundle, parts_with
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import NodeRole, Origin
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import (
     open_bundle,
