@@ -103,8 +103,7 @@ class ActionModule(SigningAction):
         site, vault, question = Site.at(params["site"]), AnsibleVault(), self._question(params)
         bundle = secrets.load(site, vault)
         values = {"cluster_id": bundle.cluster_id.hex(), "path": str(site.admin_kubeconfig)}
-        has_access = admin_access.has_access(site, vault, cluster_name=params["cluster_name"], now=question.clock.now())
-        if has_access and not waits_for_init(self.endpoint(self.node_name, params["port"]), params["server"]):
+        if self._has_cluster(params, site, vault, question):
             return Result(values=values)
         draft = self._drafted(params) if params["send_policy"] else None
         if check_mode:
@@ -136,6 +135,14 @@ class ActionModule(SigningAction):
         if said.code != error.code:
             answer["msg"] = f"{said.message} (the machine says {said.code[:100]})"
         return answer | {"stage": said.stage, "task": said.task, "log": said.log.splitlines()}
+
+    def _has_cluster(self, params: Mapping[str, Any], site: Site, vault: AnsibleVault, question: Question) -> bool:
+        """Return whether the admin has access to a cluster that need not be made again, nor its keys brought again."""
+        clock = question.clock
+        if not admin_access.has_access(site, vault, cluster_name=params["cluster_name"], now=clock.now()):
+            return False
+        machine = self.endpoint(self.node_name, params["port"])
+        return not waits_for_init(machine, params["server"], clock=clock, wait_seconds=params["wait_seconds"])
 
     def _drafted(self, params: Mapping[str, Any]) -> Draft:
         draft = self.draft(params)

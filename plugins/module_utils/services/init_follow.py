@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 15.0
+LONGEST_LOOK_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
 
 _NOBODY_THERE = frozenset({Reason.CONNECTION_CLOSED, Reason.CONNECTION_TIMEOUT, Reason.PEER_UNREACHABLE})
@@ -47,12 +48,20 @@ class Patience:
     total_seconds: float = 3600.0
 
 
-def waits_for_init(machine: str, server: str) -> bool:
+def waits_for_init(machine: str, server: str, *, clock: Clock, wait_seconds: float) -> bool:
     """Say whether the init service of ``machine`` answers while the API server ``server`` does not (both HOST:PORT).
 
-    A machine that was reset looks like that to an admin who still has a certificate of its cluster.
+    A machine that was reset, or booted otherwise, looks like that to an admin who has a certificate of its cluster.
+    While neither answers, as during a reboot, both are asked again for ``wait_seconds``, a minute at most.
     """
-    return _answers(machine) and not _answers(server)
+    deadline = clock.monotonic() + min(wait_seconds, LONGEST_LOOK_SECONDS)
+    while not _answers(server):
+        if _answers(machine):
+            return True
+        if clock.monotonic() >= deadline:
+            return False
+        clock.sleep(FIRST_PAUSE_SECONDS)
+    return False
 
 
 def _answers(endpoint: str) -> bool:

@@ -129,7 +129,7 @@ def test_whoever_applies_the_policy_over_ssh_sends_none(site: InitSite, machine:
 def test_the_second_run_signs_and_sends_nothing(site: InitSite, machine: Machine) -> None:
     done(site)
     before = site.site.cluster_file.read_bytes()
-    answer = done(site)
+    answer = done(site, wait_seconds=0)
     assert (answer["changed"], len(machine.orders)) == (False, 1)
     assert site.site.cluster_file.read_bytes() == before
 
@@ -140,7 +140,7 @@ def test_a_machine_that_was_reset_makes_its_cluster_again(
     """Although the site has a certificate of the cluster before."""
     done(site)
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(action, "waits_for_init", lambda *endpoints: asked.append(endpoints) or True)
+    monkeypatch.setattr(action, "waits_for_init", lambda *endpoints, **_named: asked.append(endpoints) or True)
     assert done(site)["changed"]
     assert len(machine.orders) == 2
     ((waiting, server),) = asked

@@ -193,14 +193,19 @@ async def test_a_machine_waits_for_init_where_its_service_answers_and_no_api_ser
         await one.start()
     await nothing.die()
 
-    async def waits(machine: str, server: str) -> bool:
-        return await asyncio.to_thread(waits_for_init, machine, server)
+    clock = FakeClock()
 
-    assert await waits(service.address, nothing.address)
-    assert await waits(service.address, balancer.address)
-    assert await waits(service.address, "api.prod.example")
-    assert not await waits(service.address, service.address)
-    assert not await waits(balancer.address, nothing.address)
-    assert not await waits(nothing.address, nothing.address)
+    async def waits(machine: str, server: str) -> tuple[bool, float]:
+        """Return the answer, and the seconds that were waited for it."""
+        before = clock.monotonic()
+        said = await asyncio.to_thread(waits_for_init, machine, server, clock=clock, wait_seconds=5.0)
+        return said, clock.monotonic() - before
+
+    assert await waits(service.address, nothing.address) == (True, 0.0)
+    assert await waits(service.address, balancer.address) == (True, 0.0)
+    assert await waits(service.address, "api.prod.example") == (True, 0.0)
+    assert await waits(service.address, service.address) == (False, 0.0)
+    assert await waits(balancer.address, nothing.address) == (False, 5.0)
+    assert await waits(nothing.address, nothing.address) == (False, 5.0)
     await service.die()
     await balancer.die()
