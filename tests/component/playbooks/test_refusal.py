@@ -60,7 +60,12 @@ def run(root: Path, *, node: dict[str, Any], attempts: dict[str, Any], alone: bo
     replace_modules(collection, Path(__file__).with_name("traced.py"), root, OPTIONS)
     answers = {**{name: {"phase": "Joined"} for name in OPTIONS}, "kubeadm_node": node, "cluster_info": attempts}
     (root / "answers.json").write_text(json.dumps({"results": answers}), encoding="utf-8")
-    here = {"ansible_connection": "local", "ansible_host": "127.0.0.1", "ansible_python_interpreter": sys.executable}
+    here: dict[str, Any] = {
+        "ansible_connection": "local",
+        "ansible_host": "127.0.0.1",
+        "ansible_python_interpreter": sys.executable,
+    }
+    here["attested_bootstrapper"] = False
     groups = {"workers": {"hosts": {"w-1": here}}, **({} if alone else {"control_planes": {"hosts": {"cp-1": here}}})}
     (root / "hosts.yml").write_text(yaml.safe_dump({"nodes": {"children": groups}}), encoding="utf-8")
     done = subprocess.run(

@@ -10,7 +10,6 @@ import re
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.documents import (
     load_document,
-    load_documents,
     load_json,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.agent import COMMANDS as PROGRAMS
@@ -96,7 +95,7 @@ def test_no_two_panels_are_one_and_each_is_of_the_chosen_source() -> None:
 
 
 def test_a_service_monitor_finds_its_service() -> None:
-    documents = load_documents((MONITORING / "service-monitor.yml").read_bytes())
+    documents = load_document((MONITORING / "service-monitor.yml").read_bytes())["items"]
     service, slice_, monitor = documents
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert slice_["metadata"]["labels"]["kubernetes.io/service-name"] == service["metadata"]["name"]
