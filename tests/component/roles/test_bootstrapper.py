@@ -124,7 +124,7 @@ def test_a_machine_that_became_no_node_says_why_and_a_node_says_nothing(found: d
 
 
 @pytest.mark.parametrize("wanted", [False, True])
-def test_the_lab_sets_it_only_where_it_is_told_to(wanted: bool) -> None:
+def test_the_lab_leaves_it_out_only_where_it_is_told_to(wanted: bool) -> None:
     template = ROOT / "roles" / "lab" / "templates" / "lab.yml.j2"
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True)
     environment.filters |= {"bool": bool, "to_json": json.dumps}
@@ -137,4 +137,4 @@ def test_the_lab_sets_it_only_where_it_is_told_to(wanted: bool) -> None:
         __lab_machines_vm_control_planes={},
         __lab_machines_vms={},
     )
-    assert yaml.safe_load(text).get("attested_bootstrapper", False) is wanted
+    assert yaml.safe_load(text).get("attested_bootstrapper", True) is wanted

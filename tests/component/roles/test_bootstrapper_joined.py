@@ -40,14 +40,15 @@ GAVE_UP = {
     "message": "expected a lock of ours",
     "to_do": "Reboot it.",
 }
-STARTED = {"changed": True, "status": {}}
+STARTED = {"changed": True, "status": {"ActiveState": "inactive"}}
+RELOADED = {"changed": True, "status": {"ActiveState": "active"}}
 NOBODY = {"failed": True, "msg": "nobody may ask systemd"}
 REFUSED = {"failed": True, "msg": "Unable to start service attested-bootstrapper.service: Job failed"}
 ABSENT = {"failed": True, "msg": "Could not find the requested service attested-bootstrapper.service: host"}
 MACHINES: dict[str, tuple[tuple[dict[str, Any], ...], dict[str, Any]]] = {
     "joined": ((JOINED,), NOBODY),
     "started": ((ASKING, ASKING, JOINED), STARTED),
-    "at-work": ((ASKING, JOINED), {"changed": False, "status": {}}),
+    "at-work": ((ASKING, JOINED), RELOADED),
     "gave-up": ((ASKING, GAVE_UP), REFUSED),
     "too-late": ((ASKING,), STARTED),
     "unprepared": ((ASKING,), ABSENT),
@@ -118,7 +119,7 @@ def test_a_machine_that_is_none_is_started_and_waited_for(said: Said) -> None:
     assert "RETRYING" in said.of("started")
 
 
-def test_a_bootstrapper_that_is_at_work_is_waited_for(said: Said) -> None:
+def test_a_bootstrapper_that_is_at_work_is_woken_and_waited_for(said: Said) -> None:
     assert said.recap("at-work") == "changed=0 failed=0", said.output
 
 
