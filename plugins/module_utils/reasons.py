@@ -449,6 +449,12 @@ class Reason(Enum):
         "The secrets on this machine belong to another cluster.",
         "Compare cluster.yml with the cluster that this machine was made for; never copy key files between clusters.",
     )
+    CLUSTER_RELEASE_ABSENT = _row(
+        Coarse.UNAVAILABLE,
+        "The object ClusterRelease/cluster is missing or names no version of Kubernetes, so no ticket can name one.",
+        "Run upgrade with the bundle that the cluster runs: it writes the object and changes nothing else.",
+        "ansible-playbook attested.kubernetes.upgrade",
+    )
     COLLECTION_DIFFERS = _row(
         Coarse.LOCAL,
         "The node's environment in use has another version of this collection than the admin's machine.",

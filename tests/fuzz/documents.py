@@ -282,7 +282,6 @@ def _documents() -> dict[str, Document]:
                     "api_server": "https://127.0.0.1:6443",
                     "metrics": True,
                     "api_endpoint": "a:6443",
-                    "kubernetes_version": "1.35.4",
                 }
             ),
             read=keys,

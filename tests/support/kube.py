@@ -15,7 +15,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kub
     IDENTITIES,
     POLICIES,
     PROFILES,
+    RELEASES,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import RELEASE_NAME
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:
@@ -26,7 +28,18 @@ _PLURALS = {
     "NodeIdentity": IDENTITIES,
     "MeasurementProfile": PROFILES,
     "JoinAttempt": ATTEMPTS,
+    "ClusterRelease": RELEASES,
 }
+
+
+def release_of(version: str) -> dict[str, Any]:
+    """Return the object that says which Kubernetes the cluster runs."""
+    return {
+        "apiVersion": "attested-kubernetes.dev/v1alpha1",
+        "kind": "ClusterRelease",
+        "metadata": {"name": RELEASE_NAME},
+        "spec": {"kubernetesVersion": version},
+    }
 
 
 class FakeGateway:

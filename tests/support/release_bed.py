@@ -30,7 +30,6 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca 
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import NearPolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import Channel
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.control_plane import OwnControlPlane
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.issue import ClusterFacts
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import JoinTurns
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.key_bundle import KeyBundle, make_bundle
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, PROFILES
@@ -41,7 +40,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.liv
     StatusWriter,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import JOINED
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import JOINED, ClusterRelease
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.reattest import Reattester
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import Teller
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.releaser import Released, Releaser
@@ -58,7 +57,7 @@ from ansible_collections.attested.kubernetes.tests.support.control_plane import 
     write_files,
 )
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
-from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
+from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway, release_of
 from ansible_collections.attested.kubernetes.tests.support.policy_site import (
     POLICY_KEY,
     MemoryCounter,
@@ -147,8 +146,11 @@ class Bed:
         self.tpm = SoftTpm(self.boot.pcrs)
         self.identity = identity_of(self.tpm.ek, role=role)
         self.asks_control_plane = role is Role.CONTROL_PLANE
-        self.gateway = FakeGateway(render_identity(self.identity), render_profile(learned(self.boot)))
+        self.gateway = FakeGateway(
+            render_identity(self.identity), render_profile(learned(self.boot)), release_of("1.35.4")
+        )
         self.clock = StandingClock()
+        self.cluster_release = ClusterRelease(self.gateway, clock=self.clock, versions=dict)
         self.bundle = make_bundle_of_test()
         self.site = PolicySite(self.bundle.cluster_id)
         self.directory = Path(tempfile.mkdtemp())
@@ -168,7 +170,8 @@ class Bed:
         )
         self.releaser = Releaser(
             bundle=self.bundle,
-            facts=ClusterFacts(kubernetes_version="1.35.4", api_endpoint="api:6443"),
+            api_endpoint="api:6443",
+            kubernetes_version=self.cluster_release.version,
             ca=make_cluster_ca(),
             policy=self.live,
             writer=StatusWriter(self.gateway),

@@ -71,6 +71,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.pins
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.sealed_box import OneTimeKey
 from ansible_collections.attested.kubernetes.tests.support import boots, run_service
 from ansible_collections.attested.kubernetes.tests.support.exchange import identity_of, learned, logs_of
+from ansible_collections.attested.kubernetes.tests.support.kube import release_of
 from ansible_collections.attested.kubernetes.tests.support.log_schema import require as require_lines
 from ansible_collections.attested.kubernetes.tests.support.policy_site import POLICY_KEY, PolicySite
 from ansible_collections.attested.kubernetes.tests.support.ports import free_port
@@ -87,6 +88,7 @@ GOOD_BOOT = "deb13-base"
 CHANGED_BOOT = "deb13-cmdline"
 MASTER_CANARY = b"canary-master-secret-0123456789a"
 POLICY = "attestationpolicies.attested-kubernetes.dev"
+RELEASE = "clusterreleases.attested-kubernetes.dev"
 MANY_CONNECTIONS = {"connections_per_second": 1000.0, "connection_burst": 1000}
 _START_SECONDS = 180
 
@@ -129,6 +131,8 @@ class ServiceBed:
 
     def adopt(self) -> RecordState:
         """Hand the policy of the API over as the site does; the first one signs the profile of the good boot."""
+        if not self.api.get(RELEASE)["items"]:
+            self.api.apply(release_of("1.35.4"))
         found = self.api.get(POLICY)["items"]
         if not found:
             self.sign(generation=1)
@@ -272,7 +276,6 @@ class ServiceBed:
             node_name=self.name,
             api_server=self.api.server,
             api_endpoint="api.bed.example:6443",
-            kubernetes_version="1.35.4",
             join_user=self.join_user,
             cluster_ca_certificate=str(self.api.directory / "ca.crt"),
             cluster_ca_key=str(self.api.directory / "ca.key"),

@@ -39,7 +39,6 @@ from .cached_policy import NearPolicy, NearReader
 from .config import KeyServiceConfig
 from .control_plane import OwnControlPlane
 from .initial_disk import FounderDisk
-from .issue import ClusterFacts
 from .join_attempts import AttemptWriter
 from .join_lease import JoinTurns
 from .key_bundle import KeyBundle, KeyPaths
@@ -48,7 +47,7 @@ from .kube_http import CredentialFiles
 from .kubelet import SERVICE_LIFE, load_cluster_ca, mint_service_credential
 from .live_policy import LivePolicy, StatusWriter
 from .node_conditions import StandingWatcher
-from .nodes import NodeWatcher, UsageWatcher
+from .nodes import ClusterRelease, NodeWatcher, UsageWatcher
 from .pending import WaitingRoom
 from .policy_watch import PolicyDesk, PolicyWatch
 from .reattest import Reattester
@@ -190,7 +189,7 @@ class _Ground:
     """The keys, the API through this node's credential, and the policy, read now (``policy``) and followed (``near``).
 
     ``attempts`` and ``waiting`` write what is told of refusals, ``standings`` what follows from them at the Nodes,
-    ``turns`` which control plane joins.
+    ``turns`` which control plane joins, ``release`` which Kubernetes.
     """
 
     config: KeyServiceConfig
@@ -206,6 +205,7 @@ class _Ground:
     waiting: WaitingRoom
     standings: StandingWatcher
     turns: JoinTurns
+    release: ClusterRelease
 
 
 def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
@@ -218,7 +218,7 @@ def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
     audit = _audit(config)
     reloader = Reloader(
         lambda: load_config(KeyServiceConfig, path),
-        lambda new: releaser.configure(facts=_facts(new), demands=_demands(new)),
+        lambda new: releaser.configure(api_endpoint=new.api_endpoint, demands=_demands(new)),
         log=log,
     )
     service = KeyService(
@@ -255,6 +255,14 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
     KeyStore(_key_paths(config)).note_held(bundle)
     authority = PolicyAuthority(record, public_key=bundle.policy_key, cluster_id=bundle.cluster_id)
     policy = LivePolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
+    standings = StandingWatcher(
+        gateway,
+        policy,
+        clock=SystemClock(),
+        overdue_after=config.overdue_after,
+        grace=config.grace,
+        marked=lambda name, standing: log.event("marked", node=name, standing=standing),
+    )
     return _Ground(
         config=config,
         log=log,
@@ -267,15 +275,9 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
         near=NearPolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register),
         attempts=AttemptWriter(gateway, gateway, clock=SystemClock()),
         waiting=WaitingRoom(gateway, gateway, clock=SystemClock()),
-        standings=StandingWatcher(
-            gateway,
-            policy,
-            clock=SystemClock(),
-            overdue_after=config.overdue_after,
-            grace=config.grace,
-            marked=lambda name, standing: log.event("marked", node=name, standing=standing),
-        ),
+        standings=standings,
         turns=JoinTurns(gateway, clock=SystemClock(), freed=lambda name: log.event("turn_ended", identity=name)),
+        release=ClusterRelease(gateway, clock=SystemClock(), versions=lambda: standings.versions),
     )
 
 
@@ -305,7 +307,8 @@ def _releaser(ground: _Ground) -> Releaser:
     config = ground.config
     return Releaser(
         bundle=ground.bundle,
-        facts=_facts(config),
+        api_endpoint=config.api_endpoint,
+        kubernetes_version=ground.release.version,
         ca=ground.ca,
         policy=ground.policy,
         writer=StatusWriter(ground.gateway),
@@ -329,10 +332,6 @@ def _rate(config: KeyServiceConfig, what: str) -> TokenBuckets:
         reason=Reason.IDENTITY_RATE,
         what=f"{what} a second of one machine",
     )
-
-
-def _facts(config: KeyServiceConfig) -> ClusterFacts:
-    return ClusterFacts(kubernetes_version=config.kubernetes_version, api_endpoint=config.api_endpoint)
 
 
 def _demands(config: KeyServiceConfig) -> Demands:
@@ -429,6 +428,8 @@ def _tasks(ground: _Ground, audit: AuditTrail) -> Background:
         "attempts": ground.attempts.run_once,
         "audit": _keeper(ground, audit).run_once,
         "queue": ground.waiting.run_once,
+        "release": ground.release.follow,
+        "release_status": ground.release.run_once,
         "standings": ground.standings.run_once,
         "turns": ground.turns.run_once,
         "usage": usage.run_once,

@@ -41,7 +41,6 @@ class KeyServiceConfig:
     node_name: str
     api_server: str
     api_endpoint: str
-    kubernetes_version: str
     join_user: str = "attested-join"
     cluster_ca_certificate: Path = Path("/etc/kubernetes/pki/ca.crt")
     cluster_ca_key: Path = Path("/etc/kubernetes/pki/ca.key")

@@ -26,6 +26,7 @@ ATTEMPTS = "joinattempts"
 IDENTITIES = "nodeidentities"
 POLICIES = "attestationpolicies"
 PROFILES = "measurementprofiles"
+RELEASES = "clusterreleases"
 
 _PAGE = 500
 _MERGE_PATCH = "application/merge-patch+json"

@@ -41,6 +41,7 @@ ROUND_SECONDS = 30.0
 _SOON_SECONDS = 1.0
 _MAX_MARKS = 20
 _MAX_NAME = 200
+_MAX_VERSION = 64
 _EVENTS_NAMESPACE = "default"
 _SOURCE = "attested-key-service"
 _STATUS = {Standing.GOOD: "True", Standing.FAILED: "False", Standing.OVERDUE: "Unknown", Standing.NEW: "Unknown"}
@@ -134,6 +135,11 @@ def _ready(node: Mapping[str, Any]) -> float:
     return float(_found(node, "Ready").get("status") == "True")
 
 
+def _kubelet_version(node: Mapping[str, Any]) -> str:
+    said = node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")
+    return str(said).removeprefix("v")[:_MAX_VERSION]
+
+
 def _message(name: str, judgement: Judgement) -> str:
     """Return one line that is the same as long as nothing changes: each new one would be a write."""
     since = shown_time(judgement.since)
@@ -200,6 +206,8 @@ class StandingWatcher:
         """When the evidence of each node was good last, seconds since 1970; 0: never."""
         self.ready: dict[str, float] = {}
         """Whether each Node is Ready, by its condition: 1 or 0."""
+        self.versions: dict[str, str] = {}
+        """The version of each node's kubelet, without v."""
         self.looked_at = 0.0
         """When all of this was read last, seconds since 1970."""
 
@@ -232,6 +240,7 @@ class StandingWatcher:
         self.standings = {node["metadata"]["name"]: judgement.standing for node, judgement in judged}
         self.attested = {name: _attested(registered[name]) for name in self.standings}
         self.ready = {node["metadata"]["name"]: _ready(node) for node, _judgement in judged}
+        self.versions = {node["metadata"]["name"]: _kubelet_version(node) for node, _judgement in judged}
         self.looked_at = now.timestamp()
         needed = [
             (mark, judgement)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Identities become `Joined` when their Node object has appeared.
+"""Identities become `Joined` when their Node object has appeared. Profiles and the release say which nodes use them.
 
 Only the API server's own rules let a Node of a name appear: its node user under NodeRestriction, or an admin. So a
 Node counts for an identity that was admitted, or that is this very control plane (which proved itself by opening its
@@ -10,13 +10,15 @@ sealed bundle).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ApiError
+from ..errors import ApiError, KeyServiceError
 from ..policy.identity import Admission
 from ..reasons import Reason
-from .kube_api import IDENTITIES, PROFILES
+from .cached_policy import ObjectCache
+from .kube_api import IDENTITIES, PROFILES, RELEASES
 from .live_policy import StatusChange
 
 if TYPE_CHECKING:
@@ -177,3 +179,77 @@ class UsageWatcher:
             except ApiError as error:
                 if error.reason is not Reason.API_CONFLICT:
                     raise
+
+
+# The release of Kubernetes that the cluster runs: the object ClusterRelease/cluster.
+#
+# Its spec is written by the playbooks init and upgrade, and tickets name its version. Its status counts the nodes that
+# run it.
+
+RELEASE_NAME = "cluster"
+_VERSION = re.compile(r"1\.[0-9]{1,3}\.[0-9]{1,3}")
+
+
+class ClusterRelease:
+    """The object as a watch has brought it; `follow` and `run_once` need a thread each."""
+
+    def __init__(self, gateway: Gateway, *, clock: Clock, versions: Callable[[], Mapping[str, str]]) -> None:
+        """Follow the object through ``gateway``; ``versions`` returns the kubelet's version of each node, by name."""
+        self._gateway = gateway
+        self._clock = clock
+        self._versions = versions
+        self._cache = ObjectCache(gateway, RELEASES)
+
+    def follow(self) -> None:
+        """Keep what the API says until the watch breaks; raises `ApiError`."""
+        self._cache.follow()
+
+    def version(self) -> str:
+        """Return the version that tickets name, such as 1.35.4.
+
+        Without a watch the API is asked. Raises CLUSTER_RELEASE_ABSENT where the object is not there or names no
+        version, and `ApiError`.
+        """
+        document = self._document() or {}
+        spec = document.get("spec")
+        version = spec.get("kubernetesVersion") if isinstance(spec, dict) else None
+        if not isinstance(version, str) or not _VERSION.fullmatch(version):
+            raise KeyServiceError(
+                f"expected a version of Kubernetes in ClusterRelease/{RELEASE_NAME}, got {str(version)[:32]!r}",
+                reason=Reason.CLUSTER_RELEASE_ABSENT,
+            )
+        return version
+
+    def run_once(self) -> None:
+        """Wait, then write the status if it changed; raises `ApiError`."""
+        self._clock.sleep(ROUND_SECONDS)
+        self.write_status()
+
+    def write_status(self) -> None:
+        """Count the nodes; where another control plane wrote meanwhile, the next round compares again."""
+        document, versions = self._document(), self._versions()
+        if document is None or not versions:
+            return
+        status = count_nodes(versions, self.version())
+        if all(document.get("status", {}).get(field) == value for field, value in status.items()):
+            return
+        try:
+            self._gateway.patch_status(
+                RELEASES, RELEASE_NAME, status=status, revision=document["metadata"]["resourceVersion"]
+            )
+        except ApiError as error:
+            if error.reason is not Reason.API_CONFLICT:
+                raise
+
+    def _document(self) -> Mapping[str, Any] | None:
+        try:
+            found = self._cache.objects({})
+        except ApiError:
+            return self._gateway.object(RELEASES, RELEASE_NAME)
+        return next((one for one in found if one["metadata"]["name"] == RELEASE_NAME), None)
+
+
+def count_nodes(versions: Mapping[str, str], wanted: str) -> dict[str, Any]:
+    """Return the status: how many nodes there are, how many run ``wanted``, and the first of the others; pure."""
+    others = [f"{name} {version or 'unknown'}" for name, version in sorted(versions.items()) if version != wanted]
+    return {"nodes": len(versions), "current": len(versions) - len(others), "others": others[:MAX_NAMED]}

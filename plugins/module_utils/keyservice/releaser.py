@@ -37,7 +37,7 @@ from ..transport.binding import Purpose
 from ..transport.unix_rpc_server import stays
 from .ca import JoinCa, load_signing_key
 from .derive import DiskId
-from .issue import Exchange, issue_ticket
+from .issue import ClusterFacts, Exchange, issue_ticket
 from .kubelet import claimed_node_name
 from .release import JoinRequest, Proven, decide_release, plan_status
 from .strangers import Strangers
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from .cached_policy import NearPolicy
     from .client import Channel
     from .control_plane import ControlPlaneMaterial, ControlPlaneSource
-    from .issue import ClusterFacts, Issued
+    from .issue import Issued
     from .key_bundle import KeyBundle
     from .kubelet import ClusterCa
     from .live_policy import LivePolicy, Snapshot, StatusWriter
@@ -115,7 +115,8 @@ class Releaser:
         self,
         *,
         bundle: KeyBundle,
-        facts: ClusterFacts,
+        api_endpoint: str,
+        kubernetes_version: Callable[[], str],
         ca: ClusterCa,
         policy: LivePolicy,
         writer: StatusWriter,
@@ -132,11 +133,13 @@ class Releaser:
 
         ``near`` is asked first; ``rate`` bounds how often one proven machine gets a ticket, and ``overdue_after`` how
         old the last evidence of one that renews may be. A control plane gets what ``control_plane`` reads, when
-        ``turns`` says that it may join.
+        ``turns`` says that it may join. Tickets name ``api_endpoint`` (host:port) and what ``kubernetes_version``
+        returns at that moment.
         """
         self._overdue_after = overdue_after
         self._bundle = bundle
-        self._facts = facts
+        self._api_endpoint = api_endpoint
+        self._kubernetes_version = kubernetes_version
         self._ca = ca
         self._signing_key = load_signing_key(
             JoinCa(certificate=bundle.join_ca_certificate, private_key=bundle.join_ca_key.reveal())
@@ -155,9 +158,9 @@ class Releaser:
         self._machines = NamedLocks()
         self.strangers = Strangers(near, clock=clock)
 
-    def configure(self, *, facts: ClusterFacts, demands: Demands) -> None:
+    def configure(self, *, api_endpoint: str, demands: Demands) -> None:
         """Decide by these from the next try on; one that runs keeps what it began with."""
-        self._facts, self._demands = facts, demands
+        self._api_endpoint, self._demands = api_endpoint, demands
 
     def challenge(self, request: bytes, *, source: str = "") -> bytes:
         """Return a `ChallengeResponse`; its only effect is a record that lives for 60 s, counted to ``source``."""
@@ -261,11 +264,12 @@ class Releaser:
             near.confirm(snapshot, node.verdict.profile)  # 5
         if call.gone():
             raise KeyServiceError("expected a caller that waits for the ticket, it hung up", reason=Reason.CALL_GONE)
+        facts = ClusterFacts(kubernetes_version=self._kubernetes_version(), api_endpoint=self._api_endpoint)
         material = self._material(decision)
         revision = self._writer.write(decision.registration, plan_status(decision, proven=proven, now=now))  # 6
         if near is not None:
             near.settle(ek, revision)
-        issued = self._issue(decision, node, now, material)  # 7
+        issued = self._issue(decision, node, now, facts, material)  # 7
         self._held[ek] = issued.held
         return Released(
             issued=issued,
@@ -306,14 +310,19 @@ class Releaser:
             )
 
     def _issue(
-        self, decision: Decision, node: VerifiedNode, now: datetime, material: ControlPlaneMaterial | None
+        self,
+        decision: Decision,
+        node: VerifiedNode,
+        now: datetime,
+        facts: ClusterFacts,
+        material: ControlPlaneMaterial | None,
     ) -> Issued:
         machine = node.machine
         exchange = Exchange(secret=machine.secret, binding=machine.binding, recipient=machine.hpke_public)
         return issue_ticket(
             decision,
             bundle=self._bundle,
-            facts=self._facts,
+            facts=facts,
             ca=self._ca,
             signing_key=self._signing_key,
             exchange=exchange,

@@ -74,8 +74,7 @@ class MemberServices:
 
     def install(self) -> None:
         """Run the playbook; raises PLAYBOOK_FAILED or the reason of the module that failed, and FILE_UNUSABLE."""
-        version = self._journal.load().kubernetes_version
-        variables = {"attested_node_name": self._ground.node_name, "attested_kubernetes_version": version}
+        variables = {"attested_node_name": self._ground.node_name}
         self._playbooks.run(
             PlaybookOrder(playbook=self._ground.playbook, inventory=self._ground.inventory, variables=variables),
             self._listener,

@@ -174,7 +174,7 @@ _SERVICES: Mapping[str, tuple[str, ...]] = {
     "join-service": ("listen_address", "listen_port", "metrics_port"),
     "recovery-service": ("listen_address", "listen_port"),
     "key-service": (
-        *("node_name", "api_server", "api_endpoint", "kubernetes_version", "reattest_overdue_seconds", "join_user"),
+        *("node_name", "api_server", "api_endpoint", "reattest_overdue_seconds", "join_user"),
         *("kubelet_serving", "metrics", "tcti", "unknown_machines"),
     ),
     "verification-service": ("listen_address", "listen_port", "questions_per_second", "question_burst"),
@@ -226,9 +226,12 @@ _COMMANDS = {
     "listeners.txt": ("ss", "-ltnH"),
     "routes.json": ("ip", "-json", "route"),
 }
-OUR_KINDS = frozenset({"AttestationPolicy", "JoinAttempt", "MeasurementProfile", "Node", "NodeIdentity"})
+OUR_KINDS = frozenset(
+    {"AttestationPolicy", "ClusterRelease", "JoinAttempt", "MeasurementProfile", "Node", "NodeIdentity"}
+)
 _OBJECTS = (
     ObjectSource(name="attestationpolicies", kind="attestationpolicies.attested-kubernetes.dev", shape=_WHOLE),
+    ObjectSource(name="clusterreleases", kind="clusterreleases.attested-kubernetes.dev", shape=_WHOLE),
     ObjectSource(name="joinattempts", kind="joinattempts.attested-kubernetes.dev", shape=_WHOLE),
     ObjectSource(name="measurementprofiles", kind="measurementprofiles.attested-kubernetes.dev", shape=_WHOLE),
     ObjectSource(name="nodeidentities", kind="nodeidentities.attested-kubernetes.dev", shape=_WHOLE),

@@ -100,7 +100,7 @@ class Site:
         for name, what in {
             "upgrade_node": "services",
             "addons": "add-ons",
-            "key_service": "tickets of {{ control_plane_result.kubernetes_version }}",
+            "cluster_release": "version {{ control_plane_release_version }}",
         }.items():
             self._tasks(collection / f"playbooks/tasks/{name}.yml", {"attested.kubernetes.trace": {"what": what}})
         for place in (root / "bin", root / "releases/9f2c1d5e9f2c/usr/local/bin"):
@@ -184,9 +184,9 @@ def test_control_planes_take_one_minor_at_a_time_and_every_node_is_drained_once(
     lines, printed = site.run(OLD)
     assert kubernetes(lines) == [
         *(f"{name} 1.36.3" for name in PLANES),
-        *(f"trace {name} tickets of 1.36.3" for name in PLANES),
+        "trace cp-1 version 1.36.3",
         *(line for part in NODES[:3] for line in part),
-        *(f"trace {name} tickets of 1.37.2" for name in PLANES),
+        "trace cp-1 version 1.37.2",
         *(line for part in NODES[3:] for line in part),
     ]
     assert "node_kubernetes cp-2 1.36.3, kubelet, after nothing, ['etcd of 1.36.3']" in lines
@@ -212,7 +212,7 @@ def test_one_minor_needs_no_release_in_between(site: Site) -> None:
     lines, _printed = site.run(OLD)
     assert kubernetes(lines) == [
         *(line for part in NODES[:3] for line in part),
-        *(f"trace {name} tickets of 1.36.3" for name in PLANES),
+        "trace cp-1 version 1.36.3",
         *(line for part in NODES[3:] for line in part),
     ]
 
@@ -231,6 +231,13 @@ def test_a_run_that_was_cut_off_in_the_last_release_is_continued(site: Site) -> 
     assert "cp-1: " not in printed.partition("Print the plan")[2].partition("TASK")[0]
     assert "its kubelet stays" not in printed
     assert "cp-2: 1.35.4 -> 1.37.2, Pods are drained" in printed
+
+
+def test_a_run_that_was_cut_off_before_the_workers_keeps_the_version_of_the_cluster(site: Site) -> None:
+    """All control planes are done, so the release in between would be a downgrade of the object."""
+    site.bundle("1.37.2", "1.36.3")
+    lines, _printed = site.run({**OLD, **dict.fromkeys(PLANES, "1.37.2/1.37.2")})
+    assert [line for line in lines if "version" in line] == ["trace cp-1 version 1.37.2"]
 
 
 def test_nothing_is_done_about_releases_in_between_where_all_nodes_are_there(site: Site) -> None:

@@ -188,7 +188,6 @@ def test_how_long_nobody_becomes_overdue_after_a_start(seconds: int | None, grac
         node_name="cp-1",
         api_server="https://x:6443",
         api_endpoint="x:6443",
-        kubernetes_version="1.35.4",
         reattest_grace_seconds=seconds,
     )
     assert (config.overdue_after, config.grace) == (dt.timedelta(hours=3), grace)

@@ -35,9 +35,7 @@ from ansible_collections.attested.kubernetes.tests.support.release_bed import Be
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.reattest import Reattested, Reattester
 
-DEFAULTS = KeyServiceConfig(
-    node_name="cp-1", api_server="https://x:6443", api_endpoint="x:6443", kubernetes_version="1.35.4"
-)
+DEFAULTS = KeyServiceConfig(node_name="cp-1", api_server="https://x:6443", api_endpoint="x:6443")
 
 
 @pytest.fixture

@@ -322,8 +322,7 @@ def test_the_program_describes_itself(word: str, capsys: pytest.CaptureFixture[s
 def test_the_program_names_what_is_missing(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "key.yml"
     config.write_text(
-        f'{{"node_name": "cp-1", "api_server": "https://x", "api_endpoint": "x:1", "kubernetes_version": "1.35.4", '
-        f'"runtime_directory": "{tmp_path}"}}'
+        f'{{"node_name": "cp-1", "api_server": "https://x", "api_endpoint": "x:1", "runtime_directory": "{tmp_path}"}}'
     )
     assert main(["--config", str(config)]) == 1
     assert "KEYS_ABSENT" in capsys.readouterr().err

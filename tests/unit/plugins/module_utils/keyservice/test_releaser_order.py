@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verify import Demands
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.issue import ClusterFacts
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, RELEASES
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import RELEASE_NAME
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Admission
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_identity
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
+from ansible_collections.attested.kubernetes.tests.support.kube import release_of
 from ansible_collections.attested.kubernetes.tests.support.release_bed import Bed, kubelet_request
 
 
@@ -109,14 +110,39 @@ def test_an_error_of_the_api_that_is_no_conflict_is_not_tried_again(bed: Bed) ->
 
 
 def test_a_new_configuration_counts_from_the_next_try_on(bed: Bed) -> None:
-    facts, demands = ClusterFacts(kubernetes_version="1.36.0", api_endpoint="other:6443"), Demands(lock_register=14)
-    bed.releaser.configure(facts=facts, demands=demands)
+    demands = Demands(lock_register=14)
+    bed.releaser.configure(api_endpoint="other:6443", demands=demands)
     assert bed.releaser.demands is demands
     assert refused(bed) == "QUOTE_SELECTION"
-    bed.releaser.configure(facts=facts, demands=Demands())
-    ticket = bed.release().issued.ticket
-    assert b"1.36.0" in ticket
-    assert b"other:6443" in ticket
+    bed.releaser.configure(api_endpoint="other:6443", demands=Demands())
+    assert b"other:6443" in bed.release().issued.ticket
+
+
+def test_a_ticket_names_the_version_that_the_cluster_has_now(bed: Bed) -> None:
+    assert b"1.35.4" in bed.release().issued.ticket
+    bed.gateway.apply(release_of("1.36.3"))
+    again = bed.release()
+    assert again.repeated
+    assert b"1.36.3" in again.issued.ticket
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({}, id="none"),
+        pytest.param({"kubernetesVersion": 1.35}, id="a number"),
+        pytest.param({"kubernetesVersion": "latest"}, id="another form"),
+        pytest.param({"kubernetesVersion": "1.36.3\n"}, id="a line more"),
+        pytest.param("1.36.3", id="no mapping"),
+    ],
+)
+def test_without_a_version_of_the_cluster_there_is_no_ticket(bed: Bed, spec: Any) -> None:
+    bed.gateway.apply({**release_of(""), "spec": spec})
+    writes = bed.gateway.writes
+    assert refused(bed) == "CLUSTER_RELEASE_ABSENT"
+    bed.gateway.delete(RELEASES, RELEASE_NAME)
+    assert refused(bed) == "CLUSTER_RELEASE_ABSENT"
+    assert bed.gateway.writes == writes
 
 
 def test_the_same_key_is_given_the_same_ticket_again(bed: Bed) -> None:

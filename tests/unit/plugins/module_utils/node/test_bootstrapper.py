@@ -306,7 +306,7 @@ async def test_a_member_after_a_reset_asks_again_and_is_not_initialised(bed, par
     assert (parts.lock.taken, len(parts.tickets.asked), bed.door.times) == (2, 2, 1)
 
 
-SERVES = ("machine_member.yml", {"attested_node_name": "cp-2", "attested_kubernetes_version": "1.35.4"})
+SERVES = ("machine_member.yml", {"attested_node_name": "cp-2"})
 
 
 async def test_a_control_plane_joins_keeps_its_keys_in_its_turn_and_serves(member):
