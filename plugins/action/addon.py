@@ -85,13 +85,13 @@ class ActionModule(SiteAction):
         with self.folder_there() as folder:
             options = self._options(addon, folder, params)
             digest = options["chart_digest"].removeprefix("sha256:")
-            values = {"chart_digest": f"sha256:{digest}", "path": "", "removed": []}
+            values = {"chart_digest": f"sha256:{digest}" if digest else "", "path": "", "removed": []}
             plan = self._there({**options, "state": "planned"})
             if check_mode or not plan["changed"]:
                 return _result(plan, values)
             if plan["objects"]:
                 values |= self._save(addon, {**options, "path": f"{folder}/objects.age"}, params)
-            return _result(self._there({**options, "state": "present"}), values, diff=plan.get("diff"))
+            return _result(self._there({**options, "state": "applied"}), values, diff=plan.get("diff"))
 
     def _addons(self, site: Site, before: tuple[Addon, ...]) -> tuple[Addon, ...]:
         """Return what goes before, and the list of the site, whose values may be templates and in a vault.
@@ -116,8 +116,8 @@ class ActionModule(SiteAction):
 
     def _options(self, addon: Addon, folder: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send the chart, and return the options of the module on the node."""
-        chart, digest = f"{addon.chart}@{addon.digest}", addon.digest
-        if not addon.is_remote:
+        chart, digest = f"{addon.chart}@{addon.digest}" if addon.is_remote else "", addon.digest
+        if addon.chart and not addon.is_remote:
             packed = read_chart(Path(params["site"]), addon)
             chart, digest = f"{folder}/chart{packed.suffix}", packed.digest
             self._transfer_data(chart, packed.data)

@@ -12,6 +12,7 @@ version_added: 0.1.0
 description:
   - Reads one add-on of C(addons.yml), sends its chart to the control plane of the task, and installs or upgrades the
     release there with the Helm of the bundle. Helm rolls a failed change back. Plain C(helm) can go on managing it.
+  - An add-on with C(state=absent) is uninstalled.
   - A release whose newest revision was made from the same chart and values is left alone.
   - Before a change the CustomResourceDefinitions that the chart brings or owns, and all their objects, are saved into
     an encrypted file of O(directory). Where the change fails, or deletes a definition that has objects, they are put

@@ -13,7 +13,8 @@ description:
   - With O(state=planned) renders the chart by a dry run at the API server and changes nothing.
   - With O(state=saved) writes the CustomResourceDefinitions that the release brings or owns, and all their objects,
     into an encrypted file.
-  - With O(state=present) installs or upgrades the release. Before that, definitions and objects are written in clear
+  - With O(state=applied) installs or upgrades the release, or uninstalls it where there is no O(chart). Before that,
+    definitions and objects are written in clear
     into O(journal_directory), which only root reads. If the change fails, Helm rolls back, and everything that is
     absent is put back. If it succeeds, objects are put back whose definition was deleted. A run that was interrupted is
     finished by the next one.
@@ -27,8 +28,8 @@ options:
   state:
     description: Whether the change is shown, the custom objects are saved, or the change is made.
     type: str
-    choices: [planned, saved, present]
-    default: present
+    choices: [planned, saved, applied]
+    default: applied
   name:
     description: Name of the release.
     type: str
@@ -40,13 +41,13 @@ options:
   chart:
     description:
       - Archive of a chart on this machine (C(.tgz)), a chart packed from a directory (C(.tar)), or a reference
-        C(oci://).
+        C(oci://). Empty for a release that is not to be there.
     type: str
-    required: true
+    default: ""
   chart_digest:
     description: SHA-256 of the file, or the digest of the manifest that the reference C(oci://) names.
     type: str
-    required: true
+    default: ""
   values:
     description: Values of the chart, base64 of JSON. They may hold secrets, and reach Helm by standard input.
     type: str
@@ -128,11 +129,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
 
 SPEC = ArgumentSpec(
     options={
-        "state": {"type": "str", "choices": ["planned", "saved", "present"], "default": "present"},
+        "state": {"type": "str", "choices": ["planned", "saved", "applied"], "default": "applied"},
         "name": {"type": "str", "required": True},
         "namespace": {"type": "str", "required": True},
-        "chart": {"type": "str", "required": True},
-        "chart_digest": {"type": "str", "required": True},
+        "chart": {"type": "str", "default": ""},
+        "chart_digest": {"type": "str", "default": ""},
         "values": {"type": "str", "default": "e30=", "no_log": True},
         "timeout_seconds": {"type": "int", "default": 300},
         "adopt": {"type": "bool", "default": False},

@@ -118,6 +118,10 @@ class Site:
         row = {"name": self.name, "namespace": self.name, "chart": place, "timeout_seconds": 60, **options}
         (self.root / "addons.yml").write_text(yaml.safe_dump({"addons": [row]}))
 
+    def list_absent(self, **options: Any) -> None:
+        row = {"name": self.name, "namespace": self.name, "state": "absent", "timeout_seconds": 60, **options}
+        (self.root / "addons.yml").write_text(yaml.safe_dump({"addons": [row]}))
+
     def run(self, *, check_mode: bool = False, **options: Any) -> dict[str, Any]:
         """Do what the task of the playbook does."""
         args = {
@@ -241,7 +245,7 @@ def own(item: dict[str, Any]) -> dict[str, Any]:
 def site(tmp_path: Path, bed: ApiBed, keys: tuple[SecretBytes, str], request: pytest.FixtureRequest) -> Iterator[Site]:
     made = Site(tmp_path, bed, keys[1], f"a{abs(hash(request.node.nodeid)) % 10**8}")
     yield made
-    made.helm("uninstall", made.name, check=False)
+    made.helm("uninstall", made.name, "--no-hooks", check=False)
     with contextlib.suppress(RuntimeError):  # the definition may be gone already
         let_go(bed)
     bed.kubectl("delete", "crd", WIDGETS, "--ignore-not-found")
@@ -310,6 +314,39 @@ def test_a_definition_without_objects_goes(released: Site) -> None:
     released.list(uninstalled_definition(released.root))
     assert released.run()["put_back"] == {"definitions": [], "objects": []}
     assert WIDGETS not in released.bed.kubectl("get", "crd", "-o", "name")
+
+
+def test_a_release_is_uninstalled_and_its_objects_stay(released: Site, keys: tuple[SecretBytes, str]) -> None:
+    """What has objects is put back, as with each other change; once they are gone by the admin's hand, it goes."""
+    before = released.make_widgets(4)
+    released.list_absent()
+    foreseen = released.run(check_mode=True)
+    assert (foreseen["changed"], foreseen["definitions"], foreseen["objects"]) == (True, [WIDGETS], 4)
+    assert WIDGETS in foreseen["diff"]["before"]
+    assert foreseen["diff"]["after"] == ""
+    assert json.loads(released.helm("history", released.name, "--output=json"))[-1]["status"] == "deployed"
+    done = released.run()
+    assert done.get("msg") is None, done
+    assert (done["changed"], done["put_back"]["definitions"], len(done["put_back"]["objects"])) == (True, [WIDGETS], 4)
+    assert released.widgets() == before
+    assert json.loads(released.helm("list", "--output=json")) == []
+    (saved,) = (released.root / "backups").iterdir()
+    assert len(json.loads(open_by(saved.read_bytes(), [keys[0]]).reveal())["items"]) == 5
+    again = released.run()
+    assert (again["changed"], again["chart_digest"], again.get("warnings")) == (False, "", None)
+
+
+def test_a_hook_that_fails_keeps_the_release(released: Site) -> None:
+    """The hook is a Job that nothing runs here: Helm gives up, we roll back, and the next run tries again."""
+    before = released.make_widgets(2)
+    released.list(charts.chart(released.root / "two", charts.definition(), charts.delete_hook(), version="2.0.0"))
+    assert released.run()["changed"]
+    released.list_absent(timeout_seconds=3)
+    for _attempt in range(2):
+        assert released.run()["reason"] == "ADDON_FAILED"
+        assert released.widgets() == before
+        newest = json.loads(released.helm("history", released.name, "--output=json"))[-1]
+        assert (newest["status"], newest["chart"]) == ("deployed", "widgets-2.0.0")
 
 
 def test_the_network_plugin_is_the_first_add_on_and_needs_no_list(site: Site) -> None:

@@ -69,6 +69,13 @@ def never_ready() -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "never"}, "spec": spec}
 
 
+def delete_hook() -> dict[str, Any]:
+    """Return a Job before the deletion of its release, which nobody runs."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "hook", "image": "example.com/hook"}]}
+    metadata = {"name": "hook", "annotations": {"helm.sh/hook": "pre-delete"}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": pod}}}
+
+
 def chart(directory: Path, *templates: Mapping[str, Any], version: str = "1.0.0", crds: tuple[Any, ...] = ()) -> Path:
     """Write a chart with these objects as templates, and return its directory."""
     (directory / "templates").mkdir(parents=True)

@@ -12,6 +12,7 @@ import json
 import re
 import tarfile
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +42,18 @@ _TAGS = re.compile(rb"!(vault|unsafe)\b")
 _OCI = re.compile(r"oci://[A-Za-z0-9][-A-Za-z0-9.:/_]{1,500}")
 
 
+class State(Enum):
+    """Whether a release is installed or uninstalled."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addon:
     """One row of the list. ``chart`` is a path below the site, or an oci:// reference, which has a ``digest``.
 
+    An add-on that is to be uninstalled has no chart.
     ``is_network``: it is the network plugin, whose chart is a path of the collection.
     """
 
@@ -154,7 +163,8 @@ def surplus_copies(addon: Addon, names: Iterable[str], *, keep: int) -> tuple[st
 
 
 def _addon(fields: Fields) -> Addon:
-    chart = fields.text("chart", limit=512)
+    absent = fields.has("state") and fields.choice("state", State) is State.ABSENT
+    chart = "" if absent else fields.text("chart", limit=512)
     remote = chart.startswith("oci://")
     if remote and not _OCI.fullmatch(chart):
         fields.note("chart: expected oci://REGISTRY/PATH without a tag, the digest says which one")

@@ -25,14 +25,14 @@ _SECRET_LENGTH = 6
 _MARGIN_SECONDS = 60
 _NOT_FOUND = b"release: not found"
 _KIND_UNKNOWN = re.compile(rb"no matches for kind|resource mapping not found")
-_DEPLOYED = ("deployed", "superseded")
+_DEPLOYED = ("deployed", "superseded", "uninstalling")
 _DOCUMENTS = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _LOOKED_FOR = ("CustomResourceDefinition", "Secret")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What is asked for: a chart (an archive or a directory) with values as the release ``name``.
+    """What is asked for: a chart (an archive or a directory) with values as the release ``name``, "" for no release.
 
     ``values``: JSON, which may hold secrets. ``mark`` names chart and values by digest; ``adopt`` lets the release take
     over objects that belong to another one, or to none.
@@ -134,12 +134,17 @@ class Helm:
         words = ("--rollback-on-failure", "--create-namespace", f"--description={release.mark}")
         _checked("upgrade", self._upgrade(release, *words), hide=release.values)
 
+    def uninstall(self, release: Release) -> None:
+        """Delete a release with its history, after its hooks; raises ADDON_FAILED."""
+        words = ("uninstall", release.name, f"--timeout={release.timeout_seconds}s")
+        _checked("uninstall", self._run(release, *words, timeout=_seconds(release)))
+
     def settle(self, release: Release) -> bool:
         """Take back what failed, or ended in the middle; return whether there was such a thing.
 
-        The newest revision becomes the last one that was deployed; where none was, the release is uninstalled. A
-        failed release may stay one, since the next upgrade starts from it. Raises ADDON_FAILED where Helm would refuse
-        that upgrade.
+        The newest revision becomes the last one that was deployed, also where Helm had begun to uninstall that one;
+        where none was, the release is uninstalled. A failed release may stay one, since the next upgrade starts from
+        it. Raises ADDON_FAILED where Helm would refuse that upgrade.
         """
         history = self.history(release)
         if not history or history[-1].status in ("deployed", "uninstalled"):

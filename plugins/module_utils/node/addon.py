@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ..core.command import Runner
     from ..core.host import Clock
     from ..kubeadm.custom_objects import Definition
+    from ..kubeadm.helm import Revision
 
 _MARK = "attested.kubernetes addons sha256:"
 _FETCHED_BY_ANYBODY = 0o644
@@ -118,10 +119,10 @@ class Addon:
                 f"expected no other change of {self.release.name}, Helm says {history[-1].status}",
                 reason=Reason.ADDON_BUSY,
             )
-        if history and (history[-1].status, history[-1].mark) == ("deployed", self.release.mark):
+        if self._is_current(history[-1] if history else None):
             return Plan(is_current=True, before=nothing, after=nothing, saved=())
         before = self.helm.current(self.release) if history else nothing
-        after = self.helm.render(self.release)
+        after = self.helm.render(self.release) if self.release.chart else nothing
         names = {*before.definitions, *after.definitions}
         saved = self.objects.save(names, release=self.release.name, namespace=self.release.namespace)
         return Plan(is_current=False, before=before, after=after, saved=saved)
@@ -129,8 +130,9 @@ class Addon:
     def apply(self, plan: Plan) -> PutBack:
         """Make the release what is asked for, and return what had to be put back after it.
 
-        1. What an earlier run left is finished. 2. The objects are saved. 3. Helm changes the release. 4. What is lost
-        is put back. Raises ADDON_BUSY, and ADDON_FAILED, after step 4 too; ADDON_OBJECTS_LOST, KUBECTL_FAILED.
+        1. What an earlier run left is finished. 2. The objects are saved. 3. Helm changes or uninstalls the release.
+        4. What is lost is put back. Raises ADDON_BUSY, and ADDON_FAILED, after step 4 too; ADDON_OBJECTS_LOST,
+        KUBECTL_FAILED.
         """
         earlier = PutBack()
         if self.journal.exists():
@@ -140,7 +142,8 @@ class Addon:
                 return earlier
         write_atomic(self.journal, to_list(plan.saved))  # 2
         try:
-            self.helm.upgrade(self.release)  # 3
+            change = self.helm.upgrade if self.release.chart else self.helm.uninstall
+            change(self.release)  # 3
         except AttestedError as error:
             done = self._finish()  # 4
             raise KubeadmError(
@@ -149,6 +152,12 @@ class Addon:
         back = self.objects.put_back(plan.saved, failed=False)  # 4
         remove(self.journal)
         return PutBack(definitions=(*earlier.definitions, *back.definitions), objects=(*earlier.objects, *back.objects))
+
+    def _is_current(self, newest: Revision | None) -> bool:
+        """Whether the newest revision is what is asked for."""
+        if not self.release.chart:
+            return newest is None or newest.status == "uninstalled"
+        return newest is not None and (newest.status, newest.mark) == ("deployed", self.release.mark)
 
     def _finish(self) -> PutBack:
         """Bring a change that failed, or that ended in the middle, to the state of before."""
@@ -172,7 +181,7 @@ def run(params: Mapping[str, Any], check_mode: bool, *, runner: Runner | None = 
 
 def _act(addon: Addon, params: Mapping[str, Any], check_mode: bool) -> Result:
     """Do what ``state`` says with one release."""
-    if params["state"] == "present" and not check_mode:
+    if params["state"] == "applied" and not check_mode:
         plan = addon.plan()
         if plan.is_current:
             return Result(values=_values(plan))
@@ -201,8 +210,8 @@ def _warnings(addon: Addon, plan: Plan) -> tuple[str, ...]:
     found = []
     if plan.dropped:
         found.append(
-            f"{addon.release.name}: the chart does not have {', '.join(plan.dropped)} any more; Helm deletes them with "
-            "their objects, and both are put back"
+            f"{addon.release.name}: Helm deletes {', '.join(plan.dropped)}, which the release does not have any more, "
+            "with their objects; both are put back"
         )
     if not plan.after.is_checked:
         found.append(f"{addon.release.name}: the API server does not know all kinds yet, so it did not check the chart")
@@ -265,7 +274,7 @@ def _chart_here(params: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
     scratch = Path(tempfile.mkdtemp(prefix="attested-addon-"))
     try:
         chart = str(params["chart"])
-        if not chart.startswith("oci://"):
+        if chart and not chart.startswith("oci://"):
             data = read_bytes(chart, limit=MAX_CHART_BYTES)
             digest = hashlib.sha256(data).hexdigest()
             if digest != params["chart_digest"]:

@@ -40,6 +40,12 @@ def test_a_row_has_sane_defaults():
     assert not found.is_remote
 
 
+def test_what_is_uninstalled_needs_no_chart():
+    (found,) = parse_addons({"addons": [{"name": "web", "namespace": "web", "state": "absent"}]})
+
+    assert (found.chart, found.digest, found.is_remote) == ("", "", False)
+
+
 def test_rows_are_in_the_order_that_they_ask_for():
     rows = [{**ROW, "name": name, "order": order} for name, order in (("c", 20), ("a", 10), ("b", 10))]
 
@@ -62,6 +68,9 @@ def test_rows_are_in_the_order_that_they_ask_for():
         ({"order": -1}, "order: expected a number"),
         ({"timeout_seconds": 7200}, "timeout_seconds: expected a number"),
         ({"adopt": "yes"}, "adopt: expected true or false"),
+        ({"state": "gone"}, "state: expected one of present, absent"),
+        ({"state": "absent"}, "'chart': unknown field"),
+        ({"state": "present", "chart": None}, "chart: expected a text"),
         ({"version": "1.0"}, "'version': unknown field"),
     ],
 )
