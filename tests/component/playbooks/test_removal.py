@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`remove` and `replace` where machines are gone: which control plane they work on, what they call, in which order.
+"""`remove`, `replace` and `restore` where machines are gone: on which machine they call what, in which order.
 
 The playbooks are as they are; each role and module is replaced: it writes down that it was called, on which machine.
 A machine that is gone is an ssh port that nobody listens on.
@@ -24,13 +24,13 @@ from ansible_collections.attested.kubernetes.tests.support.replaced_module impor
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 OPTIONS = (
-    "admission", "authority", "compromised", "ek_aliases", "ek_sha256", "endorsement_authorities",
-    "insecure_first_use", "kind", "known_by", "name", "node", "purpose", "replaced", "replacing", "second_key",
-    "site", "tcti", "what",
+    "admission", "authority", "backup", "compromised", "confirm_healthy", "ek_aliases", "ek_sha256",
+    "endorsement_authorities", "identity_file", "insecure_first_use", "kind", "known_by", "name", "node",
+    "policy_directory", "profiles", "purpose", "replaced", "replacing", "second_key", "site", "state", "tcti", "what",
 )  # fmt: skip
 MODULES = (
-    "attestation_key", "attestation_verification", "node_admission", "node_identity", "node_status_info",
-    "rotation_info", "tpm_authorization", "trace",
+    "attestation_key", "attestation_verification", "etcd_restoration", "etcd_snapshot", "node_admission",
+    "node_identity", "node_status_info", "rotation_info", "tpm_authorization", "trace",
 )  # fmt: skip
 AUTHORITY = "0123456789abcdef"
 ROLES = {
@@ -69,6 +69,7 @@ class Site:
         (root / "bin").mkdir()
         self.kubectl("exit 0")
         self.known: dict[str, Any] = {"attested_ek": "sha256:old"}
+        self.admissions: dict[str, str] = {}
 
     def _role(self, name: str) -> Path:
         return self.collection / "roles" / name
@@ -83,7 +84,8 @@ class Site:
         (folder / f"{entry}.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
 
     def _host(self, name: str, *, gone: bool) -> dict[str, Any]:
-        return {**(GONE if gone else HERE), **self.known, "attested_tcti": f"tpm-of-{name}"}
+        decided = {"attested_admission": self.admissions[name]} if name in self.admissions else {}
+        return {**(GONE if gone else HERE), **self.known, **decided, "attested_tcti": f"tpm-of-{name}"}
 
     def kubectl(self, script: str) -> None:
         """Let kubectl of every machine that is there do this."""
@@ -110,6 +112,7 @@ class Site:
             "rotation_info": {"plane": {"signers": {"cluster": AUTHORITY}, "staged": {}}},
             "node_admission": {"held_authority": AUTHORITY},
             "node_status_info": {"phase": "Joined"},
+            "etcd_restoration": {"manifest": {}},
             "trace": {"held_authority": AUTHORITY},
             "attestation_verification": {"ek_aliases": {}, "ek_sha256": "new", "known_by": "console fingerprint"},
         }
@@ -261,3 +264,44 @@ def test_remove_asks_which_node_is_meant(site: Site) -> None:
     called, said = site.run("remove", "-e", "confirm=w-9", ends=2)
     assert "CONFIRMATION_MISSING" in said
     assert called == []
+
+
+RESTORE = ("restore", "-e", "confirm=cp-2", "-e", "backup=etcd.age", "-e", "kit_identity_file=identity.txt")
+LOST = ("cp-1", "cp-3")
+
+
+def deleted(called: list[str]) -> list[str]:
+    """Return what kubectl was to delete, without the option that is the same each time."""
+    words = (one.partition(" delete ")[2].split() for one in called if one.startswith("kubectl "))
+    return sorted(" ".join(sorted(set(one) - {"--wait=false"})) for one in words)
+
+
+@pytest.mark.parametrize(
+    ("admissions", "again"),
+    [
+        pytest.param({}, [], id="no machine was revoked"),
+        pytest.param({"w-1": "Approved", "cp-3": "Refused"}, [], id="others are no reason"),
+        pytest.param({"w-1": "Revoked"}, ["--ignore-not-found nodes w-1"], id="a revoked machine loses its Node again"),
+    ],
+)
+def test_a_restore_deletes_nodes_of_revoked_machines_after_the_policy(
+    site: Site, admissions: dict[str, str], again: list[str]
+) -> None:
+    """Before it, the kubelet of such a machine may write, and would make its Node again."""
+    site.kubectl(f'echo "kubectl $*" >> {site.trace}')
+    site.admissions = admissions
+    called, _said = site.run(*RESTORE, gone=LOST)
+    applied = called.index("attestation_policy on cp-2")
+    pods = [
+        f"--field-selector=spec.nodeName={one} --force --grace-period=0 --namespace=kube-system pods" for one in LOST
+    ]
+    assert deleted(called[:applied]) == [*pods, "--ignore-not-found cp-1 cp-3 nodes"]
+    assert deleted(called[applied:]) == again
+
+
+def test_check_mode_of_a_restore_deletes_nothing(site: Site) -> None:
+    site.kubectl(f'echo "kubectl $*" >> {site.trace}')
+    site.admissions = {"w-1": "Revoked"}
+    called, _said = site.run(*RESTORE, "--check", gone=LOST)
+    assert "etcd_restoration" in called
+    assert [one for one in called if one.startswith(("kubectl ", "attestation_policy"))] == []
