@@ -1266,8 +1266,8 @@ class Reason(Enum):
     KUBERNETES_NOT_HEALTHY = _row(
         Coarse.LOCAL,
         "Kubernetes of this node did not become healthy with the new release or settings; what it ran before was put back.",
-        "Read the journal of the kubelet, and the log of the static Pod that the message names (crictl logs). The nodes after "
-        "this one were not changed. Correct the cause, then upgrade again.",
+        "Read the journals of the kubelet and of containerd, and the log of the static Pod that the message names (crictl "
+        "logs). The nodes after this one were not changed. Correct the cause, then upgrade again.",
         "ansible-playbook attested.kubernetes.upgrade",
     )
     LAB_PREREQUISITES_MISSING = _row(

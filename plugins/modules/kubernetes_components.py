@@ -38,6 +38,16 @@ options:
       - SHA-256 of the manifest of the bundle that is meant; any other fails with V(BUNDLE_HASH_MISMATCH).
       - Set it wherever others could write to the directory.
     type: str
+  containerd:
+    description: Whether containerd is part of what is installed, or the node has that of its distribution.
+    type: str
+    choices: [bundle, distribution]
+    default: bundle
+  only:
+    description:
+      - Install V(programs) or import V(images) only. Images are imported into a containerd that runs.
+    type: str
+    choices: [programs, images]
 extends_documentation_fragment:
   - attested.kubernetes.attributes
 attributes:
@@ -113,6 +123,8 @@ SPEC = ArgumentSpec(
         "bundle": {"type": "path", "required": True},
         "role": {"type": "str", "choices": ["control_plane", "worker"], "required": True},
         "manifest_sha256": {"type": "str"},
+        "containerd": {"type": "str", "choices": ["bundle", "distribution"], "default": "bundle"},
+        "only": {"type": "str", "choices": ["programs", "images"]},
     }
 )
 

@@ -36,6 +36,11 @@ options:
     description: Where the node's virtual environment is.
     type: path
     default: /opt/attested/venv
+  containerd:
+    description: Whether containerd is part of what is installed, or the node has that of its distribution.
+    type: str
+    choices: [bundle, distribution]
+    default: bundle
 extends_documentation_fragment:
   - attested.kubernetes.attributes.reader
 """
@@ -122,6 +127,7 @@ SPEC = ArgumentSpec(
         "role": {"type": "str", "choices": ["control_plane", "worker"], "required": True},
         "store": {"type": "path", "default": "/var/lib/attested/bundle"},
         "runtime_path": {"type": "path", "default": "/opt/attested/venv"},
+        "containerd": {"type": "str", "choices": ["bundle", "distribution"], "default": "bundle"},
     }
 )
 

@@ -10,12 +10,14 @@ module: node_kubernetes
 short_description: Upgrade Kubernetes of a member to a prepared release
 version_added: 0.1.0
 description:
-  - Runs C(kubeadm upgrade) of O(release), installs its programs and restarts the kubelet. On a control plane the
-    command is C(kubeadm upgrade apply) while the cluster has an older version, else C(kubeadm upgrade node).
+  - Runs C(kubeadm upgrade) of O(release), installs its programs, and restarts containerd, if it was replaced, and the
+    kubelet. On a control plane the command is C(kubeadm upgrade apply) while the cluster has an older version, else
+    C(kubeadm upgrade node).
   - The static Pods run the images of O(images) by digest. Certificates are not renewed.
-  - The module waits until the static Pods are healthy and the kubelet reports the new version and C(Ready). If that
-    does not happen, the manifests, the kubelet's configuration and the programs of before are put back, and the module
-    fails with V(KUBERNETES_NOT_HEALTHY). C(kubeadm) itself puts etcd back, with its data.
+  - The module waits until containerd offers its interface for Kubernetes, the static Pods are healthy and the kubelet
+    reports the new version and C(Ready). If that does not happen, the manifests, the kubelet's configuration and the
+    programs of before are put back, and the module fails with V(KUBERNETES_NOT_HEALTHY). C(kubeadm) itself puts etcd
+    back, with its data.
   - The Pods of the node are not drained; run the module with O(until=configuration), drain the node if RV(drain) is
     true, then run it again.
   - Fails with V(RELEASE_NOT_PREPARED), V(RELEASE_DOWNGRADE) or V(RELEASE_SKEW) and changes nothing if the node does not
@@ -64,6 +66,12 @@ options:
     description: Accept a machine whose kernel has control groups of version 1 only.
     type: bool
     default: false
+  containerd:
+    description:
+      - Whether containerd is one of the programs. With V(distribution) it stays as it is, whatever O(release) has.
+    type: str
+    choices: [bundle, distribution]
+    default: bundle
   path:
     description: The link to the environment in use; the releases lie beside it.
     type: path
@@ -156,6 +164,7 @@ SPEC = ArgumentSpec(
         "until": {"type": "str", "choices": ["configuration", "kubelet"], "default": "kubelet"},
         "ignore_preflight_errors": {"type": "list", "elements": "str", "default": []},
         "allow_cgroup_v1": {"type": "bool", "default": False},
+        "containerd": {"type": "str", "choices": ["bundle", "distribution"], "default": "bundle"},
         "path": {"type": "path", "default": "/opt/attested/venv"},
         "wait_seconds": {"type": "int", "default": 300},
     }

@@ -139,7 +139,8 @@ def _version(runner: Runner) -> tuple[int, ...] | None:
 
 # Looks at a machine and changes nothing on it: what `preflight_checks` decides over.
 
-COMMANDS = ("conntrack", "containerd", "ip", "iptables", "modprobe", "nft", "systemctl", "sysctl")
+COMMANDS = ("conntrack", "ip", "iptables", "modprobe", "nft", "systemctl", "sysctl")
+_RUNTIMES = ("containerd", "runc")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 _PLACES = ("/opt", "/var/lib")
@@ -172,7 +173,7 @@ class PreflightReader:
             memory=self._memory(),
             free={place: shutil.disk_usage(_existing(self.root / place.lstrip("/"))).free for place in _PLACES},
             missing_controllers=self._missing_controllers(base.cgroup_version),
-            missing_commands=tuple(name for name in COMMANDS if shutil.which(name, path=_PATH) is None),
+            missing_commands=_missing_commands(expected.packages),
             tpm=tpm,
             boot=BootView() if tpm.problem else self._boot(expected, tpm),
             # the admin's time was taken before the module was sent: how long that took is not known
@@ -268,6 +269,12 @@ def _view_of(properties: TpmProperties, indices: Sequence[int], registers: dict[
 
 def _memory_place() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  # a directory of our own is made in it
+
+
+def _missing_commands(packages: Sequence[str]) -> tuple[str, ...]:
+    """Return the commands that are absent: those of every node, and of ``packages`` what containers run with."""
+    wanted = (*COMMANDS, *(name for name in _RUNTIMES if name in packages))
+    return tuple(name for name in wanted if shutil.which(name, path=_PATH) is None)
 
 
 def _existing(path: Path) -> Path:

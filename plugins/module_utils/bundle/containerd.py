@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """containerd's configuration from the site's settings: what this collection rules, and what a site may add.
 
-One file of version 2, which containerd 1.6, 1.7 and 2 read. Drop-ins are merged here: containerd 1 replaces the whole
-table of a plugin by that of an imported file.
+One file of version 2, which containerd 1.6, 1.7 and 2 read: it is the same for containerd of the bundle and that of the
+distribution, and a node that goes from one to the other keeps it. Drop-ins are merged here: containerd 1 replaces the
+whole table of a plugin by that of an imported file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import re
 import shutil
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -324,7 +325,10 @@ def _invalid(message: str) -> SiteError:
 
 # The files and the unit of this machine.
 
+PROGRAM = "/usr/local/bin/containerd"
+"""containerd of the bundle."""
 _UNIT = "containerd.service"
+_RESTART_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,15 +381,46 @@ def apply_settings(
 def _configure(place: Place, text: str, former: bytes | None, *, check_mode: bool) -> Result:
     """Make containerd run with ``text``, or with what it had before."""
     row = {"path": CONFIGURATION, "content": text, "mode": "0644"}
+    other = not runs_installed(place)
     try:
+        if other and not check_mode:  # systemd may know the distribution's unit still
+            place.runner.run(["systemctl", "daemon-reload"])
         done = write_files({"files": [row], "units": [_UNIT]}, check_mode, root=place.root, runner=place.runner)
         if not check_mode:
-            _require_interface(place.runner)
+            restart_replaced(place)
     except AttestedError as error:
         if _content(place.at(CONFIGURATION)) == former:
             raise
         raise _taken_back(place, former, error) from error
-    return done
+    return replace(done, changed=True, values={**done.values, "units": [_UNIT]}) if other else done
+
+
+def runs_installed(place: Place) -> bool:
+    """Say whether containerd runs from the program of the bundle; true where that is not installed.
+
+    A process goes on with the file that it was started from, whatever has its name now.
+    """
+    try:
+        installed = place.at(PROGRAM).stat()
+        asked = ["systemctl", "show", "--property=MainPID", "--value", _UNIT]
+        process = place.runner.run(asked).stdout.decode("utf-8", "replace").strip()
+        running = place.at(f"/proc/{process}/exe").stat()
+    except FileNotFoundError:
+        return not place.at(PROGRAM).exists()
+    return (running.st_dev, running.st_ino) == (installed.st_dev, installed.st_ino)
+
+
+def restart_replaced(place: Place, *, anyway: bool = False) -> None:
+    """Restart containerd unless it runs from the installed program, and check its interface; raises COMMAND_FAILED."""
+    if anyway or not runs_installed(place):
+        restart(place.runner)
+    require_interface(place.runner)
+
+
+def restart(runner: Runner) -> None:
+    """Let systemd read the unit again and restart containerd; raises COMMAND_FAILED. Containers keep running."""
+    runner.run(["systemctl", "daemon-reload"])
+    runner.run(["systemctl", "restart", _UNIT], timeout_seconds=_RESTART_SECONDS)
 
 
 def _taken_back(place: Place, former: bytes | None, error: AttestedError) -> SystemFault:
@@ -395,7 +430,7 @@ def _taken_back(place: Place, former: bytes | None, error: AttestedError) -> Sys
         _remove(target)
     else:
         write_atomic(target, former, mode=0o644)
-    done = place.runner.run(["systemctl", "restart", _UNIT], timeout_seconds=300, check=False)
+    done = place.runner.run(["systemctl", "restart", _UNIT], timeout_seconds=_RESTART_SECONDS, check=False)
     name = "the former one" if former is not None else "its defaults"
     state = f"runs with {name} again" if done.returncode == 0 else f"does not start with {name} either"
     return SystemFault(
@@ -405,7 +440,7 @@ def _taken_back(place: Place, former: bytes | None, error: AttestedError) -> Sys
     )
 
 
-def _require_interface(runner: Runner) -> None:
+def require_interface(runner: Runner) -> None:
     """Check containerd's interface for Kubernetes: containerd runs without it if it refuses that part of the file."""
     rows = runner.run(["ctr", "plugins", "list"], timeout_seconds=60).stdout.decode("utf-8", "replace").splitlines()
     states = [row.split()[-1] for row in rows if row.split()[:2] == ["io.containerd.grpc.v1", "cri"]]

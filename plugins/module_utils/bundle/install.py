@@ -20,7 +20,7 @@ from ..reasons import Reason
 from ..result import Diff, Result
 from .manifest import NodeRole, parse_manifest
 from .plan import InstalledFile, Observed, Plan, plan, render_diff, select, select_wheels
-from .releases import Releases, is_member, notice
+from .releases import CONTAINERD, Releases, is_member, notice
 from .runtime import RuntimeGateway
 from .store import blob_fault, open_bundle, put_file, sha256_of, this_architecture, unpack_file, verify_blobs
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ..core.command import Runner
-    from .manifest import Blob, FileEntry, ImageArchive, Manifest
+    from .manifest import Architecture, Blob, FileEntry, ImageArchive, Manifest
     from .plan import Selection
     from .store import Bundle
 
@@ -148,7 +148,7 @@ def install_components(params: Mapping[str, Any], check_mode: bool, *, world: No
     """
     outside = world or NodeWorld(runner=SystemRunner())
     bundle = open_bundle(params["bundle"], expected_digest=params.get("manifest_sha256"))
-    selection = select(bundle.manifest, role=NodeRole(params["role"]), architecture=this_architecture(outside.machine))
+    selection = _selection(params, bundle.manifest, this_architecture(outside.machine)).only(params.get("only"))
     gateway = NodeGateway(outside.runner, root=outside.root)
     release = gateway.releases.name(bundle.digest)
     steps = plan(selection, gateway.observe(selection, release), switch=not is_member(outside.root))
@@ -181,7 +181,7 @@ def inspect_components(params: Mapping[str, Any], _check_mode: bool, *, world: N
     manifest = parse_manifest(data)
     role = NodeRole(params["role"])
     architecture = this_architecture(outside.machine)
-    selection = select(manifest, role=role, architecture=architecture)
+    selection = _selection(params, manifest, architecture)
     gateway = NodeGateway(outside.runner, root=outside.root)
     release = gateway.releases.name(hashlib.sha256(data).hexdigest())
     member = is_member(outside.root)
@@ -204,6 +204,11 @@ def inspect_components(params: Mapping[str, Any], _check_mode: bool, *, world: N
             "free_bytes": min(shutil.disk_usage(_existing(outside.root / one)).free for one in _WRITTEN),
         }
     )
+
+
+def _selection(params: Mapping[str, Any], manifest: Manifest, architecture: Architecture) -> Selection:
+    without = CONTAINERD if params.get("containerd") == "distribution" else ()
+    return select(manifest, role=NodeRole(params["role"]), architecture=architecture, without=without)
 
 
 def _existing(place: Path) -> Path:

@@ -13,7 +13,7 @@ from ..reasons import Reason
 from .releases import step_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from .manifest import Architecture, Blob, FileEntry, ImageArchive, Manifest, NodeRole, WheelArchive
@@ -53,6 +53,12 @@ class Selection:
     image_archives: tuple[ImageArchive, ...]
     step_files: tuple[FileEntry, ...] = ()
     step_archives: tuple[ImageArchive, ...] = ()
+
+    def only(self, kind: str | None) -> Selection:
+        """Return what of it are ``programs`` or ``images``; both without a ``kind``."""
+        if kind == "programs":
+            return replace(self, image_archives=(), step_archives=())
+        return replace(self, files=(), step_files=()) if kind == "images" else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +110,15 @@ class Plan:
         return (*unpacked, *(step.archive.blob for step in self.imports))
 
 
-def select(manifest: Manifest, *, role: NodeRole, architecture: Architecture) -> Selection:
-    """Return the entries for a node of ``role`` and ``architecture``; raises BUNDLE_ARCH_MISMATCH if there are none."""
-    files = tuple(e for e in manifest.files if role in e.blob.roles and e.blob.arch is architecture)
+def select(
+    manifest: Manifest, *, role: NodeRole, architecture: Architecture, without: Collection[str] = ()
+) -> Selection:
+    """Return the entries for a node of ``role`` and ``architecture``; raises BUNDLE_ARCH_MISMATCH if there are none.
+
+    ``without``: install paths that the node does not take from a bundle.
+    """
+    taken = (entry for entry in manifest.files if entry.install_path not in without)
+    files = tuple(e for e in taken if role in e.blob.roles and e.blob.arch is architecture)
     archives = tuple(e for e in manifest.image_archives if role in e.blob.roles and e.blob.arch is architecture)
     if not files or not archives:
         offered = ", ".join(sorted({entry.blob.arch.value for entry in manifest.files})) or "nothing"
@@ -168,7 +180,7 @@ def plan(selection: Selection, observed: Observed, *, switch: bool) -> Plan:
             if (missing := _missing_images(archive, observed))
         ),
         waiting=() if switch else differing,
-        note=not observed.noted and (switch or not differing),
+        note=bool(selection.files) and not observed.noted and (switch or not differing),
     )
 
 

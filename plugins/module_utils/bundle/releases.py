@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 RUNTIME = "/opt/attested/venv"
 """The link to the environment in use; the releases lie beside it."""
 UPGRADE = "ansible-playbook attested.kubernetes.upgrade"
+CONTAINERD = frozenset(
+    (
+        *(f"/usr/local/bin/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr", "runc")),
+        "/etc/systemd/system/containerd.service",
+    )
+)
+"""Where containerd of a release is installed; a machine with containerd of its distribution takes none of it."""
 
 _KUBELET = "etc/kubernetes/kubelet.conf"
 _JOURNAL = "var/lib/attested/node.json"

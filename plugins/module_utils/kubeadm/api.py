@@ -38,13 +38,17 @@ _PATCH = {**_READ, "Content-Type": "application/strategic-merge-patch+json"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A Node object: boot and version that its kubelet reported last, whether it is Ready, the subnet of its pods."""
+    """A Node object: boot and version that its kubelet reported last, whether it is Ready, the subnet of its pods.
+
+    ``reported``: when its kubelet said last whether it is Ready, as the API writes it (UTC), empty where it never did.
+    """
 
     name: str
     boot_id: str
     ready: bool
     pod_subnet: str = ""
     kubelet_version: str = ""
+    reported: str = ""
 
 
 class NodeReader(Protocol):
@@ -226,6 +230,7 @@ def _view(body: bytes) -> NodeView:
             name=node["metadata"]["name"],
             boot_id=information.get("bootID", ""),
             ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
+            reported=next((str(one.get("lastHeartbeatTime", "")) for one in conditions if one["type"] == "Ready"), ""),
             pod_subnet=str(node.get("spec", {}).get("podCIDR") or ""),
             kubelet_version=str(information.get("kubeletVersion", "")).removeprefix("v"),
         )

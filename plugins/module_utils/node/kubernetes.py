@@ -16,7 +16,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..bundle.releases import Releases, step_path
+from ..bundle.containerd import Place, restart_replaced
+from ..bundle.containerd import restart as restart_containerd
+from ..bundle.releases import CONTAINERD, Releases, step_path
 from ..bundle.store import put_file, sha256_of
 from ..bundle.versions import is_version
 from ..core.command import SystemRunner
@@ -40,7 +42,7 @@ from .renewal_record import CONTROL_PLANE_DIRECTORY, alone
 from .upgrade_plan import APPLY, Observed, plan_step, plan_upgrade
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ..kubeadm.api import NodeReader
     from .upgrade_plan import UpgradePlan
@@ -50,6 +52,7 @@ _COMMAND_SECONDS = 1800.0
 _POLL_SECONDS = 1.0
 _SETTLE_SECONDS = 10.0
 _PRIVATE = 0o600
+_API_TIME = "%Y-%m-%dT%H:%M:%SZ"
 _KUBEADM = "/usr/local/bin/kubeadm"
 _API_SERVER = "kube-apiserver"
 _NOT_IN_A_STEP = ("addon",)
@@ -108,14 +111,18 @@ class Before:
         """Note that kubeadm's command was done for ``version``."""
         self._write(self.read() | {"command": "", "configured": version})
 
-    def put_back(self, files: Iterable[Path]) -> None:
-        """Make ``files`` what they were; one that was not there goes."""
+    def put_back(self, files: Iterable[Path]) -> set[str]:
+        """Make ``files`` what they were; one that was not there goes. Return those that were changed by this."""
+        changed = set()
         for path in files:
             kept = self._kept(path)
             if not kept.exists():
+                changed |= {path} if path.exists() else set()
                 remove(path)
             elif not path.exists() or sha256_of(path) != sha256_of(kept):
                 put_file(kept, path)
+                changed.add(path)
+        return {f"/{path.relative_to(self._root)}" for path in changed}
 
     def forget(self) -> None:
         """Remove it all."""
@@ -146,9 +153,14 @@ class KubernetesGateway:
         node: NodeSpec,
         pods: Pods | None,
         reader: NodeReader | None = None,
+        without: Collection[str] = (),
     ) -> None:
-        """Keep the machine, its releases, its Node, and on a control plane its static Pods."""
+        """Keep the machine, its releases, its Node, and on a control plane its static Pods.
+
+        ``without``: programs that the machine does not take from a release.
+        """
         self.machine = machine
+        self._without = without
         self._releases = releases
         self._node = node
         self._pods = pods
@@ -221,8 +233,10 @@ class KubernetesGateway:
                 put_file(self._own(release, path.lstrip("/")), self._place(path.lstrip("/")))
             self._releases.note_installed(release)
             if plan.kubelet:
-                self.machine.kubelet.restart()
-                self._require_node(plan.version, seconds)
+                if self._containerd(release):
+                    place = Place(root=self.machine.paths.root, runner=self.machine.runner)
+                    restart_replaced(place, anyway=bool(CONTAINERD.intersection(plan.programs)))
+                self._restart_kubelet(plan.version, seconds)
         except AttestedError as error:
             programs = [self._place(path) for path in self._files(release)]
             self._go_back(error, (*programs, *self._configuration[:3]), seconds=seconds, restart=True)
@@ -255,15 +269,18 @@ class KubernetesGateway:
 
     def _go_back(self, error: AttestedError, files: Sequence[Path], *, seconds: float, restart: bool) -> None:
         kept = self._before.read()
-        self._before.put_back(files)
+        changed = self._before.put_back(files)
         if self._pods:
             write_patches(self.machine.paths)
         try:
             if restart:
                 if kept["release"]:
                     self._releases.note_installed(kept["release"])
-                self.machine.kubelet.restart()
-            self._require_node(kept["version"], seconds)
+                if CONTAINERD & changed:
+                    restart_containerd(self.machine.runner)
+                self._restart_kubelet(kept["version"], seconds)
+            else:
+                self._require_node(kept["version"], seconds)
             back = ""
             self._end()
         except AttestedError as other:
@@ -277,8 +294,14 @@ class KubernetesGateway:
         self._before.forget()
         shutil.rmtree(self.machine.paths.kubernetes / "tmp", ignore_errors=True)
 
-    def _require_node(self, version: str, seconds: float) -> None:
-        """Wait until the kubelet has reported ``version`` and Ready, and the static Pods are well."""
+    def _restart_kubelet(self, version: str, seconds: float) -> None:
+        """Restart the kubelet and wait until it has reported ``version`` and Ready since then."""
+        since = self.machine.clock.now().strftime(_API_TIME)
+        self.machine.kubelet.restart()
+        self._require_node(version, seconds, since=since)
+
+    def _require_node(self, version: str, seconds: float, *, since: str = "") -> None:
+        """Wait until the kubelet has reported ``version`` and Ready after ``since``, and the static Pods are well."""
         said = "nothing"
 
         def reported() -> bool:
@@ -288,8 +311,14 @@ class KubernetesGateway:
             except AttestedError as error:
                 said = error.message
                 return False
-            said = "no Node" if view is None else f"{view.kubelet_version or 'none'}, ready: {view.ready}"
-            return view is not None and view.ready and view.kubelet_version == version
+            if view is None:
+                said = "no Node"
+                return False
+            if view.reported <= since:
+                said = f"no report after {since}"
+                return False
+            said = f"{view.kubelet_version or 'none'}, ready: {view.ready}"
+            return view.ready and view.kubelet_version == version
 
         self._wait(reported, seconds, lambda: f"expected a Ready Node with kubelet {version}, got {said}")
         self._require_well(seconds)
@@ -334,7 +363,11 @@ class KubernetesGateway:
 
     def _files(self, release: str) -> tuple[str, ...]:
         """Return the programs of ``release`` by their path without the leading slash."""
-        return self._releases.files(release)
+        return tuple(path for path in self._releases.files(release) if f"/{path}" not in self._without)
+
+    def _containerd(self, release: str) -> bool:
+        """Say whether the machine takes containerd from ``release``."""
+        return any(f"/{path}" in CONTAINERD for path in self._files(release))
 
     def _api_version(self) -> str:
         place = self.machine.paths.kubernetes / "manifests" / f"{_API_SERVER}.yaml"
@@ -466,4 +499,5 @@ def _gateway(params: Mapping[str, Any], machine: Machine, name: str, *, pods: St
         ignore_preflight_errors=tuple(params["ignore_preflight_errors"]),
         allow_cgroup_v1=params["allow_cgroup_v1"],
     )
-    return KubernetesGateway(machine, Releases(params["path"]), node=node, pods=pods)
+    without = CONTAINERD if params["containerd"] == "distribution" else ()
+    return KubernetesGateway(machine, Releases(params["path"]), node=node, pods=pods, without=without)

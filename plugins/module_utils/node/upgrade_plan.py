@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..bundle.releases import CONTAINERD
 from ..bundle.versions import version_key
 from ..errors import ComponentError
 from ..reasons import Reason
@@ -54,6 +55,8 @@ class Observed:
 class UpgradePlan:
     """What is to do: kubeadm's ``command`` ("" for none), these programs, a restart of the kubelet, the note.
 
+    The kubelet is restarted with containerd too: it asks containerd for the driver of control groups when it starts.
+
     ``before`` is the version of the kubelet, ``api_before`` that of the API server. ``step``: the static Pods alone,
     all else waits for a later release.
     """
@@ -69,12 +72,8 @@ class UpgradePlan:
 
     @property
     def drains(self) -> bool:
-        """The Pods of the node are to be moved before its kubelet is replaced."""
-        return not self.step and (self.before != self.version or self._replaces_kubelet)
-
-    @property
-    def _replaces_kubelet(self) -> bool:
-        return any(path.endswith("/kubelet") for path in self.programs)
+        """The Pods of the node are to be moved before its kubelet or its containerd is replaced."""
+        return not self.step and (self.before != self.version or _restarts_kubelet(self.programs))
 
     @property
     def is_empty(self) -> bool:
@@ -87,6 +86,7 @@ class UpgradePlan:
         return (
             *([f"kubeadm upgrade {self.command}{target}"] if self.command else []),
             *(f"install {path}" for path in self.programs),
+            *(["restart containerd"] if CONTAINERD.intersection(self.programs) else []),
             *([f"restart the kubelet: {self.before} -> {self.version}"] if self.kubelet else []),
         )
 
@@ -106,10 +106,15 @@ def plan_upgrade(found: Observed, version: str, *, control_plane: bool) -> Upgra
         version=version,
         command=_command(found, version, control_plane=control_plane),
         programs=found.programs,
-        kubelet=found.begun or any(path.endswith("/kubelet") for path in found.programs),
+        kubelet=found.begun or _restarts_kubelet(found.programs),
         note=not found.noted,
         api_before=found.api_version,
     )
+
+
+def _restarts_kubelet(programs: tuple[str, ...]) -> bool:
+    """Say whether one of the programs is the kubelet, or one that it works with."""
+    return any(path.endswith("/kubelet") or path in CONTAINERD for path in programs)
 
 
 def plan_step(found: Observed, version: str) -> UpgradePlan:

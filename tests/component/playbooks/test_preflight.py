@@ -45,7 +45,12 @@ def test_one_table_says_what_is_missing_and_the_run_fails(tmp_path: Path, swtpm:
     here = {"ansible_connection": "local", "ansible_host": "127.0.0.1", "attested_tcti": swtpm.tcti}
     hosts = {
         "cp-1": here,
-        "w-1": {**here, "attested_tcti": "device:/dev/no-such-tpm", "attested_state_disk": "/dev/disk/by-id/none"},
+        "w-1": {
+            **here,
+            "attested_tcti": "device:/dev/no-such-tpm",
+            "attested_state_disk": "/dev/disk/by-id/none",
+            "attested_containerd": "distribution",
+        },
         "w-2": {"ansible_host": "127.0.0.1", "ansible_port": 1},
     }
     settings = {
@@ -70,7 +75,15 @@ def test_one_table_says_what_is_missing_and_the_run_fails(tmp_path: Path, swtpm:
     assert any("/dev/no-such-tpm" in text for _verdict, text in rows["w-1"])
     disk = {name: [text for _verdict, text in row if "STATE_DISK_MISSING" in text] for name, row in rows.items()}
     assert {name: len(texts) for name, texts in disk.items()} == {"cp-1": 0, "w-1": 1, "w-2": 0}
+    packages = {name: [text for _verdict, text in row if "expected the packages" in text] for name, row in rows.items()}
+    needs = {name: any("containerd" in text for text in packages[name]) for name in ("cp-1", "w-1")}
+    assert needs == {"cp-1": False, "w-1": not _is_installed("containerd")}
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, "ansible.cfg", "hosts.yml"])
+
+
+def _is_installed(package: str) -> bool:
+    asked = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout == "installed"
 
 
 def rows_of(output: str) -> dict[str, list[tuple[str, str]]]:
@@ -89,7 +102,7 @@ def rows_of(output: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def test_preflight_asks_for_the_packages_that_prepare_asks_for():
-    for name in ("packages", "state_disk_packages"):
+    for name in ("packages", "runtime_packages", "state_disk_packages"):
         lists = [
             yaml.safe_load((ROLES / role / "defaults" / "main.yml").read_text())[f"{role}_{name}"]
             for role in ("preflight", "node_prerequisites")

@@ -28,7 +28,17 @@ MODULES = {
     "cluster_info": ("deprecated_apis",),
     "etcd_backup": ("site", "directory", "keep", "recipients"),
     "node_kubernetes": (
-        *("release", "role", "step", "after", "until", "images", "allow_cgroup_v1", "ignore_preflight_errors"),
+        *(
+            "release",
+            "role",
+            "step",
+            "after",
+            "until",
+            "images",
+            "containerd",
+            "allow_cgroup_v1",
+            "ignore_preflight_errors",
+        ),
     ),
     "trace": ("what", "name", "state"),
 }

@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle import containerd
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.containerd import (
     CONFIGURATION,
+    PROGRAM,
     REGISTRIES,
     apply_settings,
     registry_files,
@@ -301,3 +302,63 @@ def test_what_could_not_be_written_restarts_nothing(tmp_path: Path):
     with pytest.raises(SystemFault) as caught:
         apply_settings(options(), False, root=tmp_path, runner=machine)
     assert (caught.value.reason, machine.restarts) == (Reason.FILE_UNUSABLE, 0)
+
+
+class Process(Machine):
+    """A machine whose containerd runs from the file behind ``/proc/77/exe``."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.told: list[str] = []
+        for path in ("usr/bin/containerd", PROGRAM.lstrip("/")):
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(path)
+        self.start("usr/bin/containerd")
+
+    def start(self, path: str) -> None:
+        (self.root / "proc/77").mkdir(parents=True, exist_ok=True)
+        (self.root / "proc/77/exe").unlink(missing_ok=True)
+        (self.root / "proc/77/exe").hardlink_to(self.root / path)
+
+    def run(self, argv: Sequence[str], **keywords: Any) -> CommandResult:
+        self.told.append(" ".join(argv[:2]))
+        if "--value" in argv:
+            return CommandResult(argv=tuple(argv), returncode=0, stdout=b"77\n", stderr=b"")
+        if "restart" in argv:
+            self.start(PROGRAM.lstrip("/"))
+        return super().run(argv, **keywords)
+
+
+def test_containerd_is_restarted_once_it_is_another_program(tmp_path: Path):
+    machine = Process(tmp_path)
+    walk = [apply_settings(options(), check, root=tmp_path, runner=machine) for check in (True, False, False, True)]
+    assert [one.changed for one in walk] == [True, True, False, False]
+    assert machine.restarts == 1
+    assert machine.told.index("systemctl daemon-reload") < machine.told.index("systemctl restart")
+    machine.start("usr/bin/containerd")
+    walk = [apply_settings(options(), check, root=tmp_path, runner=machine) for check in (True, False, True)]
+    assert [(one.changed, one.values["units"]) for one in walk] == [
+        (True, ["containerd.service"]),
+        (True, ["containerd.service"]),
+        (False, []),
+    ]
+    assert machine.restarts == 2
+
+
+def test_the_same_program_under_a_new_file_is_another_one(tmp_path: Path):
+    """A process keeps the file that it was started from."""
+    machine = Process(tmp_path)
+    apply_settings(options(), False, root=tmp_path, runner=machine)
+    fresh = tmp_path / "fresh"
+    fresh.write_text((tmp_path / PROGRAM.lstrip("/")).read_text())
+    fresh.replace(tmp_path / PROGRAM.lstrip("/"))
+    assert apply_settings(options(), False, root=tmp_path, runner=machine).changed
+    assert machine.restarts == 2
+
+
+def test_a_containerd_that_does_not_run_is_started_from_the_bundle(tmp_path: Path):
+    machine = Process(tmp_path)
+    apply_settings(options(), False, root=tmp_path, runner=machine)
+    (tmp_path / "proc/77/exe").unlink()
+    assert apply_settings(options(), False, root=tmp_path, runner=machine).values["units"] == ["containerd.service"]
+    assert machine.restarts == 2

@@ -407,3 +407,57 @@ def test_inspection_wants_the_manifest_in_base64(world):
     with pytest.raises(ComponentError) as caught:
         inspect_components({"manifest": "{}"}, False, world=world)
     assert caught.value.reason is Reason.BUNDLE_MALFORMED
+
+
+CONTAINERD = b"\x7fELF containerd " * 100
+
+
+@pytest.fixture
+def with_containerd(params, bundle_dir):
+    """A bundle that has containerd."""
+    packed = gzip.compress(CONTAINERD, mtime=0)
+    (bundle_dir / "programs/containerd.gz").write_bytes(packed)
+    manifest = manifest_of(bundle_dir)
+    entry = {**manifest["files"][0], "name": "containerd", "path": "programs/containerd.gz"}
+    entry |= {"sha256": hashlib.sha256(packed).hexdigest(), "size": len(packed)}
+    entry |= {"content_sha256": hashlib.sha256(CONTAINERD).hexdigest(), "content_size": len(CONTAINERD)}
+    manifest["files"].append({**entry, "install_path": "/usr/local/bin/containerd"})
+    rewrite(bundle_dir, manifest)
+    return params
+
+
+def test_containerd_is_one_of_the_programs(with_containerd, world, node_root):
+    result = install_components(with_containerd, False, world=world)
+    assert result.values["installed"] == ["/usr/local/bin/kubelet", "/usr/local/bin/containerd"]
+    assert (node_root / "usr/local/bin/containerd").read_bytes() == CONTAINERD
+
+
+def test_a_node_with_containerd_of_its_distribution_takes_none(with_containerd, world, node_root, bundle_dir):
+    theirs = {**with_containerd, "containerd": "distribution"}
+    result = install_components(theirs, False, world=world)
+    data = base64.b64encode((bundle_dir / "manifest.json").read_bytes()).decode()
+    ask = {"manifest": data, "role": "worker", "store": "/store", "runtime_path": "/opt/attested/venv"}
+    needed = [
+        inspect_components({**ask, "containerd": which}, False, world=world).values["needed"]
+        for which in ("distribution", "bundle")
+    ]
+    assert result.values["installed"] == ["/usr/local/bin/kubelet"]
+    assert not list(node_root.rglob("containerd"))[1:]  # but for the directory of its socket
+    assert [("programs/containerd.gz" in one) for one in needed] == [False, True]
+
+
+def test_programs_come_before_images_where_containerd_is_one_of_them(with_containerd, world, containerd):
+    alone = {**with_containerd, "only": "programs"}
+    first = [install_components(alone, check, world=world) for check in (True, False, True)]
+    assert [one.changed for one in first] == [True, True, False]
+    assert (first[1].values["imported"], containerd.images) == ([], {})
+    images = {**with_containerd, "only": "images"}
+    then = [install_components(images, check, world=world) for check in (True, False, True)]
+    assert [one.changed for one in then] == [True, True, False]
+    assert (then[1].values["installed"], then[1].values["imported"]) == ([], ["example.test/pause:1"])
+    assert not install_components(with_containerd, True, world=world).changed
+
+
+def test_images_alone_note_no_release(params, world, node_root):
+    install_components({**params, "only": "images"}, False, world=world)
+    assert not (node_root / "opt/attested/releases/current").is_symlink()

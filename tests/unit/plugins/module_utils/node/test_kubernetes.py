@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import Releases
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.containerd import PROGRAM
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import CONTAINERD, Releases
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import (
     ComponentError,
@@ -31,10 +32,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.kubernete
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 OLD, NEW, NEWEST = "1.35.4", "1.36.3", "1.37.2"
 VERSIONS = {"old": OLD, "new": NEW, "newest": NEWEST}
+UNIT = "etc/systemd/system/containerd.service"
 PROGRAMS = ("usr/local/bin/kubeadm", "usr/local/bin/kubelet", "usr/local/bin/kubectl")
 
 
@@ -74,6 +76,7 @@ class Host:
     told: list[str] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    reported: float = 0.0
 
     def __post_init__(self) -> None:
         self.paths = KubernetesPaths(root=self.root)
@@ -143,12 +146,13 @@ class Host:
             if " apply " in line:
                 self.cluster = version
         elif "restart" in argv:
+            self.reported = self.seconds + (self.fails != "report") * 2
             self.runs = (self.root / PROGRAMS[1]).read_text().split()[-1]
         return 0, ""
 
     # the clock
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return datetime.fromtimestamp(self.seconds, UTC)
 
     def monotonic(self) -> float:
         return self.seconds
@@ -164,7 +168,8 @@ class Host:
     # the API
     def node(self, name: str) -> NodeView:
         ready = not (self.fails == "kubelet" and self.runs != OLD)
-        return NodeView(name=name, boot_id="", ready=ready, kubelet_version=self.runs)
+        reported = datetime.fromtimestamp(self.reported, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return NodeView(name=name, boot_id="", ready=ready, kubelet_version=self.runs, reported=reported)
 
     def upgrade(
         self,
@@ -174,12 +179,12 @@ class Host:
         step: str = "",
         after: str = "",
         check_mode: bool = False,
+        without: Collection[str] = (),
     ):
         machine = Machine(runner=self, clock=self, paths=self.paths)
         node = NodeSpec(name="w-1", node_ip="", ignore_preflight_errors=("Swap",))
-        gateway = KubernetesGateway(
-            machine, self.releases, node=node, pods=self if self.control_plane else None, reader=self
-        )
+        pods = self if self.control_plane else None
+        gateway = KubernetesGateway(machine, self.releases, node=node, pods=pods, reader=self, without=without)
         params = {
             "release": release,
             "role": "control_plane" if self.control_plane else "worker",
@@ -406,6 +411,15 @@ def test_a_kubelet_that_does_not_start_is_put_back(kind, request):
     assert host.runs == NEW
 
 
+def test_what_a_kubelet_reported_before_its_restart_does_not_count(contained):
+    """Its version is the one of before, and its Node stays Ready for a while."""
+    contained.fails = "report"
+    with pytest.raises(KubeadmError, match="no report after 1970-01-01T00:00:00Z") as caught:
+        contained.upgrade(release="other")
+    assert caught.value.reason is Reason.KUBERNETES_NOT_HEALTHY
+    assert contained.containerd == "containerd 1"
+
+
 def test_a_file_that_was_not_there_before_goes(worker):
     (worker.paths.kubelet / "kubeadm-flags.env").unlink()
     worker.fails = "kubelet"
@@ -468,3 +482,158 @@ def test_which_version_a_machine_starts_with(plane, version, ticket, member, acc
     with pytest.raises(KubeadmError) as caught:
         require_prepared(plane, version=ticket, member=member)
     assert caught.value.reason is Reason.RELEASE_NOT_PREPARED
+
+
+class Contained(Host):
+    """A member that runs containerd of its distribution; the release "other" has one, and the kubelet of before."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for program in PROGRAMS:
+            self._write(self.releases.program("other", program), f"{program} {OLD}")
+        self._write(self.releases.program("other", PROGRAM), "containerd 2")
+        self._write(self.releases.program("other", UNIT), "unit of the bundle")
+        self._write(self.root / "usr/bin/containerd", "containerd 1")
+        self._start(self.root / "usr/bin/containerd")
+
+    def _start(self, program: Path) -> None:
+        process = self.root / "proc/77/exe"
+        process.unlink(missing_ok=True)
+        process.parent.mkdir(parents=True, exist_ok=True)
+        process.hardlink_to(program)
+
+    @property
+    def containerd(self) -> str:
+        """What the process of containerd was started from."""
+        return (self.root / "proc/77/exe").read_text()
+
+    def run(self, argv: Sequence[str], **options: object) -> CommandResult:
+        said = ""
+        if argv[:2] == ["systemctl", "show"]:
+            said = "77\n"
+        elif argv[0] == "ctr":
+            state = "error" if self.fails == "interface" and self.containerd == "containerd 2" else "ok"
+            said = f"TYPE ID PLATFORMS STATUS\nio.containerd.grpc.v1 cri - {state}\n"
+        else:
+            if argv[-1] == "containerd.service":
+                self._restart()
+            return super().run(argv, **options)
+        return CommandResult(argv=tuple(argv), returncode=0, stdout=said.encode(), stderr=b"")
+
+    def _restart(self) -> None:
+        place = self.root / PROGRAM.lstrip("/")
+        ours = place if (self.root / UNIT).exists() else self.root / "usr/bin/containerd"
+        if self.fails == "containerd" and ours == place:
+            raise SystemFault("systemctl restart ended with 1", reason=Reason.COMMAND_FAILED)
+        self._start(ours)
+
+
+@pytest.fixture
+def contained(tmp_path):
+    return Contained(tmp_path, control_plane=False)
+
+
+def restarts(host: Host) -> list[str]:
+    return [line.split()[-1].partition(".")[0] for line in host.told if "restart" in line]
+
+
+def test_containerd_of_the_bundle_takes_the_place_of_the_distributions(contained):
+    shown = contained.upgrade(release="other", check_mode=True)
+    configured = contained.upgrade(until="configuration", release="other")
+    before = contained.containerd
+    result = contained.upgrade(release="other")
+    again = contained.upgrade(release="other")
+    assert shown.diff.after.splitlines() == [
+        f"install /{UNIT}",
+        f"install {PROGRAM}",
+        "restart containerd",
+        f"restart the kubelet: {OLD} -> {OLD}",
+    ]
+    assert (configured.changed, configured.values["drain"], before) == (False, True, "containerd 1")
+    assert (result.changed, contained.containerd, (contained.root / UNIT).read_text()) == (
+        True,
+        "containerd 2",
+        "unit of the bundle",
+    )
+    assert contained.told.index("systemctl daemon-reload") < contained.told.index(
+        "systemctl restart containerd.service"
+    )
+    assert restarts(contained) == ["containerd", "kubelet"]
+    assert (again.changed, again.values["drain"]) == (False, False)
+
+
+def test_a_machine_with_containerd_of_its_distribution_keeps_it(contained):
+    result = contained.upgrade(release="other", without=CONTAINERD)
+    assert (result.values["drain"], contained.told, contained.containerd) == (False, [], "containerd 1")
+    assert not (contained.root / UNIT).exists()
+
+
+@pytest.mark.parametrize("fails", ["containerd", "interface"])
+def test_a_containerd_that_does_not_work_is_put_back(contained, fails):
+    contained.fails = fails
+    with pytest.raises(KubeadmError) as caught:
+        contained.upgrade(release="other")
+    assert caught.value.reason is Reason.KUBERNETES_NOT_HEALTHY
+    assert f"put back to {OLD}" in caught.value.message
+    assert not (contained.root / UNIT).exists()
+    assert not (contained.root / PROGRAM.lstrip("/")).exists()
+    assert (contained.containerd, contained.releases.installed()) == ("containerd 1", "old")
+    contained.fails = ""
+    contained.upgrade(release="other")
+    assert contained.containerd == "containerd 2"
+
+
+def test_a_kubelet_that_does_not_start_takes_containerd_back_with_it(contained):
+    contained._write(contained.releases.program("new", PROGRAM), "containerd 2")
+    contained._write(contained.releases.program("new", UNIT), "unit of the bundle")
+    contained.fails = "kubelet"
+    with pytest.raises(KubeadmError):
+        contained.upgrade()
+    assert (contained.runs, contained.containerd) == (OLD, "containerd 1")
+    assert not (contained.root / UNIT).exists()
+
+
+def test_a_containerd_that_stays_is_not_restarted_where_a_kubelet_is_put_back(contained):
+    contained.upgrade(release="other")
+    for path in (PROGRAM.lstrip("/"), UNIT):
+        contained._write(contained.releases.program("new", path), (contained.root / path).read_text())
+    contained.fails = "kubelet"
+    contained.told.clear()
+    with pytest.raises(KubeadmError):
+        contained.upgrade()
+    assert (contained.runs, restarts(contained)) == (OLD, ["kubelet", "kubelet"])
+
+
+def test_a_newer_containerd_takes_the_place_of_the_one_before(contained):
+    contained.upgrade(release="other")
+    contained._write(contained.releases.program("later", PROGRAM), "containerd 3")
+    for path in (*PROGRAMS, UNIT):
+        text = (contained.root / path).read_text()
+        contained._write(contained.releases.program("later", path), text)
+    contained.told.clear()
+    contained.upgrade(release="later")
+    assert (contained.containerd, restarts(contained)) == ("containerd 3", ["containerd", "kubelet"])
+
+
+@pytest.mark.parametrize("cut", ["daemon-reload", "restart containerd", "restart kubelet"])
+def test_a_containerd_whose_restart_was_cut_off_is_restarted(contained, cut):
+    contained.cut = cut
+    with pytest.raises(Cut):
+        contained.upgrade(release="other")
+    contained._start(contained.root / "usr/bin/containerd")
+    contained.upgrade(release="other")
+    assert (contained.containerd, contained.releases.installed()) == ("containerd 2", "other")
+    assert not (contained.paths.state / "upgrade").exists()
+
+
+@pytest.mark.parametrize("path", sorted(CONTAINERD))
+def test_what_belongs_to_containerd_is_replaced_on_a_drained_node(contained, path):
+    contained.upgrade(release="other")
+    for one in (*PROGRAMS, PROGRAM.lstrip("/"), UNIT):
+        contained._write(contained.releases.program("later", one), (contained.root / one).read_text())
+    contained._write(contained.releases.program("later", path), "another")
+    contained.told.clear()
+    assert contained.upgrade(until="configuration", release="later").values["drain"]
+    contained.upgrade(release="later")
+    assert restarts(contained) == ["containerd", "kubelet"]
+    assert (contained.root / path.lstrip("/")).read_text() == "another"
