@@ -15,6 +15,8 @@ description:
   - Programs are built from Go modules that are pinned by hash, or brought from where O(sources) says; images are
     written from these programs. The Python packages of a node are downloaded against pinned hashes; the collection's
     own wheel is built from its tree.
+  - C(runc) needs a C compiler and is never built. It is part of a bundle that brings it; nodes of another bundle use
+    the package of their distribution.
   - Every part is kept in a cache under the hash of what it is made from, so a run that was cut off is continued
     and a second run makes nothing.
   - Runs on the admin's machine and needs C(mmdebstrap) and C(zstd) there; Go 1.26 is taken from the path or
@@ -50,6 +52,10 @@ options:
       - etcdutl
       - coredns
       - helm
+      - containerd
+      - containerd-shim-runc-v2
+      - ctr
+      - runc
       - pause
       - flannel
       - proxy-base
@@ -102,6 +108,10 @@ options:
           - etcdutl
           - coredns
           - helm
+          - containerd
+          - containerd-shim-runc-v2
+          - ctr
+          - runc
           - pause
           - flannel
       urls:

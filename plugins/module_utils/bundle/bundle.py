@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
 from dataclasses import dataclass, field, replace
@@ -36,17 +35,17 @@ from .manifest import (
     WheelArchive,
     render_manifest,
 )
-from .store import PartCache, key_of, open_bundle, sha256_of, this_architecture, verify_blobs
+from .store import Part, PartCache, compress_file, key_of, open_bundle, sha256_of, this_architecture, verify_blobs
 from .upgrade_path import require_steps
-from .versions import SOURCES, TOUR, load_table, require_pinned_sources, source_for, version_of
+from .versions import SOURCES, TOUR, Source, load_table, require_part, require_pinned_sources, source_for, version_of
 from .wheels import WheelCollector, entries_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from ..core.command import Runner
-    from .store import Part
-    from .versions import Release, Source
+    from .download import Upstream
+    from .versions import Release
 
 _ALL_NODES = frozenset(NodeRole)
 _CONTROL_PLANES = frozenset({NodeRole.CONTROL_PLANE})
@@ -57,18 +56,27 @@ _TOOLS = ("mmdebstrap", "nice", "zstd")
 _FOLDERS = ("images", "programs", "wheels")
 _TOUR = f"localhost/attested-tour:{TOUR}"
 _FLANNEL = "localhost/attested-flannel"
+_UNIT = Source(name="containerd.service", module="containerd", install_path="/etc/systemd/system/containerd.service")
+"""The unit of containerd: a file of the role, which a release has as it has its programs."""
 
 PARTS = (*(source.name for source in SOURCES), *(layer.name for layer in LAYERS), _WHEELS)
-"""What a bundle is made of, in the order in which it is made; of network plugins it has the one of its site."""
+"""What a bundle is made of, in the order in which it is made; of network plugins it has the one of its site.
+
+What is never built is part of a bundle that brings it.
+"""
 _SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _ETCD = ("etcd", "etcdctl", "etcdutl")
 _STEP_PARTS = ("kubeadm", *_SERVERS, *_ETCD)
 """What a bundle has of a release that control planes only go through."""
 
 
-def parts_with(network_plugin: str) -> tuple[str, ...]:
-    """Return what a bundle with this network plugin, or `none`, is made of, in the order in which it is made."""
+def parts_with(network_plugin: str, brought: Collection[str] = ()) -> tuple[str, ...]:
+    """Return what a bundle with this network plugin, or `none`, is made of, in the order in which it is made.
+
+    ``brought``: the programs that are not built.
+    """
     others = {one.name for one in SOURCES if one.network_plugin not in ("", network_plugin)}
+    others |= {one.name for one in SOURCES if not one.package and one.name not in brought}
     return tuple(part for part in PARTS if part not in others)
 
 
@@ -129,7 +137,8 @@ class BundleMaker:
     def assemble(self) -> tuple[Manifest, dict[str, Path]]:
         """Return the manifest of the whole bundle and where in the cache each stored file lies."""
         places: dict[str, Path] = {}
-        files = [self._program(source, places) for source in SOURCES if source.install_path]
+        installed = [source for source in SOURCES if source.install_path and source.name in self.parts]
+        files = [*(self._program(source, places) for source in installed), self._unit(places)]
         archives = [
             self._archive("node", self._node_images(), _ALL_NODES, places),
             self._archive("control-plane", self._control_plane_images(), _CONTROL_PLANES, places),
@@ -159,6 +168,7 @@ class BundleMaker:
     def inputs_sha256(self) -> str:
         """Return the hash of all parts, those of the steps included."""
         parts = {name: self.ensure(name)[0].sha256 for name in self.parts}
+        parts[_UNIT.name] = sha256_of(self.files / _UNIT.name)
         steps = {step.release.kubernetes: step.inputs_sha256() for step in self.steps}
         return key_of(parts=parts, **({"steps": steps} if steps else {}))
 
@@ -205,9 +215,20 @@ class BundleMaker:
 
     def _program(self, source: Source, places: dict[str, Path]) -> FileEntry:
         built, _new = self.ensure(source.name)
+        origin = Origin.DOWNLOADED if self._is_brought(source.name) else Origin.BUILT
+        return self._file(source, built, places, origin=origin)
+
+    def _unit(self, places: dict[str, Path]) -> FileEntry:
+        path = self.files / _UNIT.name
+        unit = Part(path=path, sha256=sha256_of(path), size=path.stat().st_size, facts={})
+        return self._file(_UNIT, unit, places, mode=0o644)
+
+    def _file(
+        self, source: Source, built: Part, places: dict[str, Path], *, origin: Origin = Origin.BUILT, mode: int = 0o755
+    ) -> FileEntry:
         key = key_of(program=built.sha256, compression="gzip")
         packed = self.cache.find("packed", key) or self.cache.make(
-            "packed", key, f"{source.name}.gz", lambda target: _compress(built.path, target)
+            "packed", key, f"{source.name}.gz", lambda target: compress_file(built.path, target)
         )
         version = version_of(source, self.release)
         path = f"programs/{source.name}-{version}-{self.architecture.value}.gz"
@@ -219,13 +240,13 @@ class BundleMaker:
                 packed,
                 path,
                 _CONTROL_PLANES if source.control_plane_only else _ALL_NODES,
-                origin=Origin.DOWNLOADED if self._is_brought(source.name) else Origin.BUILT,
+                origin=origin,
             ),
             compression="gzip",
             content_sha256=built.sha256,
             content_size=built.size,
             install_path=source.install_path,
-            mode=0o755,
+            mode=mode,
         )
 
     def _archive(
@@ -345,13 +366,15 @@ def make_bundle(
     outside = runner or SystemRunner()
     web = downloader or Downloader(web=SystemWeb(), clock=SystemClock(), random=SystemRandom())
 
-    def maker_of(one: Release, parts: tuple[str, ...], **more: Any) -> BundleMaker:
+    def upstreams_of(one: Release) -> dict[str, Upstream]:
         published = published_upstreams(table, one, params["architecture"]) if params.get("download") else {}
-        brought = parse_upstreams(params.get("sources") or ()) if one is release else {}
+        return published | (parse_upstreams(params.get("sources") or ()) if one is release else {})
+
+    def maker_of(one: Release, parts: tuple[str, ...], **more: Any) -> BundleMaker:
         return BundleMaker(
             runner=outside,
             cache=cache,
-            downloads=Downloads(cache=cache, upstreams={**published, **brought}, downloader=web),
+            downloads=Downloads(cache=cache, upstreams=upstreams_of(one), downloader=web),
             release=one,
             architecture=Architecture(params["architecture"]),
             python=params["python_version"],
@@ -364,9 +387,11 @@ def make_bundle(
     # an image of pause that the nodes do not have anyway: kubeadm starts a Pod with it before it upgrades
     makers = [maker_of(one, _STEP_PARTS + ((_PAUSE,) if one.pause != release.pause else ())) for one in steps]
     plugin = params.get("network_plugin") or "none"
-    maker = maker_of(release, parts_with(plugin), steps=tuple(makers), network_plugin=plugin)
+    parts = parts_with(plugin, upstreams_of(release))
+    maker = maker_of(release, parts, steps=tuple(makers), network_plugin=plugin)
     _require_tools()
     if params["state"] == "cached":
+        require_part(params["part"], upstreams_of(release))
         return _cached(maker, params["part"], check_mode)
     return _present(maker, Path(params["path"]), check_mode)
 
@@ -457,16 +482,6 @@ def _drop_strangers(root: Path, known: set[str]) -> None:
         for path in (root / folder).glob("*"):
             if f"{folder}/{path.name}" not in known:
                 path.unlink()
-
-
-def _compress(source: Path, target: Path) -> Mapping[str, Any]:
-    with (
-        source.open("rb") as plain,
-        target.open("wb") as raw,
-        gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as packed,
-    ):
-        shutil.copyfileobj(plain, packed, 1 << 20)
-    return {}
 
 
 def _spec_inputs(spec: ImageSpec) -> dict[str, Any]:

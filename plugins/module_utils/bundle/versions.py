@@ -19,7 +19,7 @@ from ..errors import ComponentError
 from ..reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
 TOUR = "1"
@@ -105,13 +105,14 @@ class Table:
 class Source:
     """One program: the Go module directory it is built in, its package, and where a node has it.
 
-    ``install_path`` is empty for what is only part of an image; ``control_plane_only`` says who needs it.
-    ``network_plugin``: which one it belongs to, so that only bundles with that one have it.
+    ``package`` is empty for what is never built: only a bundle that brings it has it. ``install_path`` is empty for
+    what is only part of an image; ``control_plane_only`` says who needs it. ``network_plugin``: which one it belongs
+    to, so that only bundles with that one have it.
     """
 
     name: str
     module: str
-    package: str
+    package: str = ""
     install_path: str = ""
     control_plane_only: bool = False
     network_plugin: str = ""
@@ -172,6 +173,25 @@ SOURCES = (
         install_path="/usr/local/bin/helm",
         control_plane_only=True,
     ),
+    Source(
+        name="containerd",
+        module="containerd",
+        package="github.com/containerd/containerd/v2/cmd/containerd",
+        install_path="/usr/local/bin/containerd",
+    ),
+    Source(
+        name="containerd-shim-runc-v2",
+        module="containerd",
+        package="github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+        install_path="/usr/local/bin/containerd-shim-runc-v2",
+    ),
+    Source(
+        name="ctr",
+        module="containerd",
+        package="github.com/containerd/containerd/v2/cmd/ctr",
+        install_path="/usr/local/bin/ctr",
+    ),
+    Source(name="runc", module="runc", install_path="/usr/local/bin/runc"),
     Source(name="pause", module="pause", package="attested.invalid/pause"),
     Source(name="flannel", module="flannel", package="attested.invalid/flannel", network_plugin="flannel"),
 )
@@ -285,6 +305,16 @@ def source_for(name: str) -> Source:
     raise ComponentError(f"expected one of {known}, got {name}", reason=Reason.BUNDLE_INCOMPLETE)
 
 
+def require_part(part: str, brought: Collection[str]) -> None:
+    """Raise BUNDLE_INCOMPLETE for a program that is neither built nor brought."""
+    if part not in brought and any(one.name == part and not one.package for one in SOURCES):
+        raise ComponentError(
+            f"expected {part} from a publisher, it is not built",
+            reason=Reason.BUNDLE_INCOMPLETE,
+            hint=f"Set attested_component_download, or name {part} in attested_component_sources.",
+        )
+
+
 def version_of(source: Source, release: Release) -> str:
     """Return the version of one program within ``release``."""
     return release.versions[source.module] if source.module != "kubernetes" else release.kubernetes
@@ -297,7 +327,8 @@ def module_directory(source: Source, release: Release) -> str:
 
 def is_pinned(release: Release, modules: Path) -> bool:
     """Say whether ``modules`` has the pinned Go modules of ``release``, so that a bundle of it can be made."""
-    return all((modules / module_directory(source, release) / "go.mod").is_file() for source in SOURCES)
+    built = (source for source in SOURCES if source.package)
+    return all((modules / module_directory(source, release) / "go.mod").is_file() for source in built)
 
 
 def require_pinned_sources(release: Release, modules: Path) -> None:
@@ -316,6 +347,8 @@ def linker_flags(source: Source, release: Release) -> str:
         return f"-s -w -X main.version={release.pause}"
     if source.module == "helm":
         return f"-s -w -X helm.sh/helm/v4/internal/version.version=v{version_of(source, release)}"
+    if source.module == "containerd":
+        return f"-s -w -X github.com/containerd/containerd/v2/version.Version=v{version_of(source, release)}"
     if source.module != "kubernetes":
         return "-s -w"
     major, minor, _patch = release.kubernetes.split(".")

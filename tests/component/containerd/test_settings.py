@@ -87,27 +87,35 @@ class Machine:
         more = {"restrict_oom_score": False, "registries": [], "runtimes": [], "drop_ins": {}, **settings}
         return apply_settings({**options, **more}, False, root=self.root, runner=self)
 
-    def read(self) -> dict[str, Any]:
-        """Return the configuration as containerd understands it."""
-        return tomllib.loads(SystemRunner().run(self.inside("containerd", "config", "dump")).stdout.decode())
+    def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the configuration as containerd understands it, and of it what version 2 has in one table."""
+        read = tomllib.loads(SystemRunner().run(self.inside("containerd", "config", "dump")).stdout.decode())
+        if read["version"] == 2:
+            return read, read["plugins"][CRI]
+        images, runtime = (read["plugins"][f"io.containerd.cri.v1.{name}"] for name in ("images", "runtime"))
+        named = {"sandbox_image": images["pinned_images"]["sandbox"], "registry": images["registry"]}
+        return read, {**runtime, **named, "cni": {"bin_dir": runtime["cni"]["bin_dirs"][0]}}
 
 
 def _works(argv: Sequence[str]) -> bool:
     return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
-def _programs() -> Path | None:
-    """Return the directory of containerd: this machine's, or that of the image of the lab's machines."""
-    here = shutil.which("containerd")
-    found = [Path(here)] if here else sorted(CACHE.glob("node-images/store/overlay/*/diff/usr/bin/containerd"))
+def _programs(whose: str) -> Path | None:
+    """Return the directory of containerd: that of a bundle, or this machine's or the one of the lab's machines."""
+    if whose == "bundle":
+        found = sorted(CACHE.glob("bin/*/containerd"))
+    else:
+        here = shutil.which("containerd")
+        found = [Path(here)] if here else sorted(CACHE.glob("node-images/store/overlay/*/diff/usr/bin/containerd"))
     return found[0].parent if found else None
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    programs = _programs()
+@pytest.fixture(params=["bundle", "distribution"])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
+    programs = _programs(request.param)
     if programs is None:
-        pytest.skip("no containerd here: neither installed nor in the image of the lab (make lab)")
+        pytest.skip(f"no containerd of a {request.param} here: the stage bundle and the image of the lab have one each")
     if os.geteuid() != 0 or not _works(["unshare", "--mount", "true"]):
         pytest.skip("no mount namespace here: needs root and unshare")
     made = Machine(tmp_path / "root", programs)
@@ -124,14 +132,13 @@ def test_containerd_reads_what_the_site_says(machine: Machine) -> None:
         ],
         drop_ins={"line": line, "level": '[debug]\nlevel = "warn"\n', "level-2": {"debug": {"level": "info"}}},
     )
-    read = machine.read()
-    cri = read["plugins"][CRI]
+    read, cri = machine.read()
     assert read["debug"]["level"] == "info"
     assert (cri["sandbox_image"], cri["max_container_log_line_size"]) == ("registry.k8s.io/pause:3.10", 65536)
     assert (cri["registry"]["config_path"], cri["cni"]["bin_dir"]) == ("/etc/attested/registries", "/usr/lib/cni")
     runtimes = cri["containerd"]["runtimes"]
     assert cri["containerd"]["default_runtime_name"] == "nvidia"
-    assert runtimes["runc"]["options"] == {"SystemdCgroup": True}
+    assert {"SystemdCgroup": True}.items() <= runtimes["runc"]["options"].items()
     assert runtimes["nvidia"]["options"] == {"SystemdCgroup": True, "BinaryName": "/usr/bin/nvidia-container-runtime"}
     assert runtimes["kata"]["runtime_type"] == "io.containerd.kata.v2"
     assert runtimes["kata"]["options"] == {"ConfigPath": "/etc/kata.toml"}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import make_bundle, parts_with
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import NodeRole, Origin
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import CONTAINERD as INSTALLED
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import (
     open_bundle,
     this_architecture,
@@ -43,6 +44,8 @@ example.test/pause:3.10.1
 example.test/etcd:3.6.6-0
 """
 
+
+CONTAINERD = {"containerd", "containerd-shim-runc-v2", "ctr", "containerd.service"}
 
 LATER = (
     REFERENCES.replace("1.35.4", "1.36.3")
@@ -100,7 +103,11 @@ def tools() -> FakeTools:
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     files, tree, path = tmp_path / "files", tmp_path / "tree", tmp_path / "path"
     shutil.copytree(ROLE_FILES / "releases", files / "releases")
-    for name in ("kubernetes-1.35.4", "etcd-3.6.6", "coredns-1.13.1", "helm-4.3.1", "flannel-0.28.10", "pause"):
+    shutil.copy(ROLE_FILES / "containerd.service", files)
+    for name in (
+        *("kubernetes-1.35.4", "etcd-3.6.6", "coredns-1.13.1"),
+        *("containerd-2.3.4", "helm-4.3.1", "flannel-0.28.10", "pause"),
+    ):
         (files / "go" / name).mkdir(parents=True)
         (files / "go" / name / "go.mod").write_text(f"module {name}\n")
     (files / "python").mkdir()
@@ -142,7 +149,7 @@ def test_what_was_made_verifies_and_names_what_a_cluster_needs(params, tools):
     bundle = open_bundle(params["path"], expected_digest=result.values["manifest_sha256"])
     verify_blobs(bundle, bundle.manifest.blobs)
     names = {"etcd", "etcdctl", "etcdutl", "helm", "kubeadm", "kubectl", "kubelet"}
-    assert {entry.name for entry in bundle.manifest.files} == names
+    assert {entry.name for entry in bundle.manifest.files} == names | CONTAINERD
     assert result.values["images"]["coredns"] == "example.test/coredns/coredns:v1.13.1"
     assert result.values["images"]["tour"] == "localhost/attested-tour:1"
     assert result.values["kubernetes_version"] == "1.35.4"
@@ -324,7 +331,7 @@ class FakeDownloader:
             place.write_bytes(upstream.name.encode())
             return
         with tarfile.open(place, "w:gz") as tar:
-            for name in ("etcd", "etcdctl", "etcdutl"):
+            for name in ("etcd", "etcdctl", "etcdutl", "containerd", "containerd-shim-runc-v2", "ctr"):
                 member = tarfile.TarInfo(f"{upstream.member.partition('/')[0]}/{name}")
                 member.size = len(name)
                 tar.addfile(member, io.BytesIO(name.encode()))
@@ -337,17 +344,26 @@ def test_what_the_table_has_a_hash_of_is_downloaded_and_the_rest_built(params, t
     result = make_bundle(given, False, runner=tools, downloader=web)
 
     urls = {upstream.name: upstream.urls for upstream in web.asked}
-    assert urls.keys() == {"kubeadm", "kubelet", "kubectl", "etcd", "etcdctl", "etcdutl"}
+    containerd = {"containerd", "containerd-shim-runc-v2", "ctr"}
+    assert urls.keys() == {"kubeadm", "kubelet", "kubectl", "etcd", "etcdctl", "etcdutl", "runc"} | containerd
     assert urls["kubelet"] == ("https://dl.k8s.io/v1.35.4/bin/linux/amd64/kubelet",)
     assert urls["etcdctl"][0].endswith("/etcd/releases/download/v3.6.6/etcd-v3.6.6-linux-amd64.tar.gz")
+    assert urls["containerd"][0].endswith("/containerd/releases/download/v2.3.4/containerd-2.3.4-linux-amd64.tar.gz")
+    assert urls["runc"][0].endswith("/runc/releases/download/v1.4.3/runc.amd64")
+    members = {one.name: (one.extract, one.member) for one in web.asked if one.name in {*containerd, "runc"}}
+    assert members == {name: ("tar", f"bin/{name}") for name in containerd} | {"runc": ("none", "")}
     (etcd,) = [one for one in web.asked if one.name == "etcdctl"]
     assert (etcd.extract, etcd.member) == ("tar", "etcd-v3.6.6-linux-amd64/etcdctl")
     table = load_table(ROLE_FILES / "releases").release_for("1.35")
     assert {one.sha256 for one in web.asked} == {
-        table.hashes[name]["amd64"] for name in ("kubeadm", "kubelet", "kubectl", "etcd")
+        table.hashes[name]["amd64"] for name in ("kubeadm", "kubelet", "kubectl", "etcd", "containerd", "runc")
     }
     files = {entry.name: entry for entry in open_bundle(result.values["path"]).manifest.files}
-    assert {name for name, entry in files.items() if entry.blob.origin is not Origin.DOWNLOADED} == {"helm"}
+    assert {name for name, entry in files.items() if entry.blob.origin is not Origin.DOWNLOADED} == {
+        "helm",
+        "containerd.service",
+    }
+    assert files["runc"].install_path == "/usr/local/bin/runc"
     assert files["etcdctl"].content_sha256 == hashlib.sha256(b"etcdctl").hexdigest()
     built = {what.rpartition("/")[2] for what in tools.started if " build " in what}
     assert built == {
@@ -359,6 +375,55 @@ def test_what_the_table_has_a_hash_of_is_downloaded_and_the_rest_built(params, t
         "helm",
         "pause",
     }
+
+
+def test_runc_is_part_of_a_bundle_that_brings_it(params, tools, tmp_path):
+    place = tmp_path / "runc"
+    place.write_bytes(b"runc")
+    row = {"name": "runc", "urls": [str(place)], "sha256": hashlib.sha256(b"runc").hexdigest()}
+    without = make_bundle(params, False, runner=tools)
+    names = [{entry.name for entry in open_bundle(params["path"]).manifest.files}]
+    walk = [make_bundle({**params, "sources": [row]}, check, runner=tools).changed for check in (True, False, True)]
+    names.append({entry.name for entry in open_bundle(params["path"]).manifest.files})
+
+    assert without.changed
+    assert walk == [True, True, False]
+    assert names[1] - names[0] == {"runc"}
+    assert not any(command.endswith("runc") for command in tools.started)
+
+
+def test_runc_is_not_built(params, tools):
+    error = refused(Reason.BUNDLE_INCOMPLETE, {**params, "state": "cached", "part": "runc"}, tools)
+    assert "runc" in error.message
+    assert "attested_component_download" in error.hint
+
+
+def test_the_unit_of_containerd_is_installed_as_it_is_in_the_role(params, tools):
+    make_bundle(params, False, runner=tools)
+    unit = next(entry for entry in open_bundle(params["path"]).manifest.files if entry.name == "containerd.service")
+
+    content = (ROLE_FILES / "containerd.service").read_bytes()
+    assert (unit.version, unit.mode, unit.install_path) == ("2.3.4", 0o644, "/etc/systemd/system/containerd.service")
+    assert unit.content_sha256 == hashlib.sha256(content).hexdigest()
+    assert unit.blob.roles == frozenset(NodeRole)
+
+
+def test_another_unit_makes_another_bundle(params, tools):
+    before = make_bundle(params, False, runner=tools).values["manifest_sha256"]
+    (Path(params["files_dir"]) / "containerd.service").write_text("[Service]\n")
+
+    foreseen = make_bundle(params, True, runner=tools)
+
+    assert (foreseen.changed, foreseen.values["missing_parts"]) == (True, [])
+    assert make_bundle(params, False, runner=tools).values["manifest_sha256"] != before
+
+
+def test_a_node_without_containerd_of_the_bundle_leaves_out_all_that_belongs_to_it(params, tools):
+    web = FakeDownloader()
+    make_bundle({**params, "download": True, "architecture": "amd64"}, False, runner=tools, downloader=web)
+    files = open_bundle(params["path"]).manifest.files
+    assert {entry.name for entry in files if entry.install_path in INSTALLED} == {*CONTAINERD, "runc"}
+    assert len(INSTALLED) == 5
 
 
 def test_a_source_of_the_site_goes_before_the_publisher(params, tools):
