@@ -16,6 +16,7 @@ import json
 import shutil
 import tarfile
 import zipfile
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,7 @@ import yaml
 from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
@@ -134,11 +135,16 @@ def change_wheels(bundle: Path, row: dict[str, Any], file: str, more: str) -> No
 
 
 def newer(
-    road: Road, name: str, *, file: str = "core/installed.py", more: str, kubelet: bytes = b""
+    road: Road,
+    name: str,
+    *,
+    file: str = "core/installed.py",
+    more: str,
+    instead: Mapping[str, bytes] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Make a bundle with other kubelet, kubeadm and wheels; return the words by which a playbook uses it.
 
-    ``kubelet``: what takes the place of that program.
+    ``instead``: what takes the place of a program; empty for another file that does the same.
     """
     variables = yaml.safe_load((road.site / "group_vars/nodes/lab.yml").read_text())
     source = variables["attested_bundle"].replace("{{ inventory_dir }}", str(road.site))
@@ -147,10 +153,9 @@ def newer(
     shutil.copytree(source, bundle)
     manifest = json.loads((bundle / "manifest.json").read_text())
     for row in manifest["files"]:
-        if row["name"] in {"kubelet", "kubeadm"}:
+        if row["name"] in {"kubelet", "kubeadm", *instead}:
             content = gzip.decompress((bundle / row["path"]).read_bytes()) + name.encode()  # an ELF file runs as before
-            if row["name"] == "kubelet" and kubelet:
-                content = kubelet
+            content = instead.get(row["name"]) or content
             packed = gzip.compress(content, 1, mtime=0)
             (bundle / row["path"]).write_bytes(packed)
             row.update(sha256=sha(packed), size=len(packed), content_sha256=sha(content), content_size=len(content))
@@ -233,7 +238,7 @@ def test_services_that_do_not_work_are_switched_back(road: Road) -> None:
 
 
 def test_a_kubelet_that_does_not_start_is_put_back(road: Road) -> None:
-    words = newer(road, "bundle-d", more="# bundle-d\n", kubelet=b"#!/bin/sh\nexit 3\n")
+    words = newer(road, "bundle-d", more="# bundle-d\n", instead={"kubelet": b"#!/bin/sh\nexit 3\n"})
     road.play("prepare", *words)
     before = look(road)
     run = road.finish("upgrade", road.start("upgrade", *words))
@@ -245,6 +250,34 @@ def test_a_kubelet_that_does_not_start_is_put_back(road: Road) -> None:
     assert programs(after["w-1"], "kubelet") == programs(before["w-1"], "kubelet")
     assert kubernetes(after["cp-1"]) == kubernetes(before["cp-1"])
     assert unschedulable(road) == []
+
+
+def test_a_containerd_that_does_not_start_is_put_back(road: Road) -> None:
+    instead = {"containerd": b"#!/bin/sh\nexit 3\n"}
+    words = newer(road, "bundle-f", more="# bundle-f\n", instead=instead)
+    road.play("prepare", *words)
+    before = look(road)
+    run = road.finish("upgrade", road.start("upgrade", *words))
+    after = look(road)
+    assert "KUBERNETES_NOT_HEALTHY" in run.output
+    assert "the node was put back to" in run.output
+    for name in ("containerd", "kubelet"):
+        assert programs(after["cp-1"], name) == programs(before["cp-1"], name) != set()
+    assert kubernetes(after["w-1"]) == kubernetes(before["w-1"])
+    assert unschedulable(road) == []
+
+
+def test_another_containerd_comes_with_the_release(road: Road) -> None:
+    words = newer(road, "bundle-g", more="# bundle-g\n", instead={"containerd": b""})
+    road.play("prepare", *words)
+    before = look(road)
+    road.play("upgrade", *words)
+    after = look(road)
+    for node in NODES:
+        assert programs(after[node], "containerd").isdisjoint(programs(before[node], "containerd"))
+        assert programs(after[node], "containerd") == {after[node]["files"]["/usr/local/bin/containerd"]}
+    assert unschedulable(road) == []
+    assert sum(road.play("upgrade", *words).changes().values()) == 0
 
 
 def test_pods_that_may_not_be_evicted_stop_the_upgrade(road: Road) -> None:
