@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import site_policy
-from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import write_atomic
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom, release
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
@@ -19,9 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
     site_spec,
     site_verifier_spec,
 )
-from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import weaknesses
-from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import Outcome, found_in_result
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.judge import Question
@@ -35,6 +31,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.services.verif
     Patience,
     examine_fleet,
 )
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.report_files import report_paths, write_report
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.site_action import SiteAction
 
 if TYPE_CHECKING:
@@ -44,7 +41,6 @@ if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import Finding
 
 _TELL_SECONDS = 2.0
-_RENDERERS = {".html": render_html, ".json": render_json}
 
 
 class ActionModule(SiteAction):
@@ -77,8 +73,8 @@ class ActionModule(SiteAction):
             findings=findings,
             lock_register=verifier.demands.lock_register,
         )
-        for path in () if check_mode else paths:
-            write_atomic(path, _RENDERERS[path.suffix](report), mode=0o644)
+        if not check_mode:
+            write_report(paths, html=lambda: render_html(report), json=lambda: render_json(report))
         return Result(
             changed=bool(paths),
             values={
@@ -122,17 +118,3 @@ class ActionModule(SiteAction):
                 self._display.display(f"  {state['asked']} of {total} nodes answered, {state['bad']} not verified")
 
         return told
-
-
-def report_paths(wanted: str | None) -> tuple[Path, ...]:
-    """Return the files of a report: one for NAME.html or NAME.json, both for NAME; raises OPTION_INVALID."""
-    if not wanted:
-        return ()
-    path = Path(wanted)
-    if path.is_dir() or not path.name:
-        raise SiteError(
-            f"expected the name of a file for the report, got the directory {wanted}", reason=Reason.OPTION_INVALID
-        )
-    if path.suffix in _RENDERERS:
-        return (path,)
-    return tuple(path.with_name(path.name + suffix) for suffix in _RENDERERS)

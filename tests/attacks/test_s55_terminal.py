@@ -18,7 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.cli import com
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, Refusal
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.ek_certificate import verify_ek_certificate
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
-from ansible_collections.attested.kubernetes.plugins.module_utils.services.report import _plain
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.page import plain
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.stage_lines import Stage, failure_lines, make_visible
 from ansible_collections.attested.kubernetes.tests.support.ek import NOW, Authority, der, ek_extensions
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
@@ -36,7 +36,7 @@ THREAT = Threat(
         ("errors.py", "EK_CERTIFICATE_UNTRUSTED"),
         ("plugins/callback/stages.py", ""),
         ("cli/command.py", ""),
-        ("services/report.py", ""),
+        ("services/page.py", ""),
     ),
 )
 
@@ -98,7 +98,7 @@ def test_what_a_module_returned_is_printed_and_not_obeyed(name: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_programs_and_pages_print_and_obey_not(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     prompts.say({"node": name, name: [{"label": name}]}, as_json=False)
-    assert obeyed(capsys.readouterr().out) == obeyed(_plain(name)) == set()
+    assert obeyed(capsys.readouterr().out) == obeyed(plain(name)) == set()
 
 
 PLAY = """

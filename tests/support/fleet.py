@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from html.parser import HTMLParser
 from typing import Any
 
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.finding import (
     Finding,
     Outcome,
     ShownEvent,
     Trouble,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.services.fleet_status import FleetStatus, read_fleet
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.report import FleetReport
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -23,6 +28,9 @@ HOSTILE = (
     "w-1\n\x1b[31mverified\x1b[0m",
     "\u202egnp.exe",
     "'; DROP TABLE nodes; --",
+    "</style></script><script>alert(1)</script>",
+    "\u05d0\u05d1\u200f \u2066w-1\u2069",
+    "w" * 253,
 )
 
 
@@ -54,8 +62,8 @@ def refused(node: str, text: str = "PCR 4: expected aa, got bb", **changes: Any)
     trouble = Trouble(
         reason="PCR_MISMATCH",
         message=f"expected a boot that a profile allows, got {text}",
-        hint="Compare the boot.",
-        command="attested status",
+        hint=Reason.PCR_MISMATCH.value.hint,
+        command=Reason.PCR_MISMATCH.value.command,
         deviations=(text,),
     )
     return finding(
@@ -65,7 +73,12 @@ def refused(node: str, text: str = "PCR 4: expected aa, got bb", **changes: Any)
 
 def silent(node: str) -> Finding:
     """Return a node that did not answer."""
-    trouble = Trouble(reason="PEER_UNREACHABLE", message="expected a service at 10.0.0.9:9091, got: refused")
+    trouble = Trouble(
+        reason="PEER_UNREACHABLE",
+        message="expected a service at 10.0.0.9:9091, got: refused",
+        hint=Reason.PEER_UNREACHABLE.value.hint,
+        command=Reason.PEER_UNREACHABLE.value.command,
+    )
     return Finding(node=node, outcome=Outcome.UNANSWERED, over="service", trouble=trouble)
 
 
@@ -74,7 +87,78 @@ def report(*findings: Finding) -> FleetReport:
     return FleetReport(
         cluster_id="c1" * 32,
         release="0.2.0",
-        made_at=datetime(2026, 11, 21, 12, 0, tzinfo=UTC),
+        made_at=NOW,
         findings=findings,
         lock_register=15,
     )
+
+
+def said(**changes: Any) -> dict[str, Any]:
+    """Return what a node says of itself where all is well."""
+    return {
+        "phase": "Joined",
+        "needs_person": False,
+        "to_do": "Nothing.",
+        "reason": None,
+        "message": "",
+        "locked": True,
+        "certificate_expires": "2026-11-24T12:00:00+00:00",
+        **changes,
+    }
+
+
+def known(name: str, **changes: Any) -> dict[str, Any]:
+    """Return what the cluster says of a node where all is well."""
+    return {
+        "name": name,
+        "registered": True,
+        "ready": True,
+        "ready_message": "",
+        "role": "control-plane" if name.startswith("cp") else "worker",
+        "version": "v1.35.4",
+        "identity": f"ek-{name.encode().hex():0<20.20}",
+        "profile": "r650",
+        "posture": "boot",
+        "standing": "EvidenceGood",
+        "standing_message": "the last evidence was good; next: nothing",
+        "refused": {},
+        **changes,
+    }
+
+
+def status(nodes: dict[str, dict[str, Any]], *rows: dict[str, Any], **cluster: Any) -> FleetStatus:
+    """Return the status of a cluster that answers."""
+    planes = [name for name in nodes if name.startswith("cp")]
+    return read_fleet(
+        nodes,
+        {"nodes": list(rows), **cluster},
+        control_planes=planes,
+        cluster_name="prod",
+        release="0.2.0",
+        made_at=NOW,
+    )
+
+
+class PageReader(HTMLParser):
+    """Reads a page as a browser does: its elements with their attributes, and its text but for script and style."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.own: dict[str, str] = {}
+        self._inside = ""
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside in ("script", "style"):
+            self.own[self._inside] = self.own.get(self._inside, "") + data
+        else:
+            self.text += data

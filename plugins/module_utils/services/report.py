@@ -12,23 +12,22 @@ import json
 import string
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._deps.jinja import jinja2
-from ..errors import visible
 from ..evidence.registry import own_evidence, unproven_evidence
 from .finding import Finding, Outcome
+from .page import BAD, GOOD, UNSURE, Cell, Count, Need, Page, place_of, plain, render_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from .finding import ShownEvent
+    from .finding import ShownEvent, Trouble
 
 VERSION = 1
-_TEMPLATE = Path(__file__).with_name("report.html.j2")
 _ORDER = (Outcome.REFUSED, Outcome.UNANSWERED, Outcome.VERIFIED)
+_TONES = {Outcome.REFUSED: BAD, Outcome.UNANSWERED: UNSURE, Outcome.VERIFIED: GOOD}
+_COLUMNS = ("Node", "Role", "Result", "Profile", "Evidence reaches", "Node lock", "Boot", "TPM (endorsement key)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,22 +112,66 @@ def render_json(report: FleetReport) -> bytes:
 
 
 def render_html(report: FleetReport) -> bytes:
-    """Return the report for people: one page that loads nothing and runs nothing."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, finalize=_plain, trim_blocks=True, lstrip_blocks=True
-    )
+    """Return the report for people: one page that loads nothing."""
     boots = report.boots()
-    page = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+    boot_of = {node: one.letter for one in boots for node in one.nodes}
+    findings = report.ordered()
+    page = Page(
+        title=f"Verification of cluster {report.cluster_id[:16]}",
+        about="each node got a fresh challenge, and its TPM answered for this moment only",
+        release=report.release,
+        made_at=report.made_at,
+        counts=tuple(Count(word=one.value, tone=_TONES[one], count=report.count(one)) for one in _ORDER),
+        needs=tuple(_need(one, one.trouble) for one in findings if one.trouble),
+        columns=_COLUMNS,
+        rows=tuple(_cells(one, boot_of.get(one.node, "")) for one in findings),
+    )
+    return render_page(
+        page,
+        "report.html.j2",
         report=report,
         judged=own_evidence(),
         verified_only=unproven_evidence(),
-        findings=report.ordered(),
         boots=boots,
-        boot_of={node: one.letter for one in boots for node in one.nodes},
         differences=report.differences(),
-        counts=[(outcome.value, report.count(outcome)) for outcome in reversed(_ORDER)],
     )
-    return page.encode()
+
+
+def _need(finding: Finding, trouble: Trouble) -> Need:
+    return Need(
+        subject=finding.node,
+        what=trouble.reason,
+        word=finding.outcome.value,
+        lines=trouble.deviations or (trouble.message,),
+        hint=trouble.hint,
+        command=trouble.command,
+        place=place_of(trouble.command),
+        tone=_TONES[finding.outcome],
+    )
+
+
+def _cells(finding: Finding, boot: str) -> tuple[Cell, ...]:
+    """Return what stands under the columns."""
+    outcome = finding.outcome
+    return (
+        Cell(text=finding.node),
+        Cell(text=finding.role),
+        Cell(
+            text=outcome.value,
+            tone=_TONES[outcome],
+            more=finding.trouble.reason if finding.trouble else "",
+            order=str(_ORDER.index(outcome)),
+        ),
+        Cell(text=finding.profile),
+        Cell(text=finding.posture),
+        Cell(text=finding.nodelock),
+        Cell(text=boot),
+        Cell(
+            text=f"{finding.ek_sha256[:20]}…" if finding.ek_sha256 else "",
+            full=finding.ek_sha256,
+            more="certified by its maker" if finding.ek_certified else "",
+        ),
+    )
 
 
 def render_table(report: FleetReport) -> list[str]:
@@ -139,13 +182,8 @@ def render_table(report: FleetReport) -> list[str]:
     for one in report.ordered():
         cells = (one.role, one.outcome.value, one.profile, one.posture, boot_of.get(one.node, ""), one.ek_sha256[:20])
         reason = one.trouble.reason if one.trouble else ""
-        rows.append(_plain(form(one.node[:60], *(cell or "-" for cell in cells), reason).rstrip()))
+        rows.append(plain(form(one.node[:60], *(cell or "-" for cell in cells), reason).rstrip()))
     return rows
-
-
-def _plain(value: Any) -> Any:
-    """Return a text as a terminal or a page may show it, on one line; anything else as it is."""
-    return visible(" ".join(value.splitlines())) if isinstance(value, str) else value
 
 
 def _boot(place: int, registers: tuple[tuple[int, str], ...], members: Sequence[Finding]) -> Boot:

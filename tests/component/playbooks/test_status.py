@@ -44,11 +44,13 @@ class Site:
         (collection / "roles" / "node_status").symlink_to(ROOT / "roles" / "node_status")
         modules = {"node_status_info": (), "cluster_info": ()}
         replace_modules(collection, Path(__file__).with_name("traced.py"), root, modules)
+        for part in ("plugin_utils", "action/fleet_status.py"):  # this one is run as it is
+            (collection / "plugins" / part).symlink_to(ROOT / "plugins" / part)
         (collection / "plugins" / "modules").mkdir()
-        for name in modules:
+        for name in (*modules, "fleet_status"):
             shutil.copy(ROOT / "plugins" / "modules" / f"{name}.py", collection / "plugins" / "modules" / f"{name}.py")
 
-    def run(self, *, down: tuple[str, ...] = (), **answers: Any) -> tuple[int, str]:
+    def run(self, *options: str, down: tuple[str, ...] = (), **answers: Any) -> tuple[int, str]:
         """Run the playbook; return exit code and output."""
         ready = [one for one in NAMES if one not in down]
         cluster = {"nodes": [_row(name, ready=name in ready) for name in NAMES], "policy": {}, "waiting": []}
@@ -61,7 +63,7 @@ class Site:
         groups = {"control_planes": {"hosts": planes}, "workers": {"hosts": {"w-1": hosts["w-1"]}}}
         (self.root / "hosts.yml").write_text(yaml.safe_dump({"nodes": {"children": groups}}))
         done = subprocess.run(
-            [BIN / "ansible-playbook", "-i", "hosts.yml", "attested.kubernetes.status"],
+            [BIN / "ansible-playbook", "-i", "hosts.yml", "attested.kubernetes.status", *options],
             cwd=self.root,
             env={
                 "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -154,3 +156,26 @@ def test_before_init_machines_call_for_a_person_and_no_cluster_does(site: Site) 
     assert ends != 0, said
     assert "cp-1: Run the playbook init." in said
     assert "the cluster:" not in said
+
+
+def test_the_report_that_was_asked_for_is_written_where_a_person_is_needed_too(site: Site) -> None:
+    words = ("-e", "attested_status_report=now", "-e", "attested_cluster_name=prod")
+    ends, said = site.run(*words, down=("w-1",))
+    assert ends != 0, said
+    assert all(f"report: {name}" in said for name in ("now.html", "now.json")), said
+    report = json.loads((site.root / "now.json").read_bytes())
+    assert [(one["name"], one["status"]) for one in report["nodes"]] == [
+        ("w-1", "needs a person"),
+        ("cp-1", "good"),
+        ("cp-2", "good"),
+    ]
+    assert [one["what"] for one in report["needs"]] == ["Not reachable over ssh", "The Node is not Ready"]
+    page = (site.root / "now.html").read_text(encoding="utf-8")
+    assert "<h1>Status of cluster prod</h1>" in page
+    assert "ansible nodes -m ansible.builtin.ping" in page
+
+
+def test_check_mode_writes_no_report(site: Site) -> None:
+    ends, said = site.run("--check", "-e", "attested_status_report=now.html")
+    assert ends == 0, said
+    assert not (site.root / "now.html").exists()

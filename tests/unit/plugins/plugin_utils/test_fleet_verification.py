@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.action.fleet_verification import ActionModule, report_paths
+from ansible_collections.attested.kubernetes.plugins.action.fleet_verification import ActionModule
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.attest import Verifier
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock, SystemRandom
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import SiteError
@@ -19,6 +19,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile
     MeasurementProfile,
     Posture,
 )
+from ansible_collections.attested.kubernetes.plugins.plugin_utils.report_files import report_paths
 from ansible_collections.attested.kubernetes.tests.support.fleet import finding
 
 if TYPE_CHECKING:
