@@ -54,7 +54,10 @@ options:
         C(PREDICTION_INCOMPLETE).
     type: path
   base:
-    description: With O(image), the profile of the site whose other registers, assertions and events are kept.
+    description:
+      - With O(image), the profile of the site whose other registers, assertions and events are kept.
+      - The profile of machines that boot GRUB, or a kernel alone, without Secure Boot gives registers 0 and 7 as
+        they are before firmware starts a program.
     type: str
   command_line:
     description: With O(image), the command line that the kernel gets, if it is not the image's own.

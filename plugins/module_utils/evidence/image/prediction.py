@@ -18,7 +18,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import PolicyError
-from ...policy.assertions import IMAGE_REGISTER, KERNEL_REGISTER, PROGRAM_REGISTER, Loader
+from ...policy.assertions import (
+    FIRMWARE_REGISTER,
+    GRUB_REGISTER,
+    IMAGE_REGISTER,
+    KERNEL_REGISTER,
+    PROGRAM_REGISTER,
+    SECURE_BOOT_REGISTER,
+    Loader,
+)
 from ...policy.profile import AllowedValue, MeasuredEvent
 from ...reasons import Reason
 from ..eventlog import kinds
@@ -87,28 +95,76 @@ def predict(
 def predict_profile(base: MeasurementProfile, name: str, prediction: Prediction, *, label: str) -> MeasurementProfile:
     """Return ``base`` with the computed registers in place of its own, for machines that will boot the image.
 
-    Registers that no image moves (firmware, keys) stay as they are, and so do assertions. Raises `PolicyError`
-    PREDICTION_INCOMPLETE for a register that the profile holds and that could not be computed, and for the profile of a
-    machine that booted another way.
+    Registers that no image moves (firmware, keys) stay as they are, and so do assertions. A base whose machines boot
+    another way gives what firmware measured before it starts anything. Raises `PolicyError` PREDICTION_INCOMPLETE for a
+    register that the profile holds and that could not be computed.
     """
-    wanted = sorted({PROGRAM_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER} & set(base.registers))
-    lacking = [f"PCR {pcr} ({prediction.missing[pcr]})" for pcr in wanted if pcr in prediction.missing]
     if base.loader is not None and base.loader is not Loader.IMAGE:
-        lacking.append(f"the boot path (the loader of {base.name} is {base.loader.value})")
+        base = _before_a_program(base)
+        wanted = [PROGRAM_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER]
+    else:
+        wanted = sorted({PROGRAM_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER} & set(base.registers))
+    lacking = [f"PCR {pcr} ({prediction.missing[pcr]})" for pcr in wanted if pcr in prediction.missing]
     if lacking:
-        raise PolicyError(
-            f"expected to compute every register of {base.name} that an image moves, could not: {'; '.join(lacking)}",
-            reason=Reason.PREDICTION_INCOMPLETE,
-        )
+        raise _incomplete(base.name, "; ".join(lacking))
     computed = {pcr: (AllowedValue(prediction.registers[pcr], label),) for pcr in wanted}
     kept = [event for event in base.reference_events if event.pcr not in computed]
     return dataclasses.replace(
         base,
         name=name,
-        registers={**base.registers, **computed},
+        registers=dict(sorted({**base.registers, **computed}.items())),
         reference_events=(*kept, *(event for event in prediction.events if event.pcr in computed)),
         loader=Loader.IMAGE if PROGRAM_REGISTER in computed else base.loader,
         retired=False,
+    )
+
+
+# From another boot path (GRUB, or a kernel alone) to an image: what firmware measured before it started the loader.
+
+_UNMOVED = {FIRMWARE_REGISTER, SECURE_BOOT_REGISTER}
+_REPLACED = {PROGRAM_REGISTER, GRUB_REGISTER, KERNEL_REGISTER}
+
+
+def _before_a_program(base: MeasurementProfile) -> MeasurementProfile:
+    """Return what of ``base`` holds for any program that firmware starts: PCR 0, and PCR 7 up to its separator.
+
+    Behind the separator firmware and shim note who signed what they start. Firmware notes it of the image too where
+    Secure Boot is on, and no log says as what.
+    """
+    if SECURE_BOOT_REGISTER not in base.registers:
+        raise _incomplete(base.name, f"PCR {SECURE_BOOT_REGISTER} (the profile does not hold it)")
+    if base.assertions.secure_boot:
+        raise _incomplete(
+            base.name,
+            f"PCR {SECURE_BOOT_REGISTER} (Secure Boot is on, and no machine of the profile started an image by itself)",
+        )
+    if base.assertions.sbat_minimum:
+        raise _incomplete(base.name, "sbatMinimum (firmware starts the image without shim)")
+    moved = sorted(set(base.registers) - _UNMOVED - _REPLACED)
+    if moved:
+        raise _incomplete(base.name, f"PCR {', '.join(map(str, moved))} (nobody saw them behind another boot path)")
+    events = [event for event in base.reference_events if event.pcr == SECURE_BOOT_REGISTER]
+    allowed = {value.digest for value in base.registers[SECURE_BOOT_REGISTER]}
+    separator = hashlib.sha256(_SEPARATOR).digest()
+    if {_replayed(events).get(SECURE_BOOT_REGISTER)} != allowed or separator not in {one.digest for one in events}:
+        raise _incomplete(
+            base.name, f"PCR {SECURE_BOOT_REGISTER} (expected the events of its one value in the profile)"
+        )
+    at = [one.digest for one in events].index(separator) + 1
+    firmware = {pcr: values for pcr, values in base.registers.items() if pcr == FIRMWARE_REGISTER}
+    keys = AllowedValue(_replayed(events[:at])[SECURE_BOOT_REGISTER], f"{base.name}, before it starts a program")
+    return dataclasses.replace(
+        base,
+        registers={**firmware, SECURE_BOOT_REGISTER: (keys,)},
+        reference_events=(*(one for one in base.reference_events if one.pcr == FIRMWARE_REGISTER), *events[:at]),
+        loader=None,
+    )
+
+
+def _incomplete(name: str, lacking: str) -> PolicyError:
+    return PolicyError(
+        f"expected to compute every register of {name} that an image moves, could not: {lacking}",
+        reason=Reason.PREDICTION_INCOMPLETE,
     )
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 
 import pytest
@@ -18,7 +19,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image
     predict_profile,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Loader
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import MeasurementMismatch
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue, Posture
 from ansible_collections.attested.kubernetes.plugins.module_utils.tpm.constants import ALG_SHA256
 from ansible_collections.attested.kubernetes.tests.support import boots, pe
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import accepted, judged, learned
@@ -33,6 +36,7 @@ IMAGES = (
     "deb13-secbootfw-off",
     "deb13-secureboot",
 )
+OTHER = predict(read_image(pe.image(stub=252)), secure_boot=False)
 _SECTION = re.compile(r"^  (\.\w+): size \d+, sha256 ([0-9a-f]{64})$", re.MULTILINE)
 _STUB = re.compile(r"systemd-stub (\d+)|^systemd: systemd (\d+)", re.MULTILINE)
 
@@ -133,13 +137,75 @@ def test_what_nobody_saw_is_not_computed(image: KernelImage, secure_boot: bool, 
     assert caught.value.code == "PREDICTION_INCOMPLETE"
 
 
-def test_a_machine_that_booted_another_way_is_no_base() -> None:
-    """With GRUB registers move that no image moves, and another program measures the command line."""
-    with pytest.raises(PolicyError, match=r"the boot path \(the loader of deb13-grub is grub\)") as caught:
-        predict_profile(
-            learned("deb13-grub"), "next", predict(read_image(pe.image(stub=252)), secure_boot=False), label="x"
-        )
+def test_from_grub_to_an_image_firmware_and_keys_are_those_of_a_machine_that_starts_it_itself() -> None:
+    """deb13-grub and deb13-base are one machine: shim's own events of PCR 7 are left out, and PCR 8 is GRUB's."""
+    ahead = predict_profile(learned("deb13-grub"), "next", OTHER, label="x")
+    measured = boots.load("deb13-base").pcrs
+    values = {pcr: [one.digest for one in allowed] for pcr, allowed in ahead.registers.items()}
+    assert list(values) == [0, 4, 7, 9, 11]
+    assert (values[0], values[7]) == ([measured[0]], [measured[7]])
+    assert measured[7] != boots.load("deb13-grub").pcrs[7]
+    assert {pcr: values[pcr] for pcr in (4, 9, 11)} == {pcr: [OTHER.registers[pcr]] for pcr in (4, 9, 11)}
+    assert (ahead.loader, ahead.posture) == (Loader.IMAGE, Posture.BOOT)
+
+
+def test_the_events_of_another_boot_path_are_left_out() -> None:
+    events = predict_profile(learned("deb13-grub"), "next", OTHER, label="x").reference_events
+    measured = {(event.pcr, event.digest) for event in judged("deb13-base").events}
+    assert {(event.pcr, event.digest) for event in events if event.pcr in {0, 7}} <= measured
+    assert [event for event in events if event.pcr in {4, 9, 11}] == list(OTHER.events)
+
+
+def test_a_profile_from_grub_accepts_the_image_and_no_longer_grub() -> None:
+    """The real boots, with the programs of the image that deb12-base's recorder wrote down."""
+    base = learned("deb13-grub")
+    prediction = predict(image_of("deb12-base"), secure_boot=False)
+    ahead = predict_profile(base, "next", prediction, label="x")
+    there, image = judged("deb13-base"), judged("deb12-base")
+    pcrs = {**there.pcrs, **{pcr: image.pcrs[pcr] for pcr in (4, 9, 11)}}
+    assert accepted("deb13-base", ahead, pcrs=pcrs).profile == "next"
+    with pytest.raises(MeasurementMismatch):
+        accepted("deb13-grub", ahead)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        pytest.param({"registers": (4, 8, 9)}, r"PCR 7 \(the profile does not hold it\)", id="keys are free"),
+        pytest.param({"secure_boot": True}, r"PCR 7 \(Secure Boot is on", id="Secure Boot"),
+        pytest.param({"sbat_minimum": {"shim": 4}}, "sbatMinimum", id="shim's level"),
+        pytest.param({"strict": True}, r"PCR 1, 2, 3, 5, 6, 11, 12, 13, 14 \(nobody saw", id="strict"),
+        pytest.param({"reference_events": ()}, "expected the events of its one value", id="no events"),
+        pytest.param({"second": True}, "expected the events of its one value", id="two values"),
+    ],
+)
+def test_what_a_machine_with_grub_does_not_tell_is_not_computed(changes: dict[str, object], told: str) -> None:
+    base = learned("deb13-grub", Preset.STRICT if changes.pop("strict", False) else Preset.AUTO)
+    if wanted := changes.pop("registers", None):
+        changes["registers"] = {pcr: base.registers[pcr] for pcr in wanted}  # type: ignore[attr-defined]
+    if changes.pop("second", False):
+        changes["registers"] = {**base.registers, 7: (*base.registers[7], AllowedValue(bytes(32), "other"))}
+    if "secure_boot" in changes or "sbat_minimum" in changes:
+        changes = {"assertions": dataclasses.replace(base.assertions, **changes)}  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match=told) as caught:
+        predict_profile(dataclasses.replace(base, **changes), "next", OTHER, label="x")  # type: ignore[arg-type]
     assert caught.value.code == "PREDICTION_INCOMPLETE"
+
+
+def test_events_without_a_separator_do_not_say_what_firmware_measured() -> None:
+    base = learned("deb13-grub")
+    event = next(one for one in base.reference_events if one.pcr == 7)
+    value = hashlib.sha256(bytes(32) + event.digest).digest()
+    cut = dataclasses.replace(
+        base, reference_events=(event,), registers={**base.registers, 7: (AllowedValue(value, "x"),)}
+    )
+    with pytest.raises(PolicyError, match="expected the events of its one value"):
+        predict_profile(cut, "next", OTHER, label="x")
+
+
+def test_what_cannot_be_computed_of_the_image_is_told_from_grub_too() -> None:
+    with pytest.raises(PolicyError, match=r"PCR 9 \(systemd-stub 257 adds to the initrd"):
+        predict_profile(learned("deb13-grub"), "next", predict(read_image(pe.image()), secure_boot=False), label="x")
 
 
 @pytest.mark.parametrize(("held", "loader"), [((4, 7, 9, 11), Loader.IMAGE), ((7, 9, 11), None)])
