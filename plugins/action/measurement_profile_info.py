@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import load_profiles, render_objects
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
     ArgumentSpec,
@@ -20,9 +21,11 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image
     NextBoot,
     judge_next_boot,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import MAX_IMAGE_BYTES, read_image
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.merge import differences
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import least, weaknesses
+from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
 
@@ -42,6 +45,8 @@ class ActionModule(AttestedAction):
             options={
                 "profiles": {"type": "list", "elements": "str", "required": True},
                 "next_boots": {"type": "list", "elements": "dict", "default": []},
+                "image": {"type": "path"},
+                "registers": {"type": "dict", "default": {}},
             }
         ),
     )
@@ -54,9 +59,19 @@ class ActionModule(AttestedAction):
             "profiles": [_shown(one) for one in found],
             "manifests": render_objects(found, ()),
             "differences": [str(one) for one in differences(found)],
+            "refused_image": _refused(params["image"], params["registers"], found) if params["image"] else "",
         }
         weak = [told for one in found for told in weaknesses(one)]
         return Result(values=values, warnings=(*weak, *_warnings(params["next_boots"], found, SystemClock().now())))
+
+
+def _refused(path: str, told: Mapping[str, str], profiles: Sequence[MeasurementProfile]) -> str:
+    image = NextBoot(path=path, image=read_image(read_bytes(path, limit=MAX_IMAGE_BYTES)))
+    try:
+        registers = {int(pcr): bytes.fromhex(value) for pcr, value in told.items()}
+    except ValueError as error:
+        raise PolicyError("expected registers in hexadecimal", reason=Reason.OPTION_INVALID) from error
+    return judge_next_boot(image, profiles, now=SystemClock().now(), registers=registers)
 
 
 def _warnings(

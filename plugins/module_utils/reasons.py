@@ -315,12 +315,48 @@ class Reason(Enum):
         "Check why the bootstrapper does not run. On a machine that is already a node it does not run.",
         "journalctl -u attested-bootstrapper",
     )
+    BOOT_ENTRIES_UNREADABLE = _row(
+        Coarse.LOCAL,
+        "The firmware's boot entries cannot be read, or it did not keep a new one.",
+        "Check that the machine was started by UEFI, that efivarfs is mounted, and what efibootmgr says.",
+        "efibootmgr -v",
+    )
+    BOOT_FELL_BACK = _row(
+        Coarse.LOCAL,
+        "The machine does not run the image that it was to try: the image did not come up, or was not tried yet.",
+        "The old boot entry is still the default. Read the machine's console for why the image did not start, then run again.",
+        "efibootmgr -v",
+    )
+    BOOT_IMAGE_EXISTS = _row(
+        Coarse.LOCAL,
+        "The machine has another image of this name, and may boot it.",
+        "Give the new image another name, for example with the kernel's release or a number.",
+        "ansible-playbook attested.kubernetes.boot_image -e image=NAME",
+    )
+    BOOT_IMAGE_UNFIT = _row(
+        Coarse.LOCAL,
+        "This machine cannot boot the image: its root file system is not here, or it is not signed.",
+        "Give all machines the label that the image's command line names, or sign the image with a key that the firmware has.",
+        "ansible-playbook attested.kubernetes.boot_image -e image=NAME",
+    )
+    BOOT_KEY_MISMATCH = _row(
+        Coarse.LOCAL,
+        "The key that is to sign the image is not that of the certificate, or one of both files is something else.",
+        "Give the key and the certificate of one pair, both as PEM, the key without a password.",
+        "ansible-playbook attested.kubernetes.boot_image -e image=NAME",
+    )
     BOOT_OPTION_UNKNOWN = _row(
         Coarse.REFUSED,
         "The kernel command line has an option that the profile does not list, or the command line is not proven.",
         "Find out who changed the boot loader's configuration. Add an intended option to bootOptions of the profile, "
         "which needs PCR 4 and loader.",
         "ansible-playbook attested.kubernetes.policy --check --diff",
+    )
+    BOOT_PARTITION_UNUSABLE = _row(
+        Coarse.LOCAL,
+        "The EFI system partition is not mounted, is no partition of a disk, or has no room for the image.",
+        "Mount it, or remove images there that no machine boots any more.",
+        "df -h /boot/efi",
     )
     BUNDLE_ARCH_MISMATCH = _row(
         Coarse.LOCAL,
@@ -1375,6 +1411,12 @@ class Reason(Enum):
         "A module of this collection did not run on the node.",
         "Run prepare first; it makes the interpreter that the module needs.",
         "ansible-playbook attested.kubernetes.prepare",
+    )
+    NEXT_BOOT_REFUSED = _row(
+        Coarse.LOCAL,
+        "The machine was not rebooted: the policy would refuse what it boots next.",
+        "Compute or learn the profile of what it boots, name it in attested_profiles, and apply the policy.",
+        "ansible-playbook attested.kubernetes.policy",
     )
     NODELOCK_BUSY = _row(
         Coarse.LOCAL,

@@ -31,6 +31,15 @@ options:
     type: list
     elements: dict
     default: []
+  image:
+    description: A unified kernel image on the machine that runs the playbook, to be held against the profiles.
+    type: path
+  registers:
+    description:
+      - With O(image), what a machine showed last, as RV(attested.kubernetes.attestation_verification#module:registers)
+        tells it. Its register 0 has to be one of the profile's.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -50,6 +59,12 @@ EXAMPLES = r"""
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
     next_boots: "{{ found.next_boots }}"
+
+- name: Compare an image with the active profiles before a machine boots it
+  attested.kubernetes.measurement_profile_info:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+    image: boot-images/fleet-1.efi
 
 - name: Apply the profiles
   attested.kubernetes.cluster_objects:
@@ -79,6 +94,11 @@ differences:
   type: list
   elements: str
   sample: ["PCR 4: w-1 has 9f2c"]
+refused_image:
+  description: With O(image), why no profile would accept a machine after booting it; empty if one would.
+  returned: success
+  type: str
+  sample: ""
 manifests:
   description: The profiles as one YAML stream, as they are applied to the cluster.
   returned: success

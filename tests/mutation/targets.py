@@ -35,6 +35,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         f"{_UNIT}/kubeadm/certificates/test_renewal.py",
     ),
     "admin/listed_machines.py": (f"{_UNIT}/admin/test_listed_machines.py",),
+    "node/boot_entry.py": (f"{_UNIT}/node/test_boot_entry.py",),
     "kubeadm/site_settings.py": (f"{_UNIT}/kubeadm/test_site_settings.py",),
     "kubeadm/endpoint_splice.py": (f"{_UNIT}/kubeadm/test_endpoint_splice.py",),
     "kubeadm/etcd_client.py": (f"{_UNIT}/kubeadm/test_etcd_client.py",),

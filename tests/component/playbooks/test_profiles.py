@@ -39,6 +39,7 @@ PLAY = """
         site: "{{ here }}"
         profiles: [fleet]
         next_boots: "{{ found.next_boots }}"
+        image: "{{ here }}/boot/EFI/Linux/next.efi"
       register: before
     - attested.kubernetes.measurement_profile:
         site: "{{ here }}"
@@ -50,7 +51,15 @@ PLAY = """
         site: "{{ here }}"
         profiles: [fleet, next]
         next_boots: "{{ found.next_boots }}"
+        image: "{{ here }}/boot/EFI/Linux/next.efi"
       register: staged
+    - attested.kubernetes.measurement_profile_info:
+        site: "{{ here }}"
+        profiles: [fleet]
+        image: "{{ here }}/boot/EFI/Linux/next.efi"
+        registers: {"0": "no hex"}
+      ignore_errors: true
+      register: no_registers
     - attested.kubernetes.measurement_profile: {site: "{{ here }}", name: fleet, state: retired}
       register: retired
     - attested.kubernetes.measurement_profile: {site: "{{ here }}", name: fleet, state: retired}
@@ -78,7 +87,7 @@ PLAY = """
         content: >-
           {{ {'merged': merged, 'again': again, 'before': before, 'staged': staged, 'retired': retired,
           'retired_again': retired_again, 'out_of_force': out_of_force, 'would_go': would_go,
-          'nothing': nothing} | to_json }}
+          'nothing': nothing, 'no_registers': no_registers} | to_json }}
 """
 
 
@@ -131,6 +140,12 @@ def test_an_image_that_nobody_booted_is_warned_of_until_its_profile_is_staged(to
     assert told["staged"].get("warnings", []) == []
     assert [one["name"] for one in told["staged"]["profiles"]] == ["fleet", "next"]
     assert profile(told, "next").registers[11][0].label == "13.7"
+
+
+def test_an_image_of_the_site_is_refused_until_its_profile_is_staged(told: dict[str, Any]) -> None:
+    assert "no active profile would accept the machine after booting it" in told["before"]["refused_image"]
+    assert told["staged"]["refused_image"] == ""
+    assert told["no_registers"]["reason"] == "OPTION_INVALID"
 
 
 def test_a_profile_is_retired_once_and_kept(told: dict[str, Any]) -> None:

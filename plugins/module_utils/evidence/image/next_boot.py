@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import PolicyError
 from ...policy.assertions import (
+    FIRMWARE_REGISTER,
     IMAGE_REGISTER,
     KERNEL_REGISTER,
     PROGRAM_REGISTER,
@@ -103,15 +104,25 @@ class NextBoot:
         )
 
 
-def judge_next_boot(found: NextBoot, profiles: Iterable[MeasurementProfile], *, now: datetime) -> str:
+def judge_next_boot(
+    found: NextBoot,
+    profiles: Iterable[MeasurementProfile],
+    *,
+    now: datetime,
+    registers: Mapping[int, bytes] | None = None,
+) -> str:
     """Return why no profile in force at ``now`` would accept the machine after booting ``found``; empty if one would.
 
     Looked at is what an image moves and tells: registers, its own command line, its kernel's release. Firmware and
-    keys, and what is asserted of them, are as they were at the last attestation.
+    keys, and what is asserted of them, are as they were at the last attestation; of the firmware's register, which no
+    boot path moves, ``registers`` may say what the machine showed.
     """
     if found.problem:
         return f"{found.path}: cannot be read, so nobody knows what it will be measured as ({found.problem})"
-    lacking = [(profile.name, _out_of_force(profile, now) or _why(found, profile)) for profile in profiles]
+    lacking = [
+        (profile.name, _out_of_force(profile, now) or _why(found, profile) or _firmware(profile, registers or {}))
+        for profile in profiles
+    ]
     if not all(why for _name, why in lacking):
         return ""
     told = "; ".join(f"{name}: {why}" for name, why in lacking) or "there is none"
@@ -127,6 +138,14 @@ def _out_of_force(profile: MeasurementProfile, now: datetime) -> str:
     if profile.expires is not None and now >= profile.expires:
         return f"expired at {profile.expires.isoformat()}"
     return ""
+
+
+def _firmware(profile: MeasurementProfile, registers: Mapping[int, bytes]) -> str:
+    """Return why the firmware that the machine runs is none of the profile's; empty if it may be."""
+    value, allowed = registers.get(FIRMWARE_REGISTER), profile.registers.get(FIRMWARE_REGISTER)
+    if value is None or allowed is None or value in {one.digest for one in allowed}:
+        return ""
+    return f"PCR {FIRMWARE_REGISTER} is {value.hex()}"
 
 
 def _why(found: NextBoot, profile: MeasurementProfile) -> str:

@@ -27,7 +27,10 @@ MAX_IMAGE_BYTES = 1 << 30
 
 _MAX_SECTIONS = 96
 _SECTION_BYTES = 40
-_FORMATS = {0x10B: 96, 0x20B: 112}
+_WIDE = 0x20B
+_PAGE = 4096
+_SIGNATURE_STEP = 8
+_FORMATS = {0x10B: 96, _WIDE: 112}
 _CERTIFICATES = 4
 _OPTIONAL_MINIMUM = 68
 
@@ -41,9 +44,21 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Where another section has room behind those of a program: the first free address, and the step of addresses.
+
+    The step is a page at least, so that an image in memory lies as its parts do.
+    """
+
+    address: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Section:
     name: str
     size: int
+    address: int
     raw_at: int
     raw_size: int
 
@@ -69,6 +84,35 @@ def parse_program(data: bytes) -> Program:
             raise _malformed("every section once", f"{one.name} twice")
         sections[one.name] = data[one.raw_at : one.raw_at + min(one.size or one.raw_size, one.raw_size)]
     return Program(digest=digest, sections=sections)
+
+
+def room_behind(data: bytes) -> Room:
+    """Return where a section may be added to the program in ``data``; raises `PolicyError` IMAGE_MALFORMED."""
+    layout, header = _layout(data), _number(data, 0x3C, 4) + 24
+    wide = _number(data, header, 2) == _WIDE
+    base, step = (
+        _number(data, header + (24 if wide else 28), 8 if wide else 4),
+        max(_PAGE, _number(data, header + 32, 4)),
+    )
+    end = max((one.address + max(one.size, one.raw_size) for one in layout.sections), default=0)
+    return Room(address=base + -(-end // step) * step, step=step)
+
+
+def without_time(data: bytes) -> bytes:
+    """Return the program without the time of its making and its checksum, which nobody reads.
+
+    So equal parts make equal bytes. It is filled up to where a signature may begin, so signing leaves its digest.
+    """
+    layout, header = _layout(data), _number(data, 0x3C, 4)
+    cleaned = bytearray(data)
+    cleaned[header + 8 : header + 12] = bytes(4)
+    cleaned[layout.checksum_at : layout.checksum_at + 4] = bytes(4)
+    return bytes(cleaned) + bytes(-len(cleaned) % _SIGNATURE_STEP)
+
+
+def is_signed(data: bytes) -> bool:
+    """Whether the program has a signature, whoever made it; raises `PolicyError` IMAGE_MALFORMED."""
+    return _layout(data).certificates_size > 0
 
 
 def _digest(data: bytes, layout: _Layout) -> bytes:
@@ -114,6 +158,7 @@ def _section(data: bytes, at: int) -> _Section:
     found = _Section(
         name=data[at : at + 8].rstrip(b"\0").decode("latin-1"),
         size=_number(data, at + 8, 4),
+        address=_number(data, at + 12, 4),
         raw_size=_number(data, at + 16, 4),
         raw_at=_number(data, at + 20, 4),
     )

@@ -129,6 +129,27 @@ def test_an_image_that_no_profile_expects_is_warned_of_with_each_register() -> N
     assert "PCR 11 will be" in warning
 
 
+@pytest.mark.parametrize(
+    ("registers", "told"),
+    [
+        pytest.param({0: bytes(32)}, "", id="the firmware of the profile"),
+        pytest.param({0: b"x" * 32}, f"(next: PCR 0 is {(b'x' * 32).hex()})", id="another firmware"),
+        pytest.param({4: b"x" * 32}, "", id="what the image moves is not looked at"),
+        pytest.param({}, "", id="not shown"),
+    ],
+)
+def test_a_machine_with_another_firmware_is_told(registers: dict[int, bytes], told: str) -> None:
+    """PCR 0 is the only one that no boot path moves; a profile without it takes any firmware."""
+    profile = expected()
+    held = dataclasses.replace(profile, registers={**profile.registers, 0: (AllowedValue(bytes(32), "x"),)})
+    free = dataclasses.replace(profile, registers={pcr: profile.registers[pcr] for pcr in (4, 9, 11)})
+    found = NextBoot(path="/efi/a.efi", image=read_image(IMAGE))
+    warning = judge_next_boot(found, [held], now=NOW, registers=registers)
+    assert warning.endswith(told)
+    assert bool(warning) == bool(told)
+    assert judge_next_boot(found, [free], now=NOW, registers=registers) == ""
+
+
 def with_line(line: str, *, stub: int = 257) -> bytes:
     return pe.image(stub=stub, cmdline=line.encode(), uname=b"6.12.1")
 

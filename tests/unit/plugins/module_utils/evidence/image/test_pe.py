@@ -10,7 +10,13 @@ import tracemalloc
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import parse_program, read_image
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import (
+    is_signed,
+    parse_program,
+    read_image,
+    room_behind,
+    without_time,
+)
 from ansible_collections.attested.kubernetes.tests.support import pe
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -128,3 +134,38 @@ def test_the_stub_says_its_version(sbat: bytes, version: int) -> None:
 def test_texts_are_without_what_the_stub_strips() -> None:
     found = read_image(pe.image(cmdline=b"quiet\n\0", uname=b"6.12.1\n"))
     assert (found.command_line, found.release) == ("quiet", "6.12.1")
+
+
+def test_room_is_behind_the_last_section_in_whole_pages() -> None:
+    at = HEADER + 24
+    found = room_behind(PLAIN)
+    assert (found.address, found.step) == (-(-(4096 + 512 + 1024) // 4096) * 4096, 4096)
+    based = patched(at + 24, (0x140000000).to_bytes(8, "little"))
+    assert room_behind(based).address == 0x140000000 + found.address
+    wide = patched(at + 32, (0x10000).to_bytes(4, "little"))
+    assert (room_behind(wide).address, room_behind(wide).step) == (0x10000, 0x10000)
+
+
+def test_room_of_a_32_bit_program_is_behind_its_own_base() -> None:
+    header = bytearray(pe.program({}))
+    optional = HEADER + 24
+    struct.pack_into("<H", header, optional, 0x10B)
+    struct.pack_into("<I", header, optional + 28, 0x400000)
+    struct.pack_into("<I", header, optional + 92, 16)
+    assert room_behind(bytes(header)).address == 0x400000
+
+
+def test_time_and_checksum_are_taken_out_and_the_end_is_filled_for_a_signature() -> None:
+    dated = bytearray(PLAIN + b"sym")
+    dated[HEADER + 8 : HEADER + 12] = b"time"
+    dated[HEADER + 24 + 64 : HEADER + 24 + 68] = b"sums"
+    made = without_time(bytes(dated))
+    assert made == PLAIN + b"sym" + bytes(5)
+    assert without_time(made) == made
+
+
+def test_a_program_is_signed_where_it_has_a_signature() -> None:
+    assert is_signed(pe.program(SECTIONS, signature=bytes(8)))
+    assert not is_signed(PLAIN)
+    with pytest.raises(PolicyError):
+        is_signed(b"MZ")

@@ -1,0 +1,259 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A unified kernel image beside what a machine boots now: tried once, and kept only where it came up.
+
+The image gets a boot entry of the firmware that is in no boot order, and is the next boot alone (BootNext): firmware
+forgets that before it starts it, so a reset leads back to the entry of before. Once the machine runs the image, its
+entry becomes the first one of the order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+from typing import TYPE_CHECKING, Any
+
+from ..core.command import SystemRunner
+from ..core.files import make_directory, read_bytes, write_atomic
+from ..errors import PolicyError, SystemFault
+from ..evidence.image.pe import MAX_IMAGE_BYTES, is_signed, read_image
+from ..policy.assertions import boot_options
+from ..reasons import Reason
+from ..result import Diff, Result
+from .boot_image import run_built, run_signed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..core.command import Runner
+
+PARTITIONS = ("/boot/efi", "/boot", "/efi")
+"""Where the EFI system partition is mounted."""
+
+_FOLDER = "EFI/Linux"
+_SPARE_BYTES = 1 << 20
+_ENTRY = re.compile(r"^Boot([0-9A-Fa-f]{4})\*? (.*)$")
+_SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_BY_NAME = ("LABEL=", "UUID=", "PARTLABEL=", "PARTUUID=")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """The boot entries of the firmware: number to what efibootmgr says of it, and which of them boot."""
+
+    told: Mapping[str, str]
+    current: str
+    order: tuple[str, ...]
+    next: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Entries:
+        """Return what ``efibootmgr -v`` printed; raises `SystemFault` BOOT_ENTRIES_UNREADABLE."""
+        lines = text.splitlines()
+        single = {name: value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
+        found = [match.groups() for match in map(_ENTRY.match, lines) if match]
+        if not found or not single.get("BootOrder"):
+            raise SystemFault(
+                "expected entries and their order from efibootmgr, got none", reason=Reason.BOOT_ENTRIES_UNREADABLE
+            )
+        return cls(
+            told={str(number).upper(): str(told) for number, told in found},
+            current=single.get("BootCurrent", "").upper(),
+            order=tuple(single["BootOrder"].upper().split(",")),
+            next=single.get("BootNext", "").upper(),
+        )
+
+    def of(self, loader: str) -> str:
+        """Return the number of the entry that starts the file ``loader``, empty where there is none."""
+        wanted = loader.lower()
+        return next((number for number, told in self.told.items() if _file_of(told) == wanted), "")
+
+
+def _file_of(told: str) -> str:
+    """Return the path in an entry, in lower case: FAT knows no other; efibootmgr writes File(PATH) or /PATH."""
+    at = told.find("\\")
+    return "" if at < 0 else told[at:].partition(")")[0].strip().lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What is looked at of the machine; tests give another root and another runner."""
+
+    runner: Runner
+    root: Path = Path("/")
+
+    def entries(self) -> Entries:
+        """Return the firmware's entries."""
+        return Entries.parse(self.runner.run(("efibootmgr", "-v")).stdout.decode(errors="replace"))
+
+    def partition(self, chosen: str | None) -> Path:
+        """Return where the EFI system partition is mounted; raises `SystemFault` BOOT_PARTITION_UNUSABLE."""
+        mounts = self.root / "proc/self/mounts"
+        places = [chosen] if chosen else list(PARTITIONS)
+        table = mounts.read_text(encoding="utf-8").splitlines()
+        mounted = {place for _source, place, kind, *_rest in map(str.split, table) if kind == "vfat"}
+        found = [place for place in places if place in mounted]
+        if not found:
+            raise SystemFault(
+                f"expected the EFI system partition on {' or '.join(places)}, found none mounted",
+                reason=Reason.BOOT_PARTITION_UNUSABLE,
+            )
+        return Path(found[0])
+
+    def below(self, path: Path) -> Path:
+        """Return an absolute path below the root."""
+        return self.root / path.relative_to("/")
+
+    def enforces_signatures(self) -> bool:
+        """Whether Secure Boot is on, as the firmware says: four bytes of attributes, then the value."""
+        variable = self.root / _SECURE_BOOT
+        return variable.exists() and variable.read_bytes()[4:] == b"\x01"
+
+    def disk_of(self, partition: Path) -> tuple[str, str]:
+        """Return the disk and the number of the mounted partition, as efibootmgr takes them."""
+        told = self.runner.run(("findmnt", "--noheadings", "--output=SOURCE", f"--mountpoint={partition}")).stdout
+        name = told.decode().strip().removeprefix("/dev/")
+        node = (self.root / "sys/class/block" / name).resolve()
+        number = node / "partition"
+        if not number.exists():
+            raise SystemFault(
+                f"expected a partition of a disk on {partition}, found {name}", reason=Reason.BOOT_PARTITION_UNUSABLE
+            )
+        return f"/dev/{node.parent.name}", number.read_text(encoding="utf-8").strip()
+
+
+def require_bootable(image: bytes, machine: Machine) -> None:
+    """Check that this machine can boot the image; raises `PolicyError` BOOT_IMAGE_UNFIT or IMAGE_MALFORMED.
+
+    Its root file system has to be on this machine, and where Secure Boot is on it needs a signature.
+    """
+    if machine.enforces_signatures() and not is_signed(image):
+        raise PolicyError(
+            "expected a signed image on a machine with Secure Boot on, got one without a signature",
+            reason=Reason.BOOT_IMAGE_UNFIT,
+        )
+    options = boot_options(read_image(image).command_line)
+    roots = [option.removeprefix("root=") for option in options if option.startswith("root=")]
+    if any(option.startswith("roothash=") for option in options) or not roots:
+        return  # dm-verity finds both of its partitions by the hash
+    root = roots[-1]
+    if root.startswith(_BY_NAME):
+        found = not machine.runner.run(("findfs", root), check=False).returncode
+    else:
+        found = machine.below(Path(root)).exists() if root.startswith("/") else False
+    if not found:
+        raise PolicyError(
+            f"expected the image's root file system root={root} on this machine, found none",
+            reason=Reason.BOOT_IMAGE_UNFIT,
+        )
+
+
+# The work of the module ``boot_image`` with the states installed and default.
+
+
+def run_installed(params: Mapping[str, Any], check_mode: bool, *, machine: Machine | None = None) -> Result:
+    """Put the image beside what the machine boots, with an entry, and make it the next boot; nothing is rebooted.
+
+    Values: path, entry (its number; empty in check mode before there is one), running (whether this boot is the
+    image's), is_default (whether it is the first of the boot order), is_next (whether it is the next boot alone).
+    """
+    machine = machine or Machine(runner=SystemRunner())
+    image = read_bytes(params["image"], limit=MAX_IMAGE_BYTES)
+    require_bootable(image, machine)
+    partition = machine.partition(params["partition"])
+    before, loader = machine.entries(), _loader(params["name"])
+    placed = _place(machine, partition / _FOLDER / f"{params['name']}.efi", image, check_mode=check_mode)
+    number, created = before.of(loader), not before.of(loader)
+    if created and not check_mode:
+        number = _create(machine, partition, params["name"])
+    try_it = created or (number not in {before.current, before.order[0], before.next})
+    if try_it and not check_mode:
+        machine.runner.run(("efibootmgr", "--bootnext", number))
+    after = dataclasses.replace(before, next=number) if try_it else before
+    return _said(placed or created or try_it, params, partition, number, before=before, after=after)
+
+
+def run_default(params: Mapping[str, Any], check_mode: bool, *, machine: Machine | None = None) -> Result:
+    """Make the image the first of the boot order; raises BOOT_FELL_BACK where it did not start this machine."""
+    machine = machine or Machine(runner=SystemRunner())
+    before = machine.entries()
+    number = before.of(_loader(params["name"]))
+    if not number or before.current != number:
+        told = before.told.get(before.current, "an entry that is gone")
+        raise PolicyError(
+            f"expected this machine to run the image {params['name']}, it was started by {told}",
+            reason=Reason.BOOT_FELL_BACK,
+        )
+    after = dataclasses.replace(before, order=(number, *(one for one in before.order if one != number)))
+    if after != before and not check_mode:
+        machine.runner.run(("efibootmgr", "--bootorder", ",".join(after.order)))
+    return _said(after != before, params, machine.partition(params["partition"]), number, before=before, after=after)
+
+
+def _loader(name: str) -> str:
+    return str(PureWindowsPath("/", _FOLDER, f"{name}.efi"))
+
+
+def _place(machine: Machine, path: Path, image: bytes, *, check_mode: bool) -> bool:
+    """Write the image, unless it is there; an image never changes under its name, since a machine may boot it."""
+    file = machine.below(path)
+    if file.exists():
+        if file.read_bytes() != image:
+            raise PolicyError(f"expected no other image in {path}, found one", reason=Reason.BOOT_IMAGE_EXISTS)
+        return False
+    space = os.statvfs(machine.below(path.parents[2]))
+    free = space.f_bavail * space.f_frsize
+    if free < len(image) + _SPARE_BYTES:
+        raise SystemFault(
+            f"expected {len(image) + _SPARE_BYTES} free bytes on {path.parents[2]}, found {free}",
+            reason=Reason.BOOT_PARTITION_UNUSABLE,
+        )
+    if not check_mode:
+        make_directory(file.parent, mode=0o755)
+        write_atomic(file, image, mode=0o644)
+    return True
+
+
+def _create(machine: Machine, partition: Path, name: str) -> str:
+    disk, part = machine.disk_of(partition)
+    where = ("--disk", disk, "--part", part)
+    machine.runner.run(("efibootmgr", "--create-only", *where, "--label", f"Linux {name}", "--loader", _loader(name)))
+    number = machine.entries().of(_loader(name))
+    if not number:
+        raise SystemFault(
+            f"expected a boot entry of {_loader(name)}, found none", reason=Reason.BOOT_ENTRIES_UNREADABLE
+        )
+    return number
+
+
+def _said(
+    changed: bool, params: Mapping[str, Any], partition: Path, number: str, *, before: Entries, after: Entries
+) -> Result:
+    values = {
+        "path": str(partition / _FOLDER / f"{params['name']}.efi"),
+        "entry": number,
+        "running": bool(number) and before.current == number,
+        "is_default": bool(number) and after.order[0] == number,
+        "is_next": bool(number) and after.next == number,
+    }
+    shown = [{"order": ",".join(one.order), "next": one.next} for one in (before, after)]
+    return Result(changed=changed, values=values, diff=Diff(before=shown[0], after=shown[1], header="boot entries"))
+
+
+# The work of the module ``boot_image``, by the state that is asked for.
+
+STATES: Mapping[str, Callable[[Mapping[str, Any], bool], Result]] = {
+    "built": run_built,
+    "signed": run_signed,
+    "installed": run_installed,
+    "default": run_default,
+}
+
+
+def run(params: Mapping[str, Any], check_mode: bool) -> Result:
+    """Do what ``params["state"]`` says."""
+    return STATES[params["state"]](params, check_mode)

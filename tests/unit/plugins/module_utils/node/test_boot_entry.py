@@ -1,0 +1,316 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An image beside what a machine boots: tried once, kept where it came up, refused where it could not.
+
+The firmware is played here, in the words of a real efibootmgr; tests/system/vm_bed/test_boot_image.py has real ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entry import (
+    Entries,
+    Machine,
+    run_default,
+    run_installed,
+)
+from ansible_collections.attested.kubernetes.tests.support import pe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+GRUB = r"HD(1,GPT,aaaaaaaa-2222-3333-4444-555555555555,0x800,0x30000)/File(\EFI\debian\shimx64.efi)"
+OURS = r"HD(1,GPT,aaaaaaaa-2222-3333-4444-555555555555,0x800,0x30000)/File(\EFI\LINUX\FLEET-1.EFI)"
+NEWER = r"HD(1,GPT,aaaaaaaa-2222-3333-4444-555555555555,0x800,0x30000)/\EFI\Linux\fleet-1.efi"
+IMAGE = pe.image(stub=252)
+SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+
+@dataclasses.dataclass(kw_only=True)
+class Firmware:
+    """efibootmgr, findfs and findmnt of one machine."""
+
+    told: dict[str, str] = dataclasses.field(default_factory=lambda: {"0003": f"debian\t{GRUB}", "0001": "UEFI Disk"})
+    order: list[str] = dataclasses.field(default_factory=lambda: ["0003", "0001"])
+    current: str = "0003"
+    following: str = ""
+    labels: tuple[str, ...] = ("LABEL=root",)
+    forgets: bool = False
+    seen: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        timeout_seconds: float = 60,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> CommandResult:
+        """Do what the program of this name does."""
+        assert (stdin, env, timeout_seconds) == (None, None, 60)
+        words = tuple(argv)
+        if words[0] == "findmnt":
+            return CommandResult(argv=words, returncode=0, stdout=b"/dev/vda1\n", stderr=b"")
+        if words[0] == "findfs":
+            return CommandResult(argv=words, returncode=int(words[1] not in self.labels), stdout=b"", stderr=b"")
+        assert check
+        if words != ("efibootmgr", "-v"):
+            self.seen.append(words)
+            self.change(words)
+        return CommandResult(argv=words, returncode=0, stdout=self.text().encode(), stderr=b"")
+
+    def change(self, words: tuple[str, ...]) -> None:
+        """Do what the words say."""
+        if words[1] == "--create-only" and not self.forgets:
+            self.told["0004"] = f"{words[words.index('--label') + 1]}\t{OURS}"
+        elif words[1] == "--bootnext":
+            self.following = words[2]
+        elif words[1] == "--bootorder":
+            self.order = words[2].split(",")
+
+    def text(self) -> str:
+        """Return what it prints."""
+        lines = [f"BootNext: {self.following}"] if self.following else []
+        lines += [f"BootCurrent: {self.current}", "Timeout: 0 seconds", f"BootOrder: {','.join(self.order)}"]
+        return "\n".join([*lines, *(f"Boot{number}* {told}" for number, told in sorted(self.told.items()))]) + "\n"
+
+    def boot(self) -> None:
+        """Start what is next; firmware forgets it first."""
+        self.current, self.following = self.following or self.order[0], ""
+
+
+@pytest.fixture
+def firmware() -> Firmware:
+    return Firmware()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, firmware: Firmware) -> Machine:
+    """A machine with an EFI system partition, on the first partition of its disk."""
+    root = tmp_path / "root"
+    for folder in ("boot/efi", "proc/self", "sys/class/block", "sys/devices/vda/vda1", "dev"):
+        (root / folder).mkdir(parents=True)
+    (root / "proc/self/mounts").write_text("/dev/vda2 / ext4 rw 0 0\n/dev/vda1 /boot/efi vfat rw 0 0\n")
+    (root / "sys/devices/vda/vda1/partition").write_text("1\n")
+    (root / "sys/class/block/vda1").symlink_to("../../devices/vda/vda1")
+    return Machine(runner=firmware, root=root)
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "image.efi").write_bytes(IMAGE)
+    return {"name": "fleet-1", "image": str(tmp_path / "image.efi"), "partition": None}
+
+
+def placed(machine: Machine) -> Path:
+    return machine.root / "boot/efi/EFI/Linux/fleet-1.efi"
+
+
+def refused(order: dict[str, Any], machine: Machine, run: Any = run_installed) -> AttestedError:
+    before = len(machine.runner.seen)  # type: ignore[attr-defined]
+    with pytest.raises(AttestedError) as caught:
+        run(order, False, machine=machine)
+    assert len(machine.runner.seen) == before  # type: ignore[attr-defined]
+    return caught.value
+
+
+def test_the_image_is_tried_once_and_the_order_stays(order: dict[str, Any], machine: Machine) -> None:
+    firmware = machine.runner
+    assert isinstance(firmware, Firmware)
+    result = run_installed(order, False, machine=machine)
+    assert placed(machine).read_bytes() == IMAGE
+    assert (firmware.order, firmware.following) == (["0003", "0001"], "0004")
+    create = ("--disk", "/dev/vda", "--part", "1", "--label", "Linux fleet-1", "--loader", r"\EFI\Linux\fleet-1.efi")
+    assert firmware.seen == [("efibootmgr", "--create-only", *create), ("efibootmgr", "--bootnext", "0004")]
+    assert result.changed
+    assert result.values == {
+        "path": "/boot/efi/EFI/Linux/fleet-1.efi",
+        "entry": "0004",
+        "running": False,
+        "is_default": False,
+        "is_next": True,
+    }
+    assert result.diff is not None
+    assert (result.diff.before, result.diff.after) == (
+        {"order": "0003,0001", "next": ""},
+        {"order": "0003,0001", "next": "0004"},
+    )
+    assert not run_installed(order, False, machine=machine).changed
+
+
+def test_check_mode_touches_nothing(order: dict[str, Any], machine: Machine, firmware: Firmware) -> None:
+    result = run_installed(order, True, machine=machine)
+    assert (result.changed, result.values["entry"], firmware.seen) == (True, "", [])
+    assert not placed(machine).exists()
+    assert not result.values["running"]
+    assert not result.values["is_default"]
+
+
+def test_an_image_that_came_up_becomes_the_default(order: dict[str, Any], machine: Machine, firmware: Firmware) -> None:
+    run_installed(order, False, machine=machine)
+    firmware.boot()
+    assert run_installed(order, False, machine=machine).values["running"] is True
+    assert firmware.following == ""
+    assert run_default(order, True, machine=machine).changed
+    assert firmware.order == ["0003", "0001"]
+    result = run_default(order, False, machine=machine)
+    assert (result.changed, result.values["is_default"]) == (True, True)
+    assert firmware.order == ["0004", "0003", "0001"]
+    assert not run_default(order, False, machine=machine).changed
+
+
+def test_a_default_that_does_not_run_now_is_not_tried_again(
+    order: dict[str, Any], machine: Machine, firmware: Firmware
+) -> None:
+    run_installed(order, False, machine=machine)
+    firmware.boot()
+    run_default(order, False, machine=machine)
+    firmware.current = "0003"
+    assert not run_installed(order, False, machine=machine).changed
+
+
+def test_an_image_that_did_not_come_up_is_not_kept(order: dict[str, Any], machine: Machine, firmware: Firmware) -> None:
+    """Firmware went back to the order of before; installing makes it the next boot again."""
+    run_installed(order, False, machine=machine)
+    firmware.boot()
+    firmware.boot()
+    error = refused(order, machine, run_default)
+    assert error.code == "BOOT_FELL_BACK"
+    assert "started by debian" in error.message
+    assert firmware.order == ["0003", "0001"]
+    assert run_installed(order, False, machine=machine).changed
+    assert firmware.following == "0004"
+
+
+def test_an_image_without_an_entry_is_no_default(order: dict[str, Any], machine: Machine) -> None:
+    assert refused(order, machine, run_default).code == "BOOT_FELL_BACK"
+
+
+def test_a_boot_that_the_firmware_does_not_name_is_nobodys(
+    order: dict[str, Any], machine: Machine, firmware: Firmware
+) -> None:
+    firmware.current = "0009"
+    assert "an entry that is gone" in refused(order, machine, run_default).message
+
+
+def test_an_image_never_changes_under_its_name(order: dict[str, Any], machine: Machine) -> None:
+    run_installed(order, False, machine=machine)
+    Path(order["image"]).write_bytes(pe.image(stub=252, linux=pe.kernel(b"next")))
+    assert refused(order, machine).code == "BOOT_IMAGE_EXISTS"
+    assert placed(machine).read_bytes() == IMAGE
+
+
+@pytest.mark.parametrize(
+    ("line", "fits"),
+    [
+        ("root=LABEL=root rw", True),
+        ("root=LABEL=other root=LABEL=root", True),
+        ("root=LABEL=root root=LABEL=other", False),
+        ("root=UUID=1234 rw", False),
+        ("root=/dev/vda2", True),
+        ("root=/dev/sdz2", False),
+        ("root=tmpfs", False),
+        ("roothash=abcd root=/dev/mapper/root", True),
+        ("quiet", True),
+    ],
+)
+def test_the_root_of_the_image_has_to_be_on_the_machine(
+    line: str, fits: bool, order: dict[str, Any], machine: Machine
+) -> None:
+    (machine.root / "dev/vda2").touch()
+    Path(order["image"]).write_bytes(pe.image(stub=252, cmdline=line.encode()))
+    if fits:
+        assert run_installed(order, True, machine=machine).changed
+        return
+    error = refused(order, machine)
+    last = [word for word in line.split() if word.startswith("root=")][-1]
+    assert (error.code, f"{last} on this machine" in error.message) == ("BOOT_IMAGE_UNFIT", True)
+
+
+@pytest.mark.parametrize(
+    ("state", "signature", "code"),
+    [(b"\x01", b"", "BOOT_IMAGE_UNFIT"), (b"\x01", bytes(8), ""), (b"\x00", b"", "")],
+    ids=["unsigned", "signed", "off"],
+)
+def test_with_secure_boot_an_image_needs_a_signature(
+    state: bytes, signature: bytes, code: str, order: dict[str, Any], machine: Machine
+) -> None:
+    variable = machine.root / SECURE_BOOT
+    variable.parent.mkdir(parents=True)
+    variable.write_bytes(b"\x06\x00\x00\x00" + state)
+    sections = {".text": b"x", ".cmdline": b"root=LABEL=root", ".linux": pe.kernel()}
+    Path(order["image"]).write_bytes(pe.program(sections, signature=signature))
+    if code:
+        assert refused(order, machine).code == code
+    else:
+        assert run_installed(order, True, machine=machine).changed
+
+
+def test_what_is_no_image_is_refused(order: dict[str, Any], machine: Machine) -> None:
+    Path(order["image"]).write_bytes(pe.kernel())
+    assert refused(order, machine).code == "IMAGE_MALFORMED"
+
+
+def test_a_partition_that_is_not_mounted_is_not_written_to(order: dict[str, Any], machine: Machine) -> None:
+    (machine.root / "proc/self/mounts").write_text("/dev/vda2 / ext4 rw 0 0\n")
+    error = refused(order, machine)
+    assert (error.code, "/boot/efi or /boot or /efi" in error.message) == ("BOOT_PARTITION_UNUSABLE", True)
+
+
+def test_a_chosen_partition_is_the_only_one_looked_for(order: dict[str, Any], machine: Machine) -> None:
+    assert refused({**order, "partition": "/efi"}, machine).code == "BOOT_PARTITION_UNUSABLE"
+    assert run_installed({**order, "partition": "/boot/efi"}, True, machine=machine).changed
+
+
+def test_a_full_partition_is_told_before_anything_is_written(
+    order: dict[str, Any], machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enough = len(IMAGE) + (1 << 20)
+
+    class Space:
+        f_bavail = enough - 1
+        f_frsize = 1
+
+    monkeypatch.setattr(os, "statvfs", lambda _path: Space)
+    error = refused(order, machine)
+    assert (error.code, f"found {enough - 1}" in error.message) == ("BOOT_PARTITION_UNUSABLE", True)
+    assert not placed(machine).exists()
+    Space.f_bavail = enough
+    assert run_installed(order, False, machine=machine).changed
+
+
+def test_a_partition_that_no_disk_has_gets_no_entry(order: dict[str, Any], machine: Machine) -> None:
+    (machine.root / "sys/devices/vda/vda1/partition").unlink()
+    assert refused(order, machine).code == "BOOT_PARTITION_UNUSABLE"
+
+
+def test_a_firmware_that_keeps_no_entry_is_told(order: dict[str, Any], machine: Machine, firmware: Firmware) -> None:
+    firmware.forgets = True
+    with pytest.raises(AttestedError, match=r"a boot entry of \\EFI\\Linux\\fleet-1.efi, found none") as caught:
+        run_installed(order, False, machine=machine)
+    assert caught.value.code == "BOOT_ENTRIES_UNREADABLE"
+    assert firmware.following == ""
+
+
+@pytest.mark.parametrize("told", [f"Linux fleet-1\t{OURS}", f"Linux fleet-1\t{NEWER}"], ids=["17", "18"])
+def test_an_entry_is_found_in_the_words_of_both_versions(told: str) -> None:
+    entries = Entries.parse(Firmware(told={"000a": told, "0001": "UEFI Disk"}, order=["000a"], current="000a").text())
+    assert entries.of(r"\EFI\Linux\fleet-1.efi") == "000A"
+    assert entries.of(r"\EFI\Linux\fleet-10.efi") == ""
+    assert (entries.current, entries.order) == ("000A", ("000A",))
+
+
+@pytest.mark.parametrize("text", ["", "BootOrder: 0001\n", "Boot0001* disk\n", "BootOrder:\nBoot0001* disk\n"])
+def test_firmware_without_entries_is_told(text: str) -> None:
+    with pytest.raises(AttestedError) as caught:
+        Entries.parse(text)
+    assert caught.value.code == "BOOT_ENTRIES_UNREADABLE"
