@@ -63,7 +63,7 @@ APART = {
     "answering": "asks, and is imported by others",
     "approve": "needs a machine that waits",
     "backup": "writes one file of the admin's, tests/api_bed/test_backup.py",
-    "boot_image": "makes an image and reboots into it, tests/system/vm_bed/test_boot_image.py",
+    "boot_image": "needs a machine that reboots, tests/component/playbooks/test_boot_image.py",
     "cilium_values": "writes one file of the admin's, tests/component/roles",
     "cloud_init": "writes one file of the admin's, tests/component/playbooks/test_cloud_init.py",
     "enroll_list": "needs a list of machines, tests/component/playbooks/test_enroll_list.py",

@@ -39,6 +39,7 @@ SKIPPED = {
     "Fetch the image": "follows from the image, which the task before names",
     "Sign the image": "follows from the image",
     "Compute the profile of the image": "follows from the image",
+    "Make the image the next boot": "follows from the image, which the task before names",
     "Keep the image": "follows from the boot, which the task before names",
     "Wait until the machine is a member again": "reads",
     "Rotate the CAs whose keys the machine held": "follows from the revocation; has its own check mode",
