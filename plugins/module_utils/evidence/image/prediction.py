@@ -4,10 +4,10 @@
 """What a machine's registers will hold after it boots a unified kernel image: computed ahead, without a boot.
 
 PCR 4: firmware says that it starts a boot option, a separator, each program that it starts; the kernel inside, unless
-Secure Boot is on and systemd-stub 257 or later starts it itself. PCR 9: the kernel's load options, then the initrd as
-the kernel receives it. PCR 11: name and content of each section that the stub knows, then systemd's phases. What
-nobody saw is not computed but refused (PREDICTION_INCOMPLETE): stubs 252 and 257 were recorded; of others from 254 on
-the sections are those that systemd documents.
+Secure Boot is on and systemd-stub 252, or 257 and later, starts it itself. PCR 9: the kernel's load options, then the
+initrd as the kernel receives it. PCR 11: name and content of each section that the stub knows, then systemd's phases.
+What nobody saw is not computed but refused (PREDICTION_INCOMPLETE): stubs 252 and 257 were recorded; of others from 254
+on the sections are those that systemd documents.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _programs(image: KernelImage, *, secure_boot: bool, missing: dict[int, str])
     ]
     if not secure_boot:
         events.append(MeasuredEvent(pcr=PROGRAM_REGISTER, digest=image.kernel, text="the kernel in the image"))
-    elif image.stub < _INNER_KERNEL_STUB:
+    elif image.stub != _LEARNED_STUB and image.stub < _INNER_KERNEL_STUB:
         missing[PROGRAM_REGISTER] = (
             f"nobody saw how systemd-stub {image.stub or 'of unknown version'} starts its kernel under Secure Boot"
         )

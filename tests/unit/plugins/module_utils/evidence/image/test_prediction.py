@@ -74,6 +74,15 @@ def test_register_4_is_computed_as_it_was_measured(name: str) -> None:
     assert predicted.registers[4] == boots.load(name).pcrs[4]
 
 
+def test_under_secure_boot_stub_252_starts_a_kernel_that_nobody_measures() -> None:
+    """A virtual machine with Debian 12: the digest of its signed image, and what PCR 4 then held."""
+    program = bytes.fromhex("7f7deeda567ffebb6ecd6beacf514a7051d1b526d21a8916dbe4f73bb233a8a7")
+    image = dataclasses.replace(image_of("deb12-base"), program=program)
+    predicted = predict(image, secure_boot=True)
+    assert predicted.registers[4].hex() == "231b74070ff0ce4556666c48b0b9f56b5f99c0c1df4ed4e0168b7c05f61ce967"
+    assert predicted.missing == {}
+
+
 def test_register_9_is_computed_where_the_stub_leaves_the_initrd_alone() -> None:
     predicted = predict(image_of("deb12-base"), secure_boot=False)
     assert predicted.registers[9] == boots.load("deb12-base").pcrs[9]
@@ -127,7 +136,8 @@ def test_a_register_that_the_profile_does_not_hold_need_not_be_computed() -> Non
             read_image(pe.image(stub=253)), False, "stub 253 measures sections of its own choice", id="stub 253"
         ),
         pytest.param(read_image(pe.image(sbat=b"x")), False, "of unknown version", id="a stub without a version"),
-        pytest.param(read_image(pe.image(stub=252)), True, "starts its kernel under Secure Boot", id="252 under it"),
+        pytest.param(read_image(pe.image(stub=251)), True, "starts its kernel under Secure Boot", id="251 under it"),
+        pytest.param(read_image(pe.image(stub=256)), True, "starts its kernel under Secure Boot", id="256 under it"),
         pytest.param(read_image(pe.image()), False, "adds to the initrd", id="an initrd that nobody booted"),
     ],
 )
