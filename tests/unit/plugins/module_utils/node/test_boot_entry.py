@@ -42,7 +42,7 @@ class Firmware:
     order: list[str] = dataclasses.field(default_factory=lambda: ["0003", "0001"])
     current: str = "0003"
     following: str = ""
-    labels: tuple[str, ...] = ("LABEL=root",)
+    labels: tuple[str, ...] = ("LABEL=root", "UUID=7", "PARTLABEL=root", "PARTUUID=8")
     forgets: bool = False
     seen: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
 
@@ -215,6 +215,9 @@ def test_an_image_never_changes_under_its_name(order: dict[str, Any], machine: M
         ("root=LABEL=root rw", True),
         ("root=LABEL=other root=LABEL=root", True),
         ("root=LABEL=root root=LABEL=other", False),
+        ("root=UUID=7 rw", True),
+        ("root=PARTLABEL=root", True),
+        ("root=PARTUUID=8", True),
         ("root=UUID=1234 rw", False),
         ("root=/dev/vda2", True),
         ("root=/dev/sdz2", False),
@@ -264,6 +267,14 @@ def test_a_partition_that_is_not_mounted_is_not_written_to(order: dict[str, Any]
     (machine.root / "proc/self/mounts").write_text("/dev/vda2 / ext4 rw 0 0\n")
     error = refused(order, machine)
     assert (error.code, "/boot/efi or /boot or /efi" in error.message) == ("BOOT_PARTITION_UNUSABLE", True)
+
+
+@pytest.mark.parametrize("place", ["/boot/efi", "/boot", "/efi"])
+def test_the_partition_is_found_where_it_is_mounted(place: str, order: dict[str, Any], machine: Machine) -> None:
+    (machine.root / place.lstrip("/")).mkdir(exist_ok=True)
+    (machine.root / "proc/self/mounts").write_text(f"/dev/vda2 / ext4 rw 0 0\n/dev/vda1 {place} vfat rw 0 0\n")
+    assert run_installed(order, False, machine=machine).values["path"] == f"{place}/EFI/Linux/fleet-1.efi"
+    assert (machine.root / place.lstrip("/") / "EFI/Linux/fleet-1.efi").read_bytes() == IMAGE
 
 
 def test_a_chosen_partition_is_the_only_one_looked_for(order: dict[str, Any], machine: Machine) -> None:
