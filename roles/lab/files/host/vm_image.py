@@ -30,6 +30,8 @@ GUEST = Path(__file__).resolve().parents[1] / "vm"
 # the generic kernel: Debian's cloud kernel has no 9p, by which a machine sees directories of this host
 MORE_PACKAGES = (
     "linux-image-amd64", "initramfs-tools", "systemd-boot-efi", "udev", "libpam-systemd", "e2fsprogs", "fdisk",
+    # what the playbook boot_image asks of a machine, and the boot loader that it is tried against
+    "binutils", "efibootmgr", "grub-efi-amd64-bin", "grub2-common", "grub-efi-amd64-signed", "shim-signed",
 )  # fmt: skip
 
 LEFT_OUT = (

@@ -1,0 +1,229 @@
+# Copyright (c) 2026 The attested.kubernetes authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A machine goes from shim and GRUB of its distribution to the image of the fleet, and back from one that hangs.
+
+The registers of the image are computed before a machine boots it, and read after it with tpm2-tools. The tests are in
+the order of one machine's life and share it: a boot takes a minute and more where it is emulated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.describe import describe
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.facts import boot_facts
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.eventlog.tcg import parse_firmware_log
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import (
+    NextBoot,
+    judge_next_boot,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import read_image
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.prediction import (
+    predict,
+    predict_profile,
+)
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.decision import decide
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset, learn_preset
+from ansible_collections.attested.kubernetes.tests.support.lab import obstacles
+from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
+    ADDRESS,
+    COMMAND_LINE,
+    NAMESPACES,
+    VM,
+    LoneMachine,
+    lone_machine,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
+
+pytestmark = pytest.mark.slow
+
+LOG = "/sys/kernel/security/tpm0/binary_bios_measurements"
+BUILT = "/var/tmp/fleet.efi"
+HANGING = "/var/tmp/hanging.efi"
+LINE = f"{COMMAND_LINE} panic=30"
+COMPUTED = (4, 9, 11)
+HELD = (0, 7, *COMPUTED)
+
+GRUB = """
+export PATH=$PATH:/usr/sbin:/sbin
+mkdir -p /boot/efi
+echo '/dev/vda1 /boot/efi vfat umask=0077 0 2' >> /etc/fstab
+mount /boot/efi
+mountpoint -q /sys/firmware/efi/efivars || mount -t efivarfs efivarfs /sys/firmware/efi/efivars
+cat > /etc/default/grub <<END
+GRUB_TIMEOUT=0
+GRUB_CMDLINE_LINUX="rw console=ttyS0 net.ifnames=0"
+GRUB_CMDLINE_LINUX_DEFAULT=quiet
+END
+grub-install --target=x86_64-efi --efi-directory=/boot/efi --bootloader-id=debian 2>&1
+update-grub 2>&1
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneMachine]:
+    """One machine that was started once."""
+    if found := obstacles(virtual_machines=True):
+        pytest.skip(found)
+    with lone_machine("attested-image-vm", tmp_path_factory.mktemp("vm")) as one:
+        one.do("ensure", state_disk_mebibytes=256)
+        yield one
+
+
+@pytest.fixture(scope="module")
+def base(machine: LoneMachine) -> MeasurementProfile:
+    """What a machine that leads is learned as: it booted another image, with another command line."""
+    boot = observed(machine)
+    return learn_preset("base", Preset.AUTO, **boot)
+
+
+def observed(machine: LoneMachine) -> dict[str, Any]:
+    """Return registers, events and facts of the boot that the machine is in, as evidence shows them."""
+    pcrs = {index: bytes.fromhex(value) for index, value in machine.registers().items()}
+    text = machine.inside(f"test ! -e {LOG} || od -An -v -tx1 {LOG}")
+    line = machine.inside("cat /proc/cmdline").encode()
+    log = parse_firmware_log(bytes.fromhex("".join(text.split())))
+    facts = boot_facts(log, quoted=pcrs, command_line=line)
+    return {"pcrs": pcrs, "events": describe(log, (), command_line=line), "facts": facts}
+
+
+def accepts(profile: MeasurementProfile, boot: dict[str, Any]) -> str:
+    """Return the code of the refusal of this boot, empty where the profile accepts it."""
+    try:
+        decide((profile,), boot["pcrs"], boot["events"], facts=boot["facts"])
+    except PolicyError as error:
+        return error.code
+    return ""
+
+
+def ask(machine: LoneMachine, *, check: bool = False, **options: Any) -> dict[str, Any]:
+    """Run the module boot_image on the machine, by Ansible over ssh; return its answer."""
+    program = str(Path(sys.executable).parent / "ansible")
+    ssh = f"-F {machine.root / 'ssh' / 'config'} -o HostName={ADDRESS} -o ConnectTimeout=60"
+    settings = {"ANSIBLE_SSH_ARGS": ssh, "ANSIBLE_FORCE_COLOR": "0"}
+    words = ["-i", f"{VM},", "-b", "-T", "120", "-e", "ansible_python_interpreter=/usr/bin/python3"]
+    words += ["--check"] if check else []
+    module = ["-m", "attested.kubernetes.boot_image", "-a", json.dumps(options), VM]
+    enter = ["nsenter", f"--net={NAMESPACES / machine.name}"]
+    argv = [*enter, program, *words, *module]
+    done = subprocess.run(
+        argv, env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=1800
+    )
+    assert "=> {" in done.stdout, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.partition("=> ")[2])
+    return found
+
+
+def build(machine: LoneMachine, path: str, line: str, *, check: bool = False) -> dict[str, Any]:
+    """Build an image on the machine with the initrd that it has; a generic one takes many minutes to make there."""
+    initrd = machine.inside("ls /boot/initrd.img-*").split()[0]
+    return ask(machine, check=check, state="built", path=path, command_line=line, initrd=initrd)
+
+
+def entries(machine: LoneMachine) -> dict[str, str]:
+    """Return what efibootmgr says of the order."""
+    lines = machine.inside("/usr/bin/efibootmgr || /usr/sbin/efibootmgr").splitlines()
+    return {name: value.strip() for name, _colon, value in (line.partition(":") for line in lines) if value}
+
+
+def program_of(machine: LoneMachine, path: str) -> bytes:
+    """Fetch a file of the machine."""
+    text = machine.inside(f"base64 {path}")
+    return subprocess.run(["base64", "-d"], input=text.encode(), capture_output=True, check=True).stdout
+
+
+@pytest.mark.usefixtures("took", "base")
+def test_the_machine_boots_shim_and_grub_of_its_distribution(machine: LoneMachine, base: MeasurementProfile) -> None:
+    """Its kernel has no event log then: GRUB of Debian 12 starts it around its EFI stub where Secure Boot is off."""
+    machine.inside(GRUB)
+    machine.do("restart", state_disk_mebibytes=256)
+    assert "BOOT_IMAGE=" in machine.inside("cat /proc/cmdline")
+    read = {index: bytes.fromhex(value) for index, value in machine.registers().items()}
+    assert read[8] != bytes(32)
+    assert read[11] == bytes(32)
+    assert read[4] != base.registers[4][0].digest
+    assert machine.inside(f"test -e {LOG} || echo none").strip() == "none"
+
+
+@pytest.mark.usefixtures("took")
+def test_equal_parts_make_equal_bytes(machine: LoneMachine) -> None:
+    """Built by the distribution's objcopy; what check mode names, the run does, and a second run does nothing."""
+    foreseen = build(machine, BUILT, LINE, check=True)
+    first = build(machine, BUILT, LINE)
+    again = build(machine, BUILT, LINE)
+    assert (foreseen["changed"], first["changed"], again["changed"]) == (True, True, False), (foreseen, first, again)
+    assert foreseen["sha256"] == first["sha256"] == again["sha256"]
+
+
+@pytest.mark.usefixtures("took")
+def test_an_image_whose_root_is_not_there_is_not_installed(machine: LoneMachine) -> None:
+    build(machine, HANGING, "root=LABEL=elsewhere rw console=ttyS0")
+    before = entries(machine)
+    refused = ask(machine, state="installed", name="elsewhere", image=HANGING)
+    assert refused.get("reason") == "BOOT_IMAGE_UNFIT", refused
+    assert entries(machine) == before
+
+
+@pytest.mark.usefixtures("took")
+def test_the_image_is_measured_as_it_was_computed(machine: LoneMachine, base: MeasurementProfile) -> None:
+    """Computed before its first boot; what is refused then is the boot of before, and the boot of GRUB."""
+    grub = {index: bytes.fromhex(value) for index, value in machine.registers().items()}
+    data = program_of(machine, BUILT)
+    ahead = predict_profile(base, "fleet", predict(read_image(data), secure_boot=False), label="fleet")
+    now = datetime.now(UTC)
+    assert judge_next_boot(NextBoot(path=BUILT, image=read_image(data)), [ahead], now=now) == ""
+    order = entries(machine)["BootOrder"]
+    tried = ask(machine, state="installed", name="fleet", image=BUILT)
+    assert (tried["changed"], tried["is_next"], tried["is_default"]) == (True, True, False), tried
+    assert not ask(machine, state="installed", name="fleet", image=BUILT)["changed"]
+    machine.do("restart", state_disk_mebibytes=256)
+
+    boot = observed(machine)
+    assert {pcr: boot["pcrs"][pcr] for pcr in HELD} == {pcr: ahead.registers[pcr][0].digest for pcr in HELD}
+    assert accepts(ahead, boot) == ""
+    assert accepts(base, boot) == "PCR_MISMATCH"
+    assert accepts(ahead, {**boot, "pcrs": {**boot["pcrs"], **grub}}) == "PCR_MISMATCH"
+    assert accepts(dataclasses.replace(ahead, retired=True), boot) != ""
+    found = entries(machine)
+    assert (found["BootCurrent"], found["BootOrder"], "BootNext" in found) == (tried["entry"], order, False)
+
+
+@pytest.mark.usefixtures("took")
+def test_the_image_that_runs_becomes_the_default(machine: LoneMachine) -> None:
+    kept = ask(machine, state="default", name="fleet")
+    assert (kept["changed"], kept["running"], kept["is_default"]) == (True, True, True), kept
+    assert not ask(machine, state="default", name="fleet")["changed"]
+    before = machine.registers()
+    machine.do("restart", state_disk_mebibytes=256)
+    assert entries(machine)["BootCurrent"] == kept["entry"]
+    assert {pcr: machine.registers()[pcr] for pcr in HELD} == {pcr: before[pcr] for pcr in HELD}
+
+
+@pytest.mark.usefixtures("took")
+def test_an_image_that_does_not_come_up_leaves_the_default(machine: LoneMachine) -> None:
+    """Its initrd cannot mount the root file system, gives up, and resets the machine."""
+    build(machine, HANGING, f"{COMMAND_LINE} rootfstype=nothing panic=5")
+    tried = ask(machine, state="installed", name="hanging", image=HANGING)
+    assert tried["is_next"], tried
+    before = entries(machine)
+    machine.do("restart", state_disk_mebibytes=256)  # the first boot resets; the second one is waited for
+    found = entries(machine)
+    assert (found["BootCurrent"], found["BootOrder"]) == (before["BootCurrent"], before["BootOrder"])
+    console = (machine.root / "machines" / VM / "console.log").read_text(errors="replace")
+    assert r'"Linux hanging"' in console
+    refused = ask(machine, state="default", name="hanging")
+    assert refused.get("reason") == "BOOT_FELL_BACK", refused
