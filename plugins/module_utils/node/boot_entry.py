@@ -174,7 +174,7 @@ def run_installed(params: Mapping[str, Any], check_mode: bool, *, machine: Machi
     if try_it and not check_mode:
         machine.runner.run(("efibootmgr", "--bootnext", number))
     after = dataclasses.replace(before, next=number) if try_it else before
-    return _said(placed or created or try_it, params, partition, number, before=before, after=after)
+    return _said(placed or try_it, params, partition, number, before=before, after=after)
 
 
 def run_default(params: Mapping[str, Any], check_mode: bool, *, machine: Machine | None = None) -> Result:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entry import (
+    PARTITIONS,
+    STATES,
     Entries,
     Machine,
     run_default,
@@ -59,8 +62,11 @@ class Firmware:
         assert (stdin, env, timeout_seconds) == (None, None, 60)
         words = tuple(argv)
         if words[0] == "findmnt":
+            assert words[:3] == ("findmnt", "--noheadings", "--output=SOURCE")
+            assert words[3].removeprefix("--mountpoint=") in PARTITIONS
             return CommandResult(argv=words, returncode=0, stdout=b"/dev/vda1\n", stderr=b"")
         if words[0] == "findfs":
+            assert not check
             return CommandResult(argv=words, returncode=int(words[1] not in self.labels), stdout=b"", stderr=b"")
         assert check
         if words != ("efibootmgr", "-v"):
@@ -128,6 +134,8 @@ def test_the_image_is_tried_once_and_the_order_stays(order: dict[str, Any], mach
     assert isinstance(firmware, Firmware)
     result = run_installed(order, False, machine=machine)
     assert placed(machine).read_bytes() == IMAGE
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (placed(machine), placed(machine).parent)]
+    assert modes == [0o644, 0o755]
     assert (firmware.order, firmware.following) == (["0003", "0001"], "0004")
     create = ("--disk", "/dev/vda", "--part", "1", "--label", "Linux fleet-1", "--loader", r"\EFI\Linux\fleet-1.efi")
     assert firmware.seen == [("efibootmgr", "--create-only", *create), ("efibootmgr", "--bootnext", "0004")]
@@ -153,6 +161,36 @@ def test_check_mode_touches_nothing(order: dict[str, Any], machine: Machine, fir
     assert not placed(machine).exists()
     assert not result.values["running"]
     assert not result.values["is_default"]
+    assert not result.values["is_next"]
+
+
+def test_a_machine_whose_firmware_names_no_boot_runs_nothing_of_ours(
+    order: dict[str, Any], machine: Machine, firmware: Firmware
+) -> None:
+    firmware.current = ""
+    values = run_installed(order, True, machine=machine).values
+    assert [values[name] for name in ("running", "is_default", "is_next")] == [False, False, False]
+    assert refused(order, machine, run_default).code == "BOOT_FELL_BACK"
+
+
+def test_a_file_that_is_gone_is_put_back_without_another_try(
+    order: dict[str, Any], machine: Machine, firmware: Firmware
+) -> None:
+    run_installed(order, False, machine=machine)
+    firmware.boot()
+    placed(machine).unlink()
+    before = list(firmware.seen)
+    result = run_installed(order, False, machine=machine)
+    assert (result.changed, result.values["is_next"], firmware.seen) == (True, False, before)
+    assert placed(machine).read_bytes() == IMAGE
+
+
+def test_an_entry_that_is_gone_is_made_again(order: dict[str, Any], machine: Machine, firmware: Firmware) -> None:
+    run_installed(order, False, machine=machine)
+    firmware.following = ""
+    del firmware.told["0004"]
+    result = run_installed(order, False, machine=machine)
+    assert (result.changed, firmware.following) == (True, "0004")
 
 
 def test_an_image_that_came_up_becomes_the_default(order: dict[str, Any], machine: Machine, firmware: Firmware) -> None:
@@ -165,7 +203,11 @@ def test_an_image_that_came_up_becomes_the_default(order: dict[str, Any], machin
     result = run_default(order, False, machine=machine)
     assert (result.changed, result.values["is_default"]) == (True, True)
     assert firmware.order == ["0004", "0003", "0001"]
+    assert firmware.seen[-1] == ("efibootmgr", "--bootorder", "0004,0003,0001")
+    before = list(firmware.seen)
     assert not run_default(order, False, machine=machine).changed
+    again = run_installed(order, False, machine=machine)
+    assert (again.changed, again.values["is_next"], firmware.seen) == (False, False, before)
 
 
 def test_a_default_that_does_not_run_now_is_not_tried_again(
@@ -277,6 +319,15 @@ def test_the_partition_is_found_where_it_is_mounted(place: str, order: dict[str,
     assert (machine.root / place.lstrip("/") / "EFI/Linux/fleet-1.efi").read_bytes() == IMAGE
 
 
+def test_another_file_system_there_is_no_system_partition(order: dict[str, Any], machine: Machine) -> None:
+    (machine.root / "proc/self/mounts").write_text("/dev/vda1 /boot/efi ext4 rw 0 0\n")
+    assert refused(order, machine).code == "BOOT_PARTITION_UNUSABLE"
+
+
+def test_the_module_knows_these_states() -> None:
+    assert list(STATES) == ["built", "signed", "installed", "default"]
+
+
 def test_a_chosen_partition_is_the_only_one_looked_for(order: dict[str, Any], machine: Machine) -> None:
     assert refused({**order, "partition": "/efi"}, machine).code == "BOOT_PARTITION_UNUSABLE"
     assert run_installed({**order, "partition": "/boot/efi"}, True, machine=machine).changed
@@ -291,7 +342,7 @@ def test_a_full_partition_is_told_before_anything_is_written(
         f_bavail = enough - 1
         f_frsize = 1
 
-    monkeypatch.setattr(os, "statvfs", lambda _path: Space)
+    monkeypatch.setattr(os, "statvfs", {machine.root / "boot/efi": Space}.__getitem__)
     error = refused(order, machine)
     assert (error.code, f"found {enough - 1}" in error.message) == ("BOOT_PARTITION_UNUSABLE", True)
     assert not placed(machine).exists()
