@@ -54,7 +54,7 @@ class Entries:
     def parse(cls, text: str) -> Entries:
         """Return what ``efibootmgr -v`` printed; raises `SystemFault` BOOT_ENTRIES_UNREADABLE."""
         lines = text.splitlines()
-        single = {name: value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
+        single = {name: value.strip() for name, _colon, value in (line.partition(":") for line in lines)}
         found = [match.groups() for match in map(_ENTRY.match, lines) if match]
         if not found or not single.get("BootOrder"):
             raise SystemFault(
@@ -75,8 +75,8 @@ class Entries:
 
 def _file_of(told: str) -> str:
     """Return the path in an entry, in lower case: FAT knows no other; efibootmgr writes File(PATH) or /PATH."""
-    at = told.find("\\")
-    return "" if at < 0 else told[at:].partition(")")[0].strip().lower()
+    _before, slash, rest = told.partition("\\")
+    return (slash + rest).partition(")")[0].strip().lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ def _said(
         "path": str(partition / _FOLDER / f"{params['name']}.efi"),
         "entry": number,
         "running": bool(number) and before.current == number,
-        "is_default": bool(number) and after.order[0] == number,
+        "is_default": after.order[0] == number,
         "is_next": bool(number) and after.next == number,
     }
     shown = [{"order": ",".join(one.order), "next": one.next} for one in (before, after)]

@@ -22,6 +22,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entr
     STATES,
     Entries,
     Machine,
+    run,
     run_default,
     run_installed,
 )
@@ -72,7 +73,7 @@ class Firmware:
         if words != ("efibootmgr", "-v"):
             self.seen.append(words)
             self.change(words)
-        return CommandResult(argv=words, returncode=0, stdout=self.text().encode(), stderr=b"")
+        return CommandResult(argv=words, returncode=0, stdout=self.text().encode(errors="surrogateescape"), stderr=b"")
 
     def change(self, words: tuple[str, ...]) -> None:
         """Do what the words say."""
@@ -189,6 +190,7 @@ def test_an_entry_that_is_gone_is_made_again(order: dict[str, Any], machine: Mac
     run_installed(order, False, machine=machine)
     firmware.following = ""
     del firmware.told["0004"]
+    assert run_installed(order, True, machine=machine).changed
     result = run_installed(order, False, machine=machine)
     assert (result.changed, firmware.following) == (True, "0004")
 
@@ -326,6 +328,30 @@ def test_another_file_system_there_is_no_system_partition(order: dict[str, Any],
 
 def test_the_module_knows_these_states() -> None:
     assert list(STATES) == ["built", "signed", "installed", "default"]
+    files = {name: f"/nowhere/{name}" for name in ("image", "path", "key", "certificate")}
+    with pytest.raises(AttestedError) as caught:
+        run({"state": "signed", **files}, False)
+    assert caught.value.code == "FILE_UNUSABLE"
+
+
+def test_without_another_one_it_is_this_machine(order: dict[str, Any]) -> None:
+    """Which has no such root file system and runs no such image, whatever its firmware is."""
+    Path(order["image"]).write_bytes(pe.image(stub=252, cmdline=b"root=/dev/attested-nowhere"))
+    with pytest.raises(AttestedError) as caught:
+        run_installed(order, True)
+    assert caught.value.code == "BOOT_IMAGE_UNFIT"
+    with pytest.raises(AttestedError):
+        run_default(order, True)
+
+
+def test_a_label_that_is_no_text_is_read_too(order: dict[str, Any], machine: Machine, firmware: Firmware) -> None:
+    firmware.told["0001"] = "caf\udce9"
+    assert run_installed(order, False, machine=machine).changed
+
+
+def test_firmware_that_names_no_boot_is_read() -> None:
+    found = Entries.parse("BootOrder: 0001\nBoot0001* disk\n")
+    assert (found.current, found.next, found.order) == ("", "", ("0001",))
 
 
 def test_a_chosen_partition_is_the_only_one_looked_for(order: dict[str, Any], machine: Machine) -> None:
