@@ -50,7 +50,7 @@ for one in pathlib.Path("/proc").glob("[0-9]*"):
     except OSError:
         continue
     name = pathlib.Path(words[0]).name
-    ours = any("/opt/attested/venv" in word for word in words[:2]) and not {"reattest", "renew"} & {*words}
+    ours = any("/opt/attested/venv" in word for word in words[:2]) and not {"figures", "reattest", "renew"} & {*words}
     if ours or name in {"kubelet", "containerd", "etcd"} or name.startswith("kube-"):
         processes[one.name] = [begun, exe, digest(one / "exe"), words[:2]]
 files = {}
