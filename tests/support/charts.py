@@ -70,7 +70,7 @@ def never_ready() -> dict[str, Any]:
 
 
 def delete_hook() -> dict[str, Any]:
-    """Return a Job before the deletion of its release, which nobody runs."""
+    """Return a Job before the deletion of its release; no controller runs it here."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "hook", "image": "example.com/hook"}]}
     metadata = {"name": "hook", "annotations": {"helm.sh/hook": "pre-delete"}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": pod}}}

@@ -141,7 +141,7 @@ def _out_of_force(profile: MeasurementProfile, now: datetime) -> str:
 
 
 def _firmware(profile: MeasurementProfile, registers: Mapping[int, bytes]) -> str:
-    """Return why the firmware that the machine runs is none of the profile's; empty if it may be."""
+    """Return why the firmware that the machine runs is not in the profile; empty if it is."""
     value, allowed = registers.get(FIRMWARE_REGISTER), profile.registers.get(FIRMWARE_REGISTER)
     if value is None or allowed is None or value in {one.digest for one in allowed}:
         return ""

@@ -99,7 +99,7 @@ def room_behind(data: bytes) -> Room:
 
 
 def without_time(data: bytes) -> bytes:
-    """Return the program without the time of its making and its checksum, which nobody reads.
+    """Return the program without the time of its making and its checksum, which firmware does not read.
 
     So equal parts make equal bytes. It is filled up to where a signature may begin, so signing leaves its digest.
     """
@@ -111,7 +111,7 @@ def without_time(data: bytes) -> bytes:
 
 
 def is_signed(data: bytes) -> bool:
-    """Whether the program has a signature, whoever made it; raises `PolicyError` IMAGE_MALFORMED."""
+    """Whether the program has a signature, of any signer; raises `PolicyError` IMAGE_MALFORMED."""
     return _layout(data).certificates_size > 0
 
 

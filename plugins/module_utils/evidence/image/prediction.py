@@ -6,8 +6,8 @@
 PCR 4: firmware says that it starts a boot option, a separator, each program that it starts; the kernel inside, unless
 Secure Boot is on and systemd-stub 252, or 257 and later, starts it itself. PCR 9: the kernel's load options, then the
 initrd as the kernel receives it. PCR 11: name and content of each section that the stub knows, then systemd's phases.
-What nobody saw is not computed but refused (PREDICTION_INCOMPLETE): stubs 252 and 257 were recorded; of others from 254
-on the sections are those that systemd documents.
+What was never recorded is not computed but refused (PREDICTION_INCOMPLETE): stubs 252 and 257 were recorded; of others
+from 254 on the sections are those that systemd documents.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _before_a_program(base: MeasurementProfile) -> MeasurementProfile:
         raise _incomplete(base.name, "sbatMinimum (firmware starts the image without shim)")
     moved = sorted(set(base.registers) - _UNMOVED - _REPLACED)
     if moved:
-        raise _incomplete(base.name, f"PCR {', '.join(map(str, moved))} (nobody saw them behind another boot path)")
+        raise _incomplete(base.name, f"PCR {', '.join(map(str, moved))} (not recorded behind another boot path)")
     events = [event for event in base.reference_events if event.pcr == SECURE_BOOT_REGISTER]
     allowed = {value.digest for value in base.registers[SECURE_BOOT_REGISTER]}
     separator = hashlib.sha256(_SEPARATOR).digest()
