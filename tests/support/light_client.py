@@ -25,6 +25,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.chall
     ChallengeRequest,
     answer,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.services.handshake_evidence import (
     Attester,
@@ -42,13 +43,21 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.transport.cert
     new_key,
     spki_sha256,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.transport.seams import NONCE_BYTES
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.server_check import decode_authorities
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.session import client_context
-from OpenSSL import SSL
+from ansible_collections.attested.kubernetes.tests.support import boots
+from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of
+from ansible_collections.attested.kubernetes.tests.support.service_bed import GOOD_BOOT
+from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from OpenSSL import SSL, crypto
 
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
-    from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine
+    from ansible_collections.attested.kubernetes.tests.support.service_bed import Machine, ServiceBed
 
 _EXPORTER = (b"EXPORTER-Channel-Binding", 32)
 _SECONDS = 60
@@ -86,27 +95,43 @@ def _text(data: bytes) -> bytes:
 
 @dataclass(slots=True)
 class LightMachine:
-    """A machine of a service bed that asks with little CPU; its logs and its certificate request stay the same."""
+    """A machine of a service bed that asks with little CPU; its logs, its keys and its requests stay the same."""
 
-    machine: Machine
+    name: str
+    bed: ServiceBed
+    tpm: SoftTpm
+    logs: EventLogs
+    kubelet_key: SecretBytes
     attester: Attester = field(init=False)
-    logs: EventLogs = field(init=False)
     request: bytes = field(init=False)
+    certificate: _Certificate = field(init=False)
+    _keys: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepare what does not change from ticket to ticket."""
-        tpm = self.machine.tpm
-        self.attester = Attester(tpm=tpm, ek=tpm.ek, ak=tpm.ak)
-        self.logs = self.machine.logs()
+        self.attester = Attester(tpm=self.tpm, ek=self.tpm.ek, ak=self.tpm.ak)
+        self.certificate = _Certificate(self.attester)
+        self._keys = ChallengeRequest(ek_public=self.tpm.ek.public, ak_public=self.tpm.ak.public).to_bytes()
         message: Any = message_class("join.IssueJoinTicketRequest")(
-            certificate_request=kubelet_request(self.machine.store.kubelet_key(), self.machine.name),
-            event_logs=self.logs.to_bytes(),
+            certificate_request=kubelet_request(self.kubelet_key, self.name), event_logs=self.logs.to_bytes()
         )
         self.request = message.SerializeToString()
 
+    @classmethod
+    def of(cls, machine: Machine) -> LightMachine:
+        """Return ``machine`` as one that asks with little CPU."""
+        return cls(machine.name, machine.bed, machine.tpm, machine.logs(), machine.store.kubelet_key())
+
+    @classmethod
+    def new(cls, name: str, bed: ServiceBed) -> LightMachine:
+        """Return a new machine of the good boot, which has no files."""
+        boot = boots.load(GOOD_BOOT)
+        key = new_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return cls(name, bed, SoftTpm(boot.pcrs), logs_of(boot, nodelock=b""), SecretBytes(key))
+
     def ask(self) -> bytes:
         """Return the answer of one exchange over a new connection; raises ConnectionError for a refusal."""
-        connection = LightConnection(self.machine.bed.port, DoorkeeperIssuer(self.attester))
+        connection = LightConnection(self.bed.port, self.certificate)
         try:
             return self._converse(connection)
         finally:
@@ -114,34 +139,57 @@ class LightMachine:
 
     def _converse(self, connection: LightConnection) -> bytes:
         one = self.attester
-        asked = ChallengeRequest(ek_public=one.ek.public, ak_public=one.ak.public).to_bytes()
-        challenge = Challenge.parse(connection.call(CHALLENGE, asked))
+        challenge = Challenge.parse(connection.call(CHALLENGE, self._keys))
         context = BindingContext(
             purpose=Purpose.JOIN,
-            cluster_id=self.machine.bed.bundle.cluster_id,
+            cluster_id=self.bed.bundle.cluster_id,
             request=self.request,
             exporter=connection.exporter,
-            spki_sha256=connection.spki_sha256,
+            spki_sha256=self.certificate.spki_sha256,
         )
         given = answer(one.tpm, challenge, context, ek=one.ek, ak=one.ak, logs=self.logs)
         binding = base64.b64encode(given.bound.to_bytes())
         return connection.call(ISSUE_JOIN_TICKET, self.request, literal(BINDING_METADATA.encode(), binding))
 
 
+class _Certificate:
+    """The machine's certificate for TLS: made whole once, then its evidence is replaced and it is signed again."""
+
+    def __init__(self, attester: Attester) -> None:
+        """Make a key and a certificate with evidence over a nonce of zeros."""
+        self._issuer, self._key = DoorkeeperIssuer(attester), new_key()
+        self.spki_sha256 = spki_sha256(self._key.public_key())
+        self.private_key = crypto.PKey.from_cryptography_key(self._key)
+        self._evidence = self._issuer.issue(user_data=self.spki_sha256, nonce=bytes(NONCE_BYTES))
+        made = make_certificate(self._key, oid=self._issuer.oid, evidence=self._evidence, now=datetime.now(UTC))
+        self._signed_part, self._whole = made.tbs_certificate_bytes, made.public_bytes(Encoding.DER)
+        self._algorithm = self._whole[4 + len(self._signed_part) :][: 2 + self._whole[5 + len(self._signed_part)]]
+
+    def fresh(self, nonce: bytes) -> crypto.X509:
+        """Return it with evidence over ``nonce``."""
+        evidence = self._issuer.issue(user_data=self.spki_sha256, nonce=nonce)
+        if len(evidence) != len(self._evidence):
+            raise ValueError("expected evidence of one length")
+        signed_part = self._signed_part.replace(self._evidence, evidence)
+        signature = self._key.sign(signed_part, ec.ECDSA(hashes.SHA256()))
+        rest = signed_part + self._algorithm + bytes((3, len(signature) + 1, 0)) + signature
+        return crypto.load_certificate(crypto.FILETYPE_ASN1, b"\x30\x82" + len(rest).to_bytes(2, "big") + rest)
+
+
 class LightConnection:
     """One attested connection with unary calls, one after the other."""
 
-    def __init__(self, port: int, issuer: DoorkeeperIssuer) -> None:
+    def __init__(self, port: int, certificate: _Certificate) -> None:
         """Connect to 127.0.0.1, shake hands with fresh evidence, and begin HTTP/2."""
-        self._key, self._issuer = new_key(), issuer
-        self.spki_sha256 = spki_sha256(self._key.public_key())
+        self._certificate = certificate
         self._shown = False
         self._stream = 1
         self._buffer = b""
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
         self._socket.settimeout(None)  # OpenSSL reads the descriptor itself and wants it blocking
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._tls = SSL.Connection(client_context(self._show), self._socket)
+        self._tls = SSL.Connection(_CONTEXT, self._socket)
+        self._tls.set_app_data(self)
         self._tls.set_connect_state()
         self._tls.do_handshake()
         self.exporter = self._tls.export_keying_material(*_EXPORTER)
@@ -192,14 +240,26 @@ class LightConnection:
         data, self._buffer = self._buffer[:size], self._buffer[size:]
         return data
 
-    def _show(self, connection: SSL.Connection, leaf: object) -> bool:
-        """Show fresh evidence; called by OpenSSL, for each of its findings about the server."""
-        del leaf
+    def show(self) -> None:
+        """Show fresh evidence, once."""
         if not self._shown:
-            nonce = decode_authorities(connection.get_client_ca_list(as_cryptography=True))
-            evidence = self._issuer.issue(user_data=self.spki_sha256, nonce=nonce)
-            made = make_certificate(self._key, oid=self._issuer.oid, evidence=evidence, now=datetime.now(UTC))
-            connection.use_certificate(made)
-            connection.use_privatekey(self._key)
+            nonce = decode_authorities(self._tls.get_client_ca_list(as_cryptography=True))
+            self._tls.use_certificate(self._certificate.fresh(nonce))
+            self._tls.use_privatekey(self._certificate.private_key)
             self._shown = True
-        return True
+
+
+def _show(connection: SSL.Connection, *_finding: object) -> bool:
+    """Show evidence; called by OpenSSL, for each of its findings about the server."""
+    connection.get_app_data().show()
+    return True
+
+
+def _context() -> SSL.Context:
+    """Return the one context of all connections, with the settings of a machine's own client."""
+    context = client_context(lambda *_leaf: True)
+    context.set_verify(SSL.VERIFY_PEER, _show)
+    return context
+
+
+_CONTEXT = _context()

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ from ansible_collections.attested.kubernetes.tests.bench.state_disk import (
     figures,
     require_equal,
 )
-from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import Round, costs
+from ansible_collections.attested.kubernetes.tests.bench.ticket_rate import Round, costs, herd
 from ansible_collections.attested.kubernetes.tests.support import build_docs
 from ansible_collections.attested.kubernetes.tests.support.bench import Figure, Peak, Record, require_refusal
 
@@ -87,16 +89,45 @@ def test_a_refusal_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_too_few_tickets_a_second_are_over_the_budget() -> None:
     """Of a rate alone the table could not say so: a budget is what may not be exceeded."""
-    rounds = {c: Round(rate=rate, seconds=(), cpu={}) for c, rate in ((1, 73.0), (8, 24.0), (32, 170.0))}
+    rates = {"first, c=1": 73.0, "again, c=8": 24.0, "first, c=32": 170.0}
+    rounds = {name: Round(rate=rate, seconds=(), cpu={}) for name, rate in rates.items()}
     found = {one.name: (one.unit, one.is_over) for one in costs(rounds)}
     assert found == {
-        "a ticket, c=1": ("ms", False),
-        "a ticket, c=8": ("ms", True),
-        "a ticket, c=32": ("ms", False),
+        "a ticket, first, c=1": ("ms", False),
+        "a ticket, again, c=8": ("ms", True),
+        "a ticket, first, c=32": ("ms", False),
         "a ticket in the best round": ("ms", False),
     }
-    slower = {c: Round(rate=150.0, seconds=(), cpu={}) for c in (1, 8, 32)}
+    slower = {name: Round(rate=150.0, seconds=(), cpu={}) for name in rates}
     assert [one.is_over for one in costs(slower)] == [False, False, True, True]
+
+
+@dataclass(slots=True)
+class Asker:
+    """Stands for a machine in `herd`, which only asks."""
+
+    asked: int = 0
+    asking: bool = False
+
+    def ask(self) -> None:
+        assert not self.asking, "one machine asks twice at the same time"
+        self.asking = True
+        time.sleep(0.001)
+        self.asked += 1
+        self.asking = False
+
+
+def test_each_new_machine_asks_once() -> None:
+    machines = [Asker() for _unused in range(20)]
+    assert len(herd(machines, concurrency=8, more=lambda: True, again=False)) == 20
+    assert {one.asked for one in machines} == {1}
+
+
+def test_machines_that_ask_again_do_so_in_turn() -> None:
+    left, machines = itertools.count(1), [Asker() for _unused in range(4)]
+    assert len(herd(machines, concurrency=4, more=lambda: next(left) <= 40, again=True)) == 40
+    assert sum(one.asked for one in machines) == 40
+    assert min(one.asked for one in machines) > 1
 
 
 CRYPT, INTEGRITY = "0 8 crypt capi:authenc(hmac(sha256),xts(aes))-plain64", "0 8 integrity DEVICE 32768 32 J 7"
