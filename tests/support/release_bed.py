@@ -207,7 +207,7 @@ class Bed:
             metrics=None,
         )
 
-    def reattester(self, *, healed: Callable[[], None] = lambda: None) -> Reattester:
+    def reattester(self, *, healed: Callable[[str], None] = lambda _name: None) -> Reattester:
         """Return what takes evidence that is pushed, and calls ``healed`` for a node that stands better than before."""
         return Reattester(
             cluster_id=self.bundle.cluster_id,
@@ -219,6 +219,7 @@ class Bed:
             overdue_after=timedelta(hours=3),
             rate=self.pushes,
             healed=healed,
+            near=self.near,
             strangers=self.releaser.strangers,
         )
 

@@ -255,9 +255,11 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
     KeyStore(_key_paths(config)).note_held(bundle)
     authority = PolicyAuthority(record, public_key=bundle.policy_key, cluster_id=bundle.cluster_id)
     policy = LivePolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
+    near = NearPolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
     standings = StandingWatcher(
         gateway,
         policy,
+        near=near,
         clock=SystemClock(),
         overdue_after=config.overdue_after,
         grace=config.grace,
@@ -272,7 +274,7 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
         record=record,
         authority=authority,
         policy=policy,
-        near=NearPolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register),
+        near=near,
         attempts=AttemptWriter(gateway, gateway, clock=SystemClock()),
         waiting=WaitingRoom(gateway, gateway, clock=SystemClock()),
         standings=standings,
@@ -349,6 +351,7 @@ def _reattester(ground: _Ground, releaser: Releaser) -> Reattester:
         clock=SystemClock(),
         overdue_after=ground.config.overdue_after,
         rate=_rate(ground.config, "re-attestations"),
+        near=ground.near,
         strangers=releaser.strangers,
         healed=ground.standings.wake,
     )
@@ -415,12 +418,20 @@ def _tasks(ground: _Ground, audit: AuditTrail) -> Background:
         ground.gateway,
         ground.policy,
         StatusWriter(ground.gateway),
+        near=ground.near,
         own_name=node_name,
         joined=lambda name: ground.log.event("joined", node=name),
         own_disk=lambda: _founder_disk(ground.config),
     )
     usage = UsageWatcher(NearReader(ground.gateway, ground.near.caches), ground.gateway, clock=SystemClock())
-    watch = PolicyWatch(ground.gateway, ground.policy, node_name=node_name, clock=SystemClock(), log=ground.log)
+    watch = PolicyWatch(
+        ground.gateway,
+        ground.policy,
+        near=ground.near,
+        node_name=node_name,
+        clock=SystemClock(),
+        log=ground.log,
+    )
     tasks = {
         "nodes": nodes.run_once,
         **{plural: cache.follow for plural, cache in ground.near.caches.items()},

@@ -71,10 +71,10 @@ class RefusalKeeper:
         policy: LivePolicy,
         writer: StatusWriter,
         *,
-        kept: Callable[[], None],
+        kept: Callable[[str], None],
         lost: Callable[[str, str], None],
     ) -> None:
-        """Call ``kept`` after each write; ``lost`` is told the node and the reason's code where none was possible."""
+        """Tell ``kept`` the identity after each write; ``lost`` is told key and code where none was possible."""
         self._policy = policy
         self._writer = writer
         self._kept = kept
@@ -97,7 +97,7 @@ class RefusalKeeper:
         if not _is_node(registration) or _is_known(registration, error):
             return
         self._writer.write(registration, StatusChange(refusal=EvidenceRefusal(error.code, now)))
-        self._kept()
+        self._kept(registration.identity.name)
 
 
 def _is_node(registration: Registration) -> bool:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Answer: TypeAlias = Mapping[str, Any] | None
     from ..core.host import Clock
     from .kube_api import Gateway
-    from .live_policy import Guard, Snapshot
+    from .live_policy import Guard, Registration, Snapshot
 
 
 # One read answers everybody who asked before it began.
@@ -97,6 +97,8 @@ class SharedReads:
 
 INDEXED = (*KEY_FIELDS, "spec.nodeName", "spec.admission", DISK_FIELD)
 FOLLOW_SECONDS = 240
+REMEMBERED = 1 << 15
+"""Parsed objects: more than the largest cluster has, and a bound on what deleted ones hold."""
 SETTLE_SECONDS = 2.0
 
 
@@ -112,6 +114,11 @@ class ObjectCache:
         self._index: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._revision = 0
         self._following = False
+        self._observers: list[Callable[[Mapping[str, Any]], None]] = []
+
+    def observed_by(self, observer: Callable[[Mapping[str, Any]], None]) -> None:
+        """Let ``observer`` hear each object that is read or changes, in the thread of `follow`; call it before that."""
+        self._observers.append(observer)
 
     def __len__(self) -> int:
         """Count the objects."""
@@ -164,6 +171,8 @@ class ObjectCache:
                 self._add(document)
             self._revision = int(revision)
             self._following = True
+        for document in items:
+            self._tell(document)
 
     def _take(self, event: Mapping[str, Any]) -> None:
         if event["type"] == "ERROR":
@@ -176,6 +185,12 @@ class ObjectCache:
                     self._add(document)
             self._revision = int(document["metadata"]["resourceVersion"])
             self._changed.notify_all()
+        if event["type"] != "BOOKMARK":
+            self._tell(document)
+
+    def _tell(self, document: Mapping[str, Any]) -> None:
+        for observer in self._observers:
+            observer(document)
 
     def _add(self, document: Mapping[str, Any]) -> None:
         name = document["metadata"]["name"]
@@ -220,7 +235,7 @@ class NearPolicy:
         """Follow all that decides through ``gateway``; each cache's `follow` needs a thread of its own."""
         self.caches = {plural: ObjectCache(gateway, plural) for plural in (IDENTITIES, POLICIES, PROFILES)}
         reader = NearReader(gateway, self.caches)
-        self._policy = LivePolicy(reader, guard, clock=clock, lock_register=lock_register)
+        self._policy = LivePolicy(reader, guard, clock=clock, lock_register=lock_register, remembers=REMEMBERED)
         self._guard = guard
         self._settle_seconds = settle_seconds
         self._profile = SharedReads(lambda name: gateway.object(PROFILES, name))
@@ -233,6 +248,14 @@ class NearPolicy:
     def selection(self) -> tuple[int, ...]:
         """Return the registers to quote, as last heard."""
         return self._policy.selection()
+
+    def registrations(self, node_name: str = "") -> tuple[Registration, ...]:
+        """Return the identities as last heard that can be read; raises API_UNAVAILABLE. No decision rests on it."""
+        return self._policy.registrations(node_name)
+
+    def unreadable(self) -> tuple[str, ...]:
+        """Return what of the profiles and identities, as last heard, cannot be understood; raises API_UNAVAILABLE."""
+        return self._policy.unreadable()
 
     def confirm(self, snapshot: Snapshot, profile: str) -> None:
         """Return if the policy and ``profile`` are now what they were in ``snapshot``; else raises API_CONFLICT.

@@ -90,6 +90,9 @@ class NodeMarker(Protocol):
     def nodes(self) -> tuple[Mapping[str, Any], ...]:
         """Return every Node as it is now."""
 
+    def node(self, name: str) -> Mapping[str, Any] | None:
+        """Return one Node as it is now, or None."""
+
     def set_taints(self, name: str, taints: Sequence[Mapping[str, Any]], *, revision: str) -> None:
         """Replace the taints of a Node that is still at ``revision``, else raise API_CONFLICT."""
 

@@ -118,11 +118,27 @@ class Snapshot(SignedPolicy):
         return min(holders, key=lambda one: one.admission is Admission.PENDING, default=None)
 
 
+class Remembering(Protocol):
+    """What the watches have told; for what decides about no machine. Each raises API_UNAVAILABLE without a watch."""
+
+    def registrations(self, node_name: str = "") -> tuple[Registration, ...]:
+        """Return the identities that can be read; with ``node_name`` only those that are, or were, this node."""
+
+    def unreadable(self) -> tuple[str, ...]:
+        """Return what of the profiles and identities cannot be understood."""
+
+
 class LivePolicy:
     """The policy in force, asked of the API each time."""
 
-    def __init__(self, gateway: Reader, guard: Guard, *, clock: Clock, lock_register: int = 15) -> None:
-        """Ask through ``gateway``, believe as far as ``guard`` does; ``lock_register`` is always quoted."""
+    def __init__(
+        self, gateway: Reader, guard: Guard, *, clock: Clock, lock_register: int = 15, remembers: int = 1024
+    ) -> None:
+        """Ask through ``gateway``, believe as far as ``guard`` does; ``lock_register`` is always quoted.
+
+        So many objects as it ``remembers`` are parsed once as long as they stay the same.
+        """
+        self._remembers = remembers
         self._gateway = gateway
         self._guard = guard
         self._clock = clock
@@ -200,7 +216,14 @@ class LivePolicy:
 
         With ``node_name`` only those that are, or were, this node: what one node costs does not grow with the cluster.
         """
-        objects = self._gateway.objects(IDENTITIES, where={"spec.nodeName": node_name} if node_name else {})
+        return self._readable({"spec.nodeName": node_name} if node_name else {})
+
+    def registrations_called(self, name: str) -> tuple[Registration, ...]:
+        """Return the identity with the object name ``name`` as it is now, if it is there and can be read."""
+        return self._readable({"metadata.name": name})
+
+    def _readable(self, where: Mapping[str, str]) -> tuple[Registration, ...]:
+        objects = self._gateway.objects(IDENTITIES, where=where)
         return tuple(found for one in objects if (found := self._registration(one)) is not None)
 
     def unreadable(self) -> tuple[str, ...]:
@@ -290,6 +313,8 @@ class LivePolicy:
             parsed = parse_objects([(name, {**document, "apiVersion": API_VERSION, "kind": kind})])
         except PolicyError as error:
             parsed = error.message
+        if len(self._parsed) >= self._remembers:
+            self._parsed = {}
         self._parsed[name] = (document, parsed)
         return parsed
 

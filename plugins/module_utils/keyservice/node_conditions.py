@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -22,14 +23,14 @@ from ..policy.standing import CONDITION, Standing, judge_standing, shown_time
 from ..reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from ..core.host import Clock
     from ..policy.identity import IdentityStatus
     from ..policy.standing import Judgement
     from .kube_api import NodeMarker
-    from .live_policy import LivePolicy, Registration
+    from .live_policy import LivePolicy, Registration, Remembering
 
 TAINT = "attested-kubernetes.dev/not-attested"
 TAINT_EFFECT = "NoSchedule"
@@ -177,6 +178,24 @@ def _event(node: Mapping[str, Any], judgement: Judgement, *, now: datetime) -> d
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """One Node with its machine, and how it stands."""
+
+    node: Mapping[str, Any]
+    registration: Registration
+    judgement: Judgement
+
+    @property
+    def name(self) -> str:
+        """The Node's name."""
+        return str(self.node["metadata"]["name"])
+
+    def labels(self) -> dict[str, str | None]:
+        """Return the labels that are to change."""
+        return plan_labels(self.node, self.registration.identity.status, self.judgement)
+
+
 class StandingWatcher:
     """Keeps the marks of all Nodes; `run_once` belongs into a thread of its own, `wake` may be called from any."""
 
@@ -185,6 +204,7 @@ class StandingWatcher:
         marker: NodeMarker,
         policy: LivePolicy,
         *,
+        near: Remembering,
         clock: Clock,
         overdue_after: timedelta,
         grace: timedelta,
@@ -192,15 +212,18 @@ class StandingWatcher:
     ) -> None:
         """Judge by ``overdue_after``; within ``grace`` from now nobody becomes overdue, since nobody could be heard.
 
-        ``marked`` is told the node and the standing of each change.
+        A round over all Nodes takes the identities of ``near``, which a watch has told; one that somebody wakes us for
+        is asked of ``policy``. ``marked`` is told the node and the standing of each change.
         """
         self._marker = marker
         self._policy = policy
+        self._near = near
         self._clock = clock
         self._overdue_after = overdue_after
         self._heard_from = clock.now() + grace
         self._marked = marked
-        self._woken = threading.Event()
+        self._woken = threading.Condition()
+        self._names: dict[str, None] = {}
         self.standings: dict[str, Standing] = {}
         self.attested: dict[str, float] = {}
         """When the evidence of each node was good last, seconds since 1970; 0: never."""
@@ -216,49 +239,88 @@ class StandingWatcher:
         """How many nodes failed or are overdue, as of the last round."""
         return sum(standing in _BAD for standing in self.standings.values())
 
-    def wake(self) -> None:
-        """Look again soon."""
-        self._woken.set()
+    def wake(self, name: str) -> None:
+        """Look soon at the Node of the identity with this object name."""
+        with self._woken:
+            self._names[name] = None
+            self._woken.notify()
 
     def run_once(self, pause_seconds: float = ROUND_SECONDS) -> None:
-        """Look at every Node once, then rest until somebody wakes us or the time is over; raises `ApiError`."""
-        self._woken.clear()
-        left = self.look()
+        """Look at every Node once, and until the time is over at those that are left or woken; raises `ApiError`."""
+        self.look()
+        ends = self._clock.monotonic() + pause_seconds
         self._clock.sleep(_SOON_SECONDS)
-        if not left:
-            self._woken.wait(pause_seconds)
+        while names := self._taken(ends):
+            self.look_at(names)
+            self._clock.sleep(_SOON_SECONDS)
+
+    def _taken(self, ends: float) -> tuple[str, ...]:
+        """Wait for names and return some of them; nothing once the time is over."""
+        with self._woken:
+            self._woken.wait_for(lambda: self._names, max(0.0, ends - self._clock.monotonic()))
+            if self._clock.monotonic() >= ends:
+                return ()
+            names = tuple(self._names)[:_MAX_MARKS]
+            for name in names:
+                del self._names[name]
+            return names
 
     def look(self) -> bool:
-        """Mark what is to mark, a bounded number of Nodes; return whether some are left."""
+        """Mark what is to mark, a bounded number of Nodes; return whether some are left, which are looked at next."""
         now = self._clock.now()
-        registered = _by_node(self._policy.registrations())
-        judged = [
-            (node, self._judge(registered[node["metadata"]["name"]], node, now))
-            for node in self._marker.nodes()
-            if node["metadata"]["name"] in registered
-        ]
-        self.standings = {node["metadata"]["name"]: judgement.standing for node, judgement in judged}
-        self.attested = {name: _attested(registered[name]) for name in self.standings}
-        self.ready = {node["metadata"]["name"]: _ready(node) for node, _judgement in judged}
-        self.versions = {node["metadata"]["name"]: _kubelet_version(node) for node, _judgement in judged}
+        judged = self._judged(self._registrations(), self._marker.nodes(), now)
+        self._show(judged)
         self.looked_at = now.timestamp()
-        needed = [
-            (mark, judgement)
-            for mark, judgement in ((plan_mark(node, one, now=now), one) for node, one in judged)
-            if mark.is_needed
+        return self._mark(judged, now)
+
+    def look_at(self, names: Iterable[str]) -> bool:
+        """Do as `look` for the Nodes of these identities alone, each as the API has it now."""
+        now = self._clock.now()
+        found = [one for name in names for one in self._policy.registrations_called(name)]
+        nodes = [node for one in found if (node := self._marker.node(one.identity.node_name)) is not None]
+        judged = self._judged(found, nodes, now)
+        self._show(judged, beside=True)
+        return self._mark(judged, now)
+
+    def _registrations(self) -> tuple[Registration, ...]:
+        with suppress(ApiError):
+            return self._near.registrations()
+        return self._policy.registrations()
+
+    def _judged(
+        self, registrations: Iterable[Registration], nodes: Iterable[Mapping[str, Any]], now: datetime
+    ) -> list[_Judged]:
+        registered = _by_node(registrations)
+        return [
+            _Judged(node=node, registration=one, judgement=self._judge(one, node, now))
+            for node in nodes
+            if (one := registered.get(node["metadata"]["name"])) is not None
         ]
-        failures = [one for mark, judgement in needed[:_MAX_MARKS] for one in self._try(mark, judgement)]
-        for error in failures:
+
+    def _show(self, judged: Sequence[_Judged], *, beside: bool = False) -> None:
+        """Set the figures of these Nodes, ``beside`` those of all others; other threads read whole dictionaries."""
+        standings, attested, ready, versions = (
+            (self.standings, self.attested, self.ready, self.versions) if beside else ({}, {}, {}, {})
+        )
+        self.standings = {**standings, **{one.name: one.judgement.standing for one in judged}}
+        self.attested = {**attested, **{one.name: _attested(one.registration) for one in judged}}
+        self.ready = {**ready, **{one.name: _ready(one.node) for one in judged}}
+        self.versions = {**versions, **{one.name: _kubelet_version(one.node) for one in judged}}
+
+    def _mark(self, judged: Sequence[_Judged], now: datetime) -> bool:
+        """Write marks, then labels: no label keeps a node from its taint. Those that are left wait for their turn."""
+        needed = [(one, mark) for one in judged if (mark := plan_mark(one.node, one.judgement, now=now)).is_needed]
+        labels = [(one, change) for one in judged if (change := one.labels())]
+        tried = [(one, self._try(mark, one.judgement)) for one, mark in needed[:_MAX_MARKS]]
+        left = [*needed[_MAX_MARKS:], *labels[_MAX_MARKS:], *((one, errors) for one, errors in tried if errors)]
+        for one, _unused in left:
+            self.wake(one.registration.identity.name)
+        for error in (error for _unused, errors in tried for error in errors):
             if error.reason is not Reason.API_CONFLICT:
                 raise error
-        labels = [
-            (node["metadata"]["name"], change)
-            for node, judgement in judged
-            if (change := plan_labels(node, registered[node["metadata"]["name"]].identity.status, judgement))
-        ]
-        for name, change in labels[:_MAX_MARKS]:  # after all that binds: no label keeps a node from its taint
-            self._marker.set_labels(name, change)
-        return bool(failures) or max(len(needed), len(labels)) > _MAX_MARKS
+        for one, change in labels[:_MAX_MARKS]:
+            self._marker.set_labels(one.name, change)
+        return bool(left)
 
     def _judge(self, registration: Registration, node: Mapping[str, Any], now: datetime) -> Judgement:
         return judge_standing(

@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
     from ..core.host import Clock
     from .kube_api import Gateway, Reader
-    from .live_policy import LivePolicy, Registration, StatusWriter
+    from .live_policy import LivePolicy, Registration, Remembering, StatusWriter
 
 
 ADMITTED = "Admitted"
 JOINED = "Joined"
 WATCH_SECONDS = 240
 SOON_SECONDS = 5
+_FEW = 16
+"""So many Nodes are asked about one by one; for more, one list of all identities costs less."""
 
 
 def newly_joined(
@@ -58,17 +60,20 @@ class NodeWatcher:
         policy: LivePolicy,
         writer: StatusWriter,
         *,
+        near: Remembering,
         own_name: str,
         joined: Callable[[str], None],
         own_disk: Callable[[], str] = str,
     ) -> None:
         """Call ``joined`` with each node name that became `Joined`.
 
+        ``near`` is asked first, and ``policy`` about the Nodes of which it knows no machine that has joined.
         ``own_disk`` says the id of the disk of the control plane ``own_name`` where it made the cluster with it, else
         nothing: any other disk's id is assigned with a ticket.
         """
         self._gateway = gateway
         self._policy = policy
+        self._near = near
         self._writer = writer
         self._own_name = own_name
         self._joined = joined
@@ -85,23 +90,37 @@ class NodeWatcher:
             self.settle(names)
 
     def settle(self, nodes: frozenset[str]) -> None:
-        """Write the phase of each identity that these Nodes complete; one that changed meanwhile is read again."""
-        if not nodes:
-            return
-        try:
-            self._settle(nodes)
-        except ApiError as error:
-            if error.reason is not Reason.API_CONFLICT:
-                raise
-            self._settle(nodes)
+        """Write the phase of each identity that these Nodes complete; one that changed meanwhile is read again.
 
-    def _settle(self, nodes: frozenset[str]) -> None:
-        registrations = self._policy.registrations(next(iter(nodes)) if len(nodes) == 1 else "")
-        for registration in newly_joined(registrations, nodes, own_name=self._own_name):
+        What the watches have told suffices, since a write counts only for an identity that nobody changed since. Where
+        they tell of no machine that has joined as a Node, the API is asked: they may lag behind.
+        """
+        left = nodes - self._settled_near(nodes)
+        for part in [left] if len(left) > _FEW else [frozenset({name}) for name in sorted(left)]:
+            try:
+                self._settle(part, self._policy)
+            except ApiError as error:
+                if error.reason is not Reason.API_CONFLICT:
+                    raise
+                self._settle(part, self._policy)
+
+    def _settled_near(self, nodes: frozenset[str]) -> frozenset[str]:
+        """Return the Nodes whose machines have joined as far as the watches tell, or do so now."""
+        try:
+            return self._settle(nodes, self._near) if nodes else nodes
+        except ApiError:  # there is no watch, or an identity changed since
+            return frozenset()
+
+    def _settle(self, nodes: frozenset[str], source: Remembering) -> frozenset[str]:
+        registrations = source.registrations(next(iter(nodes)) if len(nodes) == 1 else "")
+        new = newly_joined(registrations, nodes, own_name=self._own_name)
+        for registration in new:
             self._writer.write(registration, StatusChange(phase=JOINED, disk_id=self._disk_of(registration)))
             self._joined(registration.identity.node_name)
-        own = [one.identity for one in registrations if one.identity.node_name == self._own_name]
-        self._own_joined = self._own_joined or any(one.status.phase == JOINED for one in own)
+        joined = [one.identity for one in registrations if one.identity.status.phase == JOINED]
+        self._own_joined = self._own_joined or any(one.node_name == self._own_name for one in joined)
+        settled = [one for one in joined if one.admission is Admission.APPROVED] + [one.identity for one in new]
+        return frozenset(one.node_name for one in settled)
 
     def _disk_of(self, registration: Registration) -> str:
         """Return the disk that is written with the phase, so that no ticket finds the one without the other."""

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import load_json
-from ..errors import AttestedError, KeyServiceError, SystemFault
+from ..errors import ApiError, AttestedError, KeyServiceError, SystemFault
 from ..policy.cluster import POLICY_NAME
 from ..policy.identity import Admission
 from ..proto.messages import message_class, parse
@@ -17,9 +19,12 @@ from .kube_api import IDENTITIES, POLICIES
 from .policy_client import POLICY_REQUEST, POLICY_RESPONSE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..core.host import Clock
     from ..core.logs import Log
     from .authority import PolicyAuthority
+    from .cached_policy import NearPolicy
     from .kube_api import Gateway
     from .live_policy import LivePolicy
     from .record import PolicyRecord
@@ -32,8 +37,13 @@ _MAX_WHY = 512
 class PolicyWatch:
     """Settles what the API says with the record whenever a revocation appears, and each minute."""
 
-    def __init__(self, gateway: Gateway, policy: LivePolicy, *, node_name: str, clock: Clock, log: Log) -> None:
-        """Settle through ``policy``; ``node_name`` is whose word the policy's status gets."""
+    def __init__(
+        self, gateway: Gateway, policy: LivePolicy, *, near: NearPolicy, node_name: str, clock: Clock, log: Log
+    ) -> None:
+        """Settle through ``policy``, also when ``near`` hears of a revocation; the status gets ``node_name``'s word."""
+        self._near = near
+        self._revoked = threading.Event()
+        near.caches[IDENTITIES].observed_by(self._hear)
         self._gateway = gateway
         self._policy = policy
         self._node_name = node_name
@@ -42,21 +52,32 @@ class PolicyWatch:
         self._unreadable: tuple[str, ...] = ()
 
     def run_once(self, seconds: int = WATCH_SECONDS) -> None:
-        """Settle now and at each revocation within ``seconds``; raises what the policy or the API raises."""
-        _unused, revision = self._gateway.listing(IDENTITIES)
+        """Settle now, and revocations as they appear within ``seconds``; raises what the policy or the API raises."""
+        self._revoked.clear()
         self.settle()
-        for event in self._gateway.changes(IDENTITIES, revision=revision, seconds=seconds):
-            if event["object"].get("spec", {}).get("admission") == Admission.REVOKED.value:
-                self.settle()
+        ends = self._clock.monotonic() + seconds
+        while (left := ends - self._clock.monotonic()) > 0 and self._revoked.wait(left):
+            self._revoked.clear()
+            self._policy.settle_revocations()
+
+    def _hear(self, document: Mapping[str, Any]) -> None:
+        spec = document.get("spec")
+        if isinstance(spec, dict) and spec.get("admission") == Admission.REVOKED.value:
+            self._revoked.set()
 
     def settle(self) -> None:
         """Record what the API says, and say in the policy's status what was recorded, and what could not be read."""
         generation = self._policy.settle_revocations().generation
-        unreadable = self._policy.unreadable()
+        unreadable = self._unreadable_now()
         for one in sorted(set(unreadable) - set(self._unreadable))[:_MAX_NAMED]:
             self._log.event("object_unreadable", reason=Reason.MANIFEST_INVALID.name, detail=one)
         self._unreadable = unreadable
         self._say_seen({"generation": generation, "unreadable": [one[:_MAX_WHY] for one in unreadable[:_MAX_NAMED]]})
+
+    def _unreadable_now(self) -> tuple[str, ...]:
+        with suppress(ApiError):
+            return self._near.unreadable()
+        return self._policy.unreadable()
 
     def _say_seen(self, seen: dict[str, Any]) -> None:
         """Write into the policy's status what this control plane has seen; whoever was faster, next time."""

@@ -4,14 +4,16 @@
 """A node's evidence, pushed on a schedule: verified like any other, and the identity's status says when.
 
 1. The challenge is taken, once, whatever becomes of the rest, and the proof is checked.
-2. The policy is read, linearizably; how often for machines that memory does not know is bounded (`strangers`).
+2. The policy is taken, as the watches have brought it (`keyservice.cached_policy`) or read linearizably. As with a
+   release, memory admits or refuses nobody by itself. How often this is done for machines that memory does not know is
+   bounded (`strangers`).
 3. The bound quote is verified for the purpose `verify` (`evidence.verify.verify_node`, ten steps): the machine is
    locked to this cluster.
 4. The machine pushes no more often than one may (IDENTITY_RATE). Only now: a stranger uses up nobody's pushes.
 5. Its AK is the pinned one, and its TPM has not gone back (AK_NOT_PINNED, TPM_ROLLED_BACK); a worker that was rebooted
    has had a ticket since (NODELOCK_NO_TICKET).
-6. The caller still waits (CALL_GONE), and the status is written by compare-and-set; a change in between begins again
-   at 2.
+6. The profile is confirmed, the caller still waits (CALL_GONE), and the status is written by compare-and-set, and the
+   watch has come to that write; a change in between begins again at 2.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import ApiError, KeyServiceError, Refusal
+from ..errors import ApiError, AttestedError, KeyServiceError, Refusal
 from ..evidence.challenge import BindingContext
 from ..evidence.evidence import BoundEvidence, EventLogs
 from ..evidence.registry import verify_doorkeeper
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from ..core.rate import TokenBuckets
     from ..evidence.challenge import ChallengeRecord
     from ..evidence.verify import Demands, VerifiedNode
+    from .cached_policy import NearPolicy
     from .client import Channel
     from .live_policy import LivePolicy, Registration, Snapshot, StatusWriter
     from .release import Proven
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
     from .strangers import Strangers
 
 _ATTEMPTS = 4
+_FINAL = frozenset({Reason.CALL_GONE, Reason.IDENTITY_RATE})
+"""Refusals that no other reading of the policy changes."""
 _MAX_REQUEST_BYTES = 1 << 20
 
 
@@ -77,6 +82,11 @@ class _Push:
     note: Note
     gone: Callable[[], bool]
 
+    @property
+    def ek(self) -> str:
+        """The endorsement key that was proven."""
+        return self.record.ek_public.spki_sha256()
+
 
 class Reattester:
     """Takes the evidence that nodes push; may be used by several threads."""
@@ -92,14 +102,16 @@ class Reattester:
         clock: Clock,
         overdue_after: timedelta,
         rate: TokenBuckets,
+        near: NearPolicy,
         strangers: Strangers,
-        healed: Callable[[], None] = lambda: None,
+        healed: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        """Judge by ``policy`` and by ``demands`` as they are then; ``take`` returns a challenge once.
+        """Judge by ``near``, then by ``policy``, and by ``demands`` as it is then; ``take`` returns a challenge once.
 
-        ``rate`` bounds how often one proven machine may push. ``healed`` is called when evidence was good after there
-        was none, or it had been refused or was overdue.
+        ``rate`` bounds how often one proven machine may push. ``healed`` is told the identity when evidence was good
+        after there was none, or it had been refused or was overdue.
         """
+        self._near = near
         self._rate = rate
         self._strangers = strangers
         self._healed = healed
@@ -126,20 +138,28 @@ class Reattester:
         require_activation(bound, record=record, now=self._clock.now())
         self._strangers.meet(record.ek_public.spki_sha256(), source=channel.source)
         push = _Push(channel=channel, request=request, bound=bound, record=record, note=note, gone=gone)
-        return self._reattest(push)
+        return self._reattest_near(push) or self._reattest(push)
+
+    def _reattest_near(self, push: _Push) -> Reattested | None:
+        """Return what the near view grants, None for whatever it does not: that is asked of the API itself."""
+        try:
+            return self._try(push, self._near.snapshot_for(push.ek), near=self._near)
+        except AttestedError as error:
+            if error.reason in _FINAL:
+                raise
+        return None
 
     def _reattest(self, push: _Push, attempts: int = _ATTEMPTS) -> Reattested:
         """Try until nobody changed the identity meanwhile."""
         try:
-            return self._try(push)
+            return self._try(push, self._policy.snapshot_for(push.ek))
         except ApiError as error:
             if error.reason is not Reason.API_CONFLICT or attempts == 1:
                 raise
         return self._reattest(push, attempts - 1)
 
-    def _try(self, push: _Push) -> Reattested:
-        now, ek = self._clock.now(), push.record.ek_public.spki_sha256()
-        snapshot = self._policy.snapshot_for(ek)  # 2
+    def _try(self, push: _Push, snapshot: Snapshot, *, near: NearPolicy | None = None) -> Reattested:
+        now, ek = self._clock.now(), push.ek
         holder = snapshot.holder_of(ek)
         if holder is not None:
             push.note(node=holder.node_name)
@@ -148,11 +168,15 @@ class Reattester:
         self._rate.take(node.identity.ek_sha256)  # 4; the machine's, whichever of its keys came
         registration, proven = snapshot.registration_for(node.machine.ek_sha256), proven_by(node)
         check_standing(registration, proven)  # 5
+        if near is not None:
+            near.confirm(snapshot, node.verdict.profile)  # 6
         if push.gone():
             raise KeyServiceError("expected a caller that waits for the answer, it hung up", reason=Reason.CALL_GONE)
-        self._writer.write(registration, plan_reattested(proven, now=now))  # 6
+        revision = self._writer.write(registration, plan_reattested(proven, now=now))
+        if near is not None:
+            near.settle(ek, revision)
         if self._stood(registration, now) is not Standing.GOOD:
-            self._healed()
+            self._healed(registration.identity.name)
         return Reattested(
             node_name=node.identity.node_name, profile=node.verdict.profile, due=now + self._overdue_after
         )

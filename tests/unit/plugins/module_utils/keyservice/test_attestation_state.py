@@ -57,7 +57,8 @@ class Kept:
             policy, StatusWriter(self.gateway), kept=self._wake, lost=lambda ek, code: self.lost.append((ek, code))
         )
 
-    def _wake(self) -> None:
+    def _wake(self, name: str) -> None:
+        assert name == NAME
         self.woken += 1
 
     def note(self, reason: Reason, at: dt.datetime = NOW) -> Any:

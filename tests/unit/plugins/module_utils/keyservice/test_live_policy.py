@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import NearPolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import (
     LivePolicy,
@@ -178,12 +179,20 @@ def test_a_change_in_between_is_a_conflict(gateway: FakeGateway) -> None:
     assert gateway.status(NAME) == {}
 
 
+def near_of(gateway: FakeGateway) -> NearPolicy:
+    """Return a near view that has heard of all identities as they are now, and hears of nothing more."""
+    near = NearPolicy(gateway, GivenPolicy(profile()), clock=SystemClock())
+    near.caches[IDENTITIES]._begin(*gateway.listing(IDENTITIES))
+    return near
+
+
 def watcher(gateway: FakeGateway, *, own_name: str = "cp-1", own_disk: str = "") -> tuple[NodeWatcher, list[str]]:
     joined: list[str] = []
     made = NodeWatcher(
         gateway,
         live_of(gateway),
         StatusWriter(gateway),
+        near=near_of(gateway),
         own_name=own_name,
         joined=joined.append,
         own_disk=lambda: own_disk,
@@ -268,8 +277,45 @@ def test_one_node_that_appears_costs_its_own_identities_and_not_all(
 
     monkeypatch.setattr(gateway, "objects", objects)
     watch, joined = watcher(gateway)
+    counts.clear()
     watch.settle(frozenset({"w-1"}))
-    assert (joined, counts) == (["w-1"], [1])
+    assert (joined, counts) == (["w-1"], [])
+
+
+def test_a_node_of_which_the_watch_has_not_told_is_asked_about(gateway: FakeGateway) -> None:
+    watch, joined = watcher(gateway)
+    set_phase(gateway, "Admitted")
+    watch.settle(frozenset({"w-1", "stray"}))
+    assert joined == ["w-1"]
+
+
+def test_many_nodes_of_which_the_watch_has_not_told_are_one_list(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, joined = watcher(gateway)
+    set_phase(gateway, "Admitted")
+    read, asked = gateway.objects, []
+    monkeypatch.setattr(gateway, "objects", lambda plural, **how: asked.append(how) or read(plural, **how))
+    watch.settle(frozenset({"w-1", *(f"stray-{number}" for number in range(16))}))
+    assert (joined, asked) == (["w-1"], [{"where": {}}])
+
+
+def test_without_a_watch_the_api_says_who_has_joined(gateway: FakeGateway) -> None:
+    set_phase(gateway, "Admitted")
+    watch, joined = watcher(gateway)
+    watch._near.caches[IDENTITIES].distrust()  # type: ignore[attr-defined]
+    watch.settle(frozenset({"w-1"}))
+    assert joined == ["w-1"]
+
+
+def test_what_was_parsed_is_forgotten_in_time() -> None:
+    """Machines that nobody enrolled come and go under names without an end."""
+    gateway = FakeGateway(profile())
+    live = LivePolicy(gateway, GivenPolicy(profile()), clock=SystemClock(), remembers=3)
+    for number in range(16, 24):
+        gateway.apply(identity(f"{number:02x}" * 32, nodeName=f"w-{number}"))
+        assert len(live.registrations()) == number - 15
+        assert len(live._parsed) <= 3
 
 
 def test_an_identity_that_comes_after_its_node_has_joined_soon() -> None:

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import (
+    LivePolicy,
+    Remembering,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.node_conditions import (
     LABELS,
     TAINT,
@@ -149,11 +152,13 @@ class Cluster:
         self.events: list[str] = []
         self.labels: list[tuple[str, dict[str, Any]]] = []
         self.unlabelled = False
-        self.writes = 0
+        self.writes = self.rounds = 0
 
     def objects(self, plural: str, *, where: Any = None) -> tuple[Any, ...]:
-        del plural, where
-        return tuple(self._identity(name) for name in self.attested)
+        del plural
+        wanted = (where or {}).get("metadata.name")
+        found = tuple(self._identity(name) for name in self.attested)
+        return tuple(one for one in found if wanted in {None, one["metadata"]["name"]})
 
     def _identity(self, name: str) -> dict[str, Any]:
         ek, moment = name.encode().hex().ljust(64, "0"), self.attested[name]
@@ -164,7 +169,11 @@ class Cluster:
         }
 
     def nodes(self) -> tuple[Any, ...]:
+        self.rounds += 1
         return tuple(copy.deepcopy(one) for one in self.found.values())
+
+    def node(self, name: str) -> Any:
+        return copy.deepcopy(self.found.get(name))
 
     def set_taints(self, name: str, taints: Any, *, revision: str) -> None:
         if name in self.trouble:
@@ -203,12 +212,33 @@ class Clock:
         raise AssertionError(f"nobody sleeps here, not even {seconds} s")
 
 
-def watcher(cluster: Cluster, marked: list[tuple[str, str]] | None = None) -> StandingWatcher:
+class Passing(Clock):
+    """A clock that goes on while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def monotonic(self) -> float:
+        return self.passed
+
+    def sleep(self, seconds: float) -> None:
+        self.passed += seconds
+
+
+def watcher(
+    cluster: Cluster,
+    marked: list[tuple[str, str]] | None = None,
+    *,
+    near: Remembering | None = None,
+    clock: Clock | None = None,
+) -> StandingWatcher:
     told = [] if marked is None else marked
+    policy = LivePolicy(cluster, None, clock=Clock())  # type: ignore[arg-type]  # registrations ask no guard
     return StandingWatcher(
         cluster,
-        LivePolicy(cluster, None, clock=Clock()),  # type: ignore[arg-type]  # registrations ask no guard
-        clock=Clock(),
+        policy,
+        near=near or policy,
+        clock=clock or Clock(),
         overdue_after=3 * HOUR,
         grace=dt.timedelta(0),
         marked=lambda name, standing: told.append((name, standing)),
@@ -346,6 +376,62 @@ def test_a_conflict_is_tried_again_and_keeps_no_other_node_waiting() -> None:
     cluster.trouble = {}
     assert not watch.look()
     assert cluster.events == ["w-2.reattestationoverdue", "w-1.reattestationoverdue"]
+
+
+def identity_of(name: str) -> str:
+    return f"ek-{name.encode().hex().ljust(64, '0')[:20]}"
+
+
+def test_who_is_woken_for_one_node_looks_at_that_one_alone() -> None:
+    cluster, marked = Cluster(node("w-1"), node("w-2"), node("w-3")), []
+    cluster.attested = dict.fromkeys(cluster.found, NOW)
+    watch = watcher(cluster, marked)
+    watch.look()
+    marked.clear()
+    cluster.attested = dict.fromkeys(cluster.found, NOW - 5 * HOUR)
+    assert not watch.look_at([identity_of("w-2"), identity_of("gone")])
+    assert (marked, cluster.rounds) == ([("w-2", "overdue")], 1)
+    assert (watch.bad, set(watch.standings)) == (1, {"w-1", "w-2", "w-3"})
+    assert watch.attested["w-2"] < watch.attested["w-1"]
+
+
+def test_a_node_that_is_gone_is_not_looked_at() -> None:
+    cluster = Cluster(node("w-1"))
+    cluster.attested = {"w-1": NOW, "w-2": NOW}
+    watch = watcher(cluster)
+    assert not watch.look_at([identity_of("w-2")])
+    assert (cluster.writes, watch.standings) == (0, {})
+
+
+def test_a_round_is_one_list_however_many_nodes_are_left_or_woken() -> None:
+    cluster = Cluster(*(node(f"w-{number:02}") for number in range(50)), node("late"))
+    cluster.attested = dict.fromkeys(cluster.found, NOW - 5 * HOUR) | {"late": NOW}
+    watch = watcher(cluster, clock=Passing())
+    watch.wake(identity_of("late"))
+    watch.run_once(5.0)
+    assert (cluster.rounds, len(cluster.events)) == (1, 50)
+    watch.run_once(5.0)
+    assert cluster.rounds == 2
+
+
+def test_a_round_takes_what_the_watch_has_told_and_asks_without_one() -> None:
+    class Away:
+        def registrations(self, _node_name: str = "") -> Any:
+            raise ApiError("expected a watch", reason=Reason.API_UNAVAILABLE)
+
+        unreadable = registrations
+
+    class Told(Away):
+        def registrations(self, _node_name: str = "") -> Any:
+            return ()
+
+    cluster = Cluster(node("w-1"))
+    cluster.attested = {"w-1": NOW}
+    assert watcher(cluster, near=Away()).look() is False
+    assert cluster.writes == 1
+    told = watcher(cluster, near=Told())
+    told.look()
+    assert told.standings == {}
 
 
 def test_trouble_is_raised_once_every_node_had_its_turn() -> None:

@@ -15,7 +15,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evide
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.attestation_state import EVIDENCE_REFUSED
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.config import KeyServiceConfig
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, PROFILES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import (
     StatusChange,
     StatusWriter,
@@ -204,7 +204,7 @@ def test_the_log_hears_whose_key_it_is_and_whether_it_is_proven(bed: Bed, reatte
 def test_a_node_that_stands_better_than_before_is_told_of(bed: Bed) -> None:
     """Who waits for it, as the one who takes a taint off, need not ask again and again."""
     healed: list[str] = []
-    reattester = bed.reattester(healed=lambda: healed.append("it"))
+    reattester = bed.reattester(healed=healed.append)
     push(bed, reattester)
     assert not healed, "its ticket was good evidence"
     bed.clock.sleep(3 * 3600)
@@ -217,7 +217,39 @@ def test_a_node_that_stands_better_than_before_is_told_of(bed: Bed) -> None:
         known, StatusChange(refusal=EvidenceRefusal(at=bed.clock.now(), code="PCR_MISMATCH"))
     )
     push(bed, reattester)
-    assert len(healed) == 2, "it had been refused"
+    assert healed == [bed.identity.name] * 2, "it had been refused"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(
+            lambda bed: bed.gateway.apply(render_identity(replace(bed.identity, admission=Admission.REVOKED))),
+            "IDENTITY_REVOKED",
+            id="a revocation",
+        ),
+        pytest.param(
+            lambda bed: bed.gateway.delete(PROFILES, bed.boot.name), "POLICY_EMPTY", id="a profile that is gone"
+        ),
+    ],
+)
+def test_what_the_watch_has_not_told_yet_refuses(bed: Bed, reattester: Reattester, change: Any, expected: str) -> None:
+    bed.watch()
+    push(bed, reattester)
+    call, before = bed.push(), bed.status()
+    change(bed)
+    assert refused(bed, reattester, *call).code == expected
+    assert bed.status() == before
+
+
+def test_a_watch_that_does_not_come_to_the_write_is_not_trusted(bed: Bed, reattester: Reattester) -> None:
+    """The push is judged again by what the API says."""
+    bed.follow(*bed.near.caches)
+    bed.near._settle_seconds = 0.01
+    assert push(bed, reattester).node_name == "w-1"
+    assert bed.gateway.writes == 2
+    assert push(bed, reattester).node_name == "w-1"
+    assert bed.gateway.writes == 3
 
 
 def test_a_machine_that_is_known_no_more_is_refused(bed: Bed, reattester: Reattester) -> None:

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log, open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault, TpmError
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import NearPolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import policy_record_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, POLICIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
@@ -31,6 +32,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
 from ansible_collections.attested.kubernetes.tests.support.policy_site import (
+    GivenPolicy,
     MemoryCounter,
     PolicySite,
     authority_of,
@@ -318,6 +320,39 @@ def log_to(stream: io.StringIO) -> Log:
     return Log(stream, as_json=True, clock=SystemClock())
 
 
+class Ending(SystemClock):
+    """A clock that goes on by half a minute each time it is asked; ``first`` runs at the second, ``each`` at others."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.first = self.each = lambda: None
+
+    def monotonic(self) -> float:
+        self.asked += 1
+        if self.asked > 1:
+            (self.first if self.asked == 2 else self.each)()
+        return 25.0 * self.asked
+
+
+def watch_of(
+    gateway: FakeGateway,
+    live: LivePolicy,
+    *,
+    near: NearPolicy | None = None,
+    stream: io.StringIO | None = None,
+    clock: SystemClock | None = None,
+) -> PolicyWatch:
+    """Return a watch; without ``near`` no watch has told anything, so that it asks the API."""
+    return PolicyWatch(
+        gateway,
+        live,
+        near=near or NearPolicy(gateway, GivenPolicy(), clock=SystemClock()),
+        node_name="cp-1",
+        clock=clock or SystemClock(),
+        log=log_to(stream or io.StringIO()),
+    )
+
+
 def revoked_identity(ek: str, admission: str = "Revoked") -> dict[str, Any]:
     return {
         "apiVersion": "attested-kubernetes.dev/v1alpha1",
@@ -331,7 +366,7 @@ def test_the_watch_learns_what_nobody_asked_about_and_says_what_it_has_seen(bed:
     record = bed.adopted()
     gateway = FakeGateway(json.loads(signed(2)), revoked_identity(EK), revoked_identity(OTHER, "Approved"))
     live = LivePolicy(gateway, authority_of(record, cluster_id=CLUSTER), clock=SystemClock())
-    watch = PolicyWatch(gateway, live, node_name="cp-1", clock=SystemClock(), log=log_to(io.StringIO()))
+    watch = watch_of(gateway, live)
     watch.settle()
     assert (record.current().seen.generation, record.current().seen.revoked) == (2, {EK})
     (policy,) = gateway.objects(POLICIES)
@@ -362,7 +397,7 @@ def test_the_watch_logs_and_names_what_cannot_be_read_once(bed: Bed) -> None:
     bad = {"metadata": {"name": "odd"}, "kind": "MeasurementProfile", "spec": {"posture": "boot", "registers": 7}}
     gateway, stream = FakeGateway(json.loads(signed(2)), bad), io.StringIO()
     live = LivePolicy(gateway, authority_of(bed.adopted(), cluster_id=CLUSTER), clock=SystemClock())
-    watch = PolicyWatch(gateway, live, node_name="cp-1", clock=SystemClock(), log=log_to(stream))
+    watch = watch_of(gateway, live, stream=stream)
     watch.settle()
     watch.settle()
     (line,) = stream.getvalue().splitlines()
@@ -377,12 +412,39 @@ def test_the_watch_settles_at_each_revocation(bed: Bed) -> None:
     record = bed.adopted()
     gateway = FakeGateway(json.loads(signed(2)), revoked_identity(EK, "Approved"))
     live = LivePolicy(gateway, authority_of(record, cluster_id=CLUSTER), clock=SystemClock())
-    gateway.apply(revoked_identity(EK))
-    gateway.told(IDENTITIES, f"ek-{EK[:20]}")
-    gateway.events.put(None)
-    watch = PolicyWatch(gateway, live, node_name="cp-1", clock=SystemClock(), log=log_to(io.StringIO()))
-    assert code(watch.run_once) == "API_UNAVAILABLE"
+    near = NearPolicy(gateway, GivenPolicy(), clock=SystemClock())
+    near.caches[IDENTITIES]._begin(*gateway.listing(IDENTITIES))
+    clock = Ending()
+    watch = watch_of(gateway, live, near=near, clock=clock)
+
+    def revoke() -> None:
+        """Revoke the machine once the watch has settled, and tell of another one of which nothing changed."""
+        for document in (revoked_identity(OTHER, "Approved"), revoked_identity(EK)):
+            gateway.apply(document)
+            found = gateway.object(IDENTITIES, document["metadata"]["name"])
+            near.caches[IDENTITIES]._take({"type": "MODIFIED", "object": found})
+
+    clock.first = revoke
+    watch.run_once(60)
     assert record.remembered() == {EK}
+
+
+def test_revocations_without_an_end_do_not_keep_the_watch_from_its_next_round(bed: Bed) -> None:
+    bed.adopted()
+    gateway = FakeGateway(json.loads(signed(2)), revoked_identity(EK))
+    live = LivePolicy(gateway, authority_of(bed.start(), cluster_id=CLUSTER), clock=SystemClock())
+    clock = Ending()
+    watch = watch_of(gateway, live, clock=clock)
+    clock.first = clock.each = lambda: watch._hear(revoked_identity(EK))
+    watch.run_once(60)
+
+
+def test_an_object_of_no_form_wakes_nobody(bed: Bed) -> None:
+    gateway = FakeGateway(json.loads(signed(2)))
+    watch = watch_of(gateway, LivePolicy(gateway, authority_of(bed.adopted(), cluster_id=CLUSTER), clock=SystemClock()))
+    for document in ({}, {"spec": None}, {"spec": {"admission": "Approved"}}):
+        watch._hear(document)
+    assert not watch._revoked.is_set()
 
 
 def keyed(bed: Bed, key: bytes, *former: bytes) -> PolicyRecord:
