@@ -149,7 +149,7 @@ def _wheels_of_installed(archive: Path, place: Path) -> bool:
     tree = place / SANITY_TREE
     options = {
         "state": "cached",
-        "part": "wheels",
+        "part": "wheels-3.11",
         "cache_dir": str(CACHE),
         "files_dir": str(tree / "roles" / "bundle_builder" / "files"),
         "collection_dir": str(tree),

@@ -37,7 +37,9 @@ options:
     description: Directory of the bundle. Required unless O(state=cached).
     type: path
   part:
-    description: The part to make, one of the programs, base layers or the wheels. Required with O(state=cached).
+    description:
+      - The part to make, one of the programs, base layers or the wheels for one version of Python.
+      - Required with O(state=cached).
     type: str
     choices:
       - etcd
@@ -60,7 +62,10 @@ options:
       - flannel
       - proxy-base
       - tour-base
-      - wheels
+      - wheels-3.11
+      - wheels-3.12
+      - wheels-3.13
+      - wheels-3.14
   kubernetes_version:
     description:
       - Minor version, which stands for its default patch in the table of releases, or exactly a patch of the table.
@@ -147,10 +152,12 @@ options:
     type: str
     choices: [amd64, arm64]
     default: amd64
-  python_version:
-    description: Minor version of Python on the nodes.
-    type: str
-    default: "3.11"
+  python_versions:
+    description: Minor versions of Python on the nodes; the bundle has the wheels for each.
+    type: list
+    elements: str
+    choices: ["3.11", "3.12", "3.13", "3.14"]
+    default: ["3.11"]
   cache_dir:
     description: Where parts are kept. Required unless O(state=verified).
     type: path
@@ -279,7 +286,7 @@ size:
   sample: 82624674
 """
 
-from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import PARTS, make_bundle
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.bundle import PARTS, PYTHONS, make_bundle
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.versions import SOURCES
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
 
@@ -305,7 +312,7 @@ SPEC = ArgumentSpec(
         "network_plugin": {"type": "str", "choices": ["none", "flannel"], "default": "none"},
         "download": {"type": "bool", "default": False},
         "architecture": {"type": "str", "choices": ["amd64", "arm64"], "default": "amd64"},
-        "python_version": {"type": "str", "default": "3.11"},
+        "python_versions": {"type": "list", "elements": "str", "choices": list(PYTHONS), "default": ["3.11"]},
         "cache_dir": {"type": "path"},
         "files_dir": {"type": "path"},
         "collection_dir": {"type": "path"},

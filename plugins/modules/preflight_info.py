@@ -65,6 +65,10 @@ options:
     type: list
     elements: str
     default: []
+  python_version:
+    description: Minor version of Python of which the bundle has, or will have, the wheels for this machine.
+    type: str
+    default: "3.11"
   pod_security:
     description: What Pods are to be held to; V(privileged), which is nothing, is a note.
     type: str
@@ -193,6 +197,7 @@ SPEC = ArgumentSpec(
         "node_name": {"type": "str", "required": True},
         "packages": {"type": "list", "elements": "str", "required": True},
         "peers": {"type": "list", "elements": "str", "default": []},
+        "python_version": {"type": "str", "default": "3.11"},
         "pod_security": {"type": "str", "choices": ["baseline", "restricted", "privileged"], "default": "baseline"},
         "ports": {"type": "list", "elements": "int", "default": []},
         "remote_tmp": {"type": "path", "required": True},

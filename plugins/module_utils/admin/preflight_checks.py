@@ -74,9 +74,15 @@ def _note(check: str, text: str, next_step: str) -> Finding:
 def _access(seen: MachineView, expected: Expected) -> Iterator[Finding]:
     if not seen.root:
         yield _missing("root", "expected to be root, it is another user", "Set ansible_become: true in group_vars.")
+    got = ".".join(map(str, seen.python))
     if seen.python < PYTHON:
-        got = ".".join(map(str, seen.python))
         yield _missing("python", f"expected Python 3.11 or newer, got {got}", "Use Debian 12 or newer.")
+    elif got != expected.python_version:
+        yield _missing(
+            "python",
+            f"expected Python {expected.python_version}, got {got}",
+            f'Set attested_python_version: "{got}" for this machine, then run bundle.',
+        )
     if seen.remote_tmp_kind not in _MEMORY_KINDS:
         yield _missing(
             "temporary directory",

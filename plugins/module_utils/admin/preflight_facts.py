@@ -52,6 +52,7 @@ class Expected:
     ``ports`` have to be free; ``peers`` are host:port of other machines that have to answer, be it by a refusal;
     ``admin_time`` is the admin's clock when the module was sent, in seconds since 1970. ``pod_security`` is what Pods
     will be held to; ``kubelets_checked``: API servers will demand that kubelets serve with the cluster's certificates.
+    ``python_version`` is the one that the bundle has wheels for.
     """
 
     node_name: str
@@ -69,6 +70,7 @@ class Expected:
     install_packages: bool = False
     allow_cgroup_v1: bool = False
     state_disk: StateDisk | None = None
+    python_version: str = "3.11"
     pod_security: str = BASELINE
     kubelets_checked: bool = True
     ignored_errors: frozenset[str] = frozenset()

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 _ALL_NODES = frozenset(NodeRole)
 _CONTROL_PLANES = frozenset({NodeRole.CONTROL_PLANE})
 _BIN = "/usr/local/bin"
-_WHEELS = "wheels"
 _PAUSE = "pause"
 _TOOLS = ("mmdebstrap", "nice", "zstd")
 _FOLDERS = ("images", "programs", "wheels")
@@ -59,8 +58,12 @@ _FLANNEL = "localhost/attested-flannel"
 _UNIT = Source(name="containerd.service", module="containerd", install_path="/etc/systemd/system/containerd.service")
 """The unit of containerd: a file of the role, which a release has as it has its programs."""
 
-PARTS = (*(source.name for source in SOURCES), *(layer.name for layer in LAYERS), _WHEELS)
-"""What a bundle is made of, in the order in which it is made; of network plugins it has the one of its site.
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""The versions of Python whose wheels the pinned lists have."""
+_WHEELS = {f"wheels-{python}": python for python in PYTHONS}
+
+PARTS = (*(source.name for source in SOURCES), *(layer.name for layer in LAYERS), *_WHEELS)
+"""What a bundle is made of, in the order in which it is made; of network plugins and wheels it has those of its site.
 
 What is never built is part of a bundle that brings it.
 """
@@ -70,13 +73,14 @@ _STEP_PARTS = ("kubeadm", *_SERVERS, *_ETCD)
 """What a bundle has of a release that control planes only go through."""
 
 
-def parts_with(network_plugin: str, brought: Collection[str] = ()) -> tuple[str, ...]:
+def parts_with(network_plugin: str, brought: Collection[str] = (), *, pythons: Collection[str]) -> tuple[str, ...]:
     """Return what a bundle with this network plugin, or `none`, is made of, in the order in which it is made.
 
-    ``brought``: the programs that are not built.
+    ``brought``: the programs that are not built; ``pythons``: the versions of Python on the nodes.
     """
     others = {one.name for one in SOURCES if one.network_plugin not in ("", network_plugin)}
     others |= {one.name for one in SOURCES if not one.package and one.name not in brought}
+    others |= {part for part, python in _WHEELS.items() if python not in pythons}
     return tuple(part for part in PARTS if part not in others)
 
 
@@ -93,7 +97,6 @@ class BundleMaker:
     downloads: Downloads
     release: Release
     architecture: Architecture
-    python: str
     files: Path
     tree: Path
     network_plugin: str = "none"
@@ -111,15 +114,14 @@ class BundleMaker:
         """The maker of base layers."""
         return LayerMaker(runner=self.runner, cache=self.cache, architecture=self.architecture)
 
-    @cached_property
-    def wheels(self) -> WheelCollector:
-        """The collector of wheels."""
+    def wheels(self, part: str) -> WheelCollector:
+        """Return the collector of one part of wheels, those for one version of Python."""
         return WheelCollector(
             runner=self.runner,
             cache=self.cache,
             requirements=self.files / "python",
             tree=self.tree,
-            python=self.python,
+            python=_WHEELS[part],
             architecture=self.architecture,
         )
 
@@ -143,13 +145,12 @@ class BundleMaker:
             self._archive("node", self._node_images(), _ALL_NODES, places),
             self._archive("control-plane", self._control_plane_images(), _CONTROL_PLANES, places),
         ]
-        wheels = self._wheels(places)
         manifest = Manifest(
             kubernetes_version=self.release.kubernetes,
             inputs_sha256=self.inputs_sha256(),
             files=tuple(files),
             image_archives=tuple(archives),
-            wheel_archives=(wheels,),
+            wheel_archives=tuple(self._wheels(part, places) for part in self.parts if part in _WHEELS),
             steps=tuple(step.as_step(places) for step in self.steps),
         )
         return manifest, places
@@ -173,16 +174,16 @@ class BundleMaker:
         return key_of(parts=parts, **({"steps": steps} if steps else {}))
 
     def _find(self, part: str) -> Part | None:
-        if part == _WHEELS:
-            return self.wheels.find()
+        if part in _WHEELS:
+            return self.wheels(part).find()
         for layer in LAYERS:
             if layer.name == part:
                 return self.layers.find(layer)
         return self.downloads.find(part) if self._is_brought(part) else self.programs.find(source_for(part))
 
     def _ensure(self, part: str) -> tuple[Part, bool]:
-        if part == _WHEELS:
-            return self.wheels.ensure()
+        if part in _WHEELS:
+            return self.wheels(part).ensure()
         for layer in LAYERS:
             if layer.name == part:
                 return self.layers.ensure(layer)
@@ -265,12 +266,12 @@ class BundleMaker:
         entries = ImageWriter(self.runner, self.architecture).write(target, specs)
         return {"images": [{"reference": e.reference, "digest": e.digest, "component": e.component} for e in entries]}
 
-    def _wheels(self, places: dict[str, Path]) -> WheelArchive:
-        made, _new = self.ensure(_WHEELS)
-        path = f"wheels/py{self.python}-{self.architecture.value}.tar"
+    def _wheels(self, part: str, places: dict[str, Path]) -> WheelArchive:
+        made, _new = self.ensure(part)
+        path = f"wheels/py{_WHEELS[part]}-{self.architecture.value}.tar"
         places[path] = made.path
         blob = self._blob(made, path, _ALL_NODES, origin=Origin.DOWNLOADED)
-        return WheelArchive(python=self.python, blob=blob, wheels=entries_of(made))
+        return WheelArchive(python=_WHEELS[part], blob=blob, wheels=entries_of(made))
 
     def _blob(self, part: Part, path: str, roles: frozenset[NodeRole], *, origin: Origin = Origin.BUILT) -> Blob:
         return Blob(path=path, sha256=part.sha256, size=part.size, arch=self.architecture, origin=origin, roles=roles)
@@ -377,7 +378,6 @@ def make_bundle(
             downloads=Downloads(cache=cache, upstreams=upstreams_of(one), downloader=web),
             release=one,
             architecture=Architecture(params["architecture"]),
-            python=params["python_version"],
             files=files,
             tree=Path(params["collection_dir"]),
             parts=parts,
@@ -387,7 +387,7 @@ def make_bundle(
     # an image of pause that the nodes do not have anyway: kubeadm starts a Pod with it before it upgrades
     makers = [maker_of(one, _STEP_PARTS + ((_PAUSE,) if one.pause != release.pause else ())) for one in steps]
     plugin = params.get("network_plugin") or "none"
-    parts = parts_with(plugin, upstreams_of(release))
+    parts = parts_with(plugin, upstreams_of(release), pythons=params["python_versions"])
     maker = maker_of(release, parts, steps=tuple(makers), network_plugin=plugin)
     _require_tools()
     if params["state"] == "cached":

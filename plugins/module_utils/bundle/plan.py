@@ -150,9 +150,11 @@ def select_wheels(manifest: Manifest, *, python: str, architecture: Architecture
         if archive.python == python and archive.blob.arch is architecture:
             return archive
     offered = ", ".join(f"{a.python}/{a.blob.arch.value}" for a in manifest.wheel_archives) or "none"
+    other_python = all(archive.python != python for archive in manifest.wheel_archives)
     raise ComponentError(
         f"expected wheels for Python {python} on {architecture.value} in the bundle, it has {offered}",
         reason=Reason.BUNDLE_INCOMPLETE,
+        hint=f'Set attested_python_version: "{python}" for this machine, then run bundle.' if other_python else None,
     )
 
 

@@ -124,7 +124,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "path": str(tmp_path / "bundle"),
         "kubernetes_version": "1.35",
         "architecture": this_architecture().value,
-        "python_version": "3.11",
+        "python_versions": ["3.11"],
         "cache_dir": str(tmp_path / "cache"),
         "files_dir": str(files),
         "collection_dir": str(tree),
@@ -187,6 +187,21 @@ def test_only_control_planes_get_the_kubernetes_library_and_the_servers(params, 
     } == {"control_plane"}
 
 
+def test_a_bundle_has_the_wheels_of_every_python_of_its_nodes(params, tools):
+    one = make_bundle(params, False, runner=tools)
+    tools.started.clear()
+    two = {**params, "python_versions": ["3.13", "3.11"]}
+    both = [make_bundle(two, check, runner=tools) for check in (True, False)]
+    archives = {archive.python: archive for archive in open_bundle(params["path"]).manifest.wheel_archives}
+
+    assert [part["part"] for part in both[0].values["missing_parts"]] == ["wheels-3.13"]
+    assert not [what for what in tools.started if "build" in what.split()]
+    assert sorted(archives) == ["3.11", "3.13"]
+    assert archives["3.13"].blob.path == f"wheels/py3.13-{this_architecture().value}.tar"
+    assert one.values["files"] + 1 == both[1].values["files"]
+    assert make_bundle(params, False, runner=tools).values["manifest_sha256"] == one.values["manifest_sha256"]
+
+
 def missing_parts(params: dict[str, Any], tools: FakeTools) -> list[str]:
     return [one["part"] for one in make_bundle(params, True, runner=tools).values["missing_parts"]]
 
@@ -196,7 +211,7 @@ def test_check_mode_lists_the_parts_that_are_missing(params, tools):
     make_bundle({**params, "state": "cached", "part": "kubelet"}, False, runner=tools)
     after = missing_parts(params, tools)
 
-    assert before == list(parts_with("none"))
+    assert before == list(parts_with("none", pythons=["3.11"]))
     assert after == [part for part in before if part != "kubelet"]
     assert not any("mmdebstrap" in command for command in tools.started)
 
@@ -576,7 +591,8 @@ def test_of_a_step_nothing_else_is_built(with_step, tools):
     (foreseen,) = {make_bundle(with_step, True, runner=tools).values["kubernetes_version"]}
     missing = make_bundle(with_step, True, runner=tools).values["missing_parts"]
     assert foreseen == "1.36.3"
-    assert [one["part"] for one in missing if one["kubernetes_version"] == foreseen] == list(parts_with("none"))
+    expected = list(parts_with("none", pythons=["3.11"]))
+    assert [one["part"] for one in missing if one["kubernetes_version"] == foreseen] == expected
     assert {one["part"] for one in missing if one["kubernetes_version"] == "1.35.4"} == {
         "kubeadm",
         "kube-apiserver",

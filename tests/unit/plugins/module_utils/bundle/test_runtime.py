@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.manifest import Architecture
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.releases import is_member
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.runtime import RuntimeGateway, install_runtime
 from ansible_collections.attested.kubernetes.plugins.module_utils.bundle.store import this_architecture
@@ -264,6 +265,19 @@ def test_another_python_is_refused_and_says_what_there_is(params, bundle_dir, ga
 
     assert caught.value.reason is Reason.BUNDLE_INCOMPLETE
     assert "it has 3.13/" in caught.value.message
+    assert 'Set attested_python_version: "3.11" for this machine' in caught.value.hint
+
+
+def test_another_architecture_is_refused_without_a_word_on_python(params, bundle_dir, gateway):
+    document = json.loads((bundle_dir / "manifest.json").read_text())
+    document["wheel_archives"][0]["arch"] = "arm64" if this_architecture() is Architecture.AMD64 else "amd64"
+    (bundle_dir / "manifest.json").write_text(json.dumps(document))
+
+    with pytest.raises(ComponentError) as caught:
+        install_runtime(params, False, gateway=gateway)
+
+    assert caught.value.reason is Reason.BUNDLE_INCOMPLETE
+    assert "attested_python_version" not in caught.value.hint
 
 
 def test_something_else_in_the_place_of_the_link_is_left_alone(params, gateway, node_root):
