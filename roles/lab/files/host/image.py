@@ -1,28 +1,32 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make the node image of the lab, once for each recipe.
+"""Make the node images of the lab, one a suite of Debian, once for each recipe.
 
-The image is an unchanged Debian: what makes a container of it a machine of the lab (``files/node``) is mounted, so
+An image is an unchanged Debian: what makes a container of it a machine of the lab (``files/node``) is mounted, so
 a change there needs no new image. The tag is the hash of everything that goes in, and is the key of the cache.
+Reads a JSON list of suites from standard input.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import platform
 import shutil
 import subprocess
+import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from common import Lab, LabError, Podman, image_store, program, unmount_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SUITE = "bookworm"
+"""Of a machine for which no other was asked for."""
 
 PACKAGES = (
     "systemd-sysv", "dbus", "openssh-server", "sudo", "python3", "python3-apt", "python3-venv",
@@ -30,6 +34,8 @@ PACKAGES = (
     "ca-certificates", "curl", "git", "cryptsetup-bin", "containerd", "runc", "containernetworking-plugins",
     "tpm2-tools", "libtss2-tcti-swtpm0", "busybox-static", "zstd",
 )  # fmt: skip
+
+RENAMED = {"trixie": {"libtss2-tcti-swtpm0": "libtss2-tcti-swtpm0t64"}}
 
 # a machine's name, keys and resolver are made at its start, never in the image
 FORGET = 'rm -f "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/etc/ssh/ssh_host_*; : > "$1/etc/machine-id"'
@@ -60,29 +66,31 @@ MASKED = (
 MASK = f'for unit in {" ".join(MASKED)}; do ln -sf /dev/null "$1/etc/systemd/system/$unit"; done'
 
 
-def recipe() -> list[str]:
-    """Return the mmdebstrap command that writes the root file system to standard output."""
+def recipe(suite: str) -> list[str]:
+    """Return the mmdebstrap command that writes the root file system of a suite to standard output."""
+    packages = [RENAMED.get(suite, {}).get(name, name) for name in PACKAGES]
     return [
         "mmdebstrap", "--quiet", "--variant=minbase",
         "--dpkgopt=path-exclude=/usr/share/man/*",
         "--dpkgopt=path-exclude=/usr/share/doc/*",
         "--dpkgopt=path-exclude=/usr/share/locale/*",
-        f"--include={','.join(PACKAGES)}",
+        f"--include={','.join(packages)}",
         *(f"--customize-hook={hook}" for hook in (ADMIN, SSHD, SYSTEMD, MASK, FORGET)),
-        SUITE, "-",
+        suite, "-",
     ]  # fmt: skip
 
 
-def image_name() -> str:
-    """Return the image's name; the tag is the hash of the recipe and the machine type."""
-    key = hashlib.sha256("\0".join([platform.machine(), *recipe()]).encode()).hexdigest()
+def image_name(suite: str) -> str:
+    """Return the name of a suite's image; the tag is the hash of the recipe and the machine type."""
+    key = hashlib.sha256("\0".join([platform.machine(), *recipe(suite)]).encode()).hexdigest()
     return f"localhost/attested-lab-node:{key[:20]}"
 
 
-def build(podman: Podman, name: str) -> None:
+def build(podman: Podman, suite: str) -> None:
     """Pipe the root file system into the store; nothing is kept if either end fails."""
+    name = image_name(suite)
     importer = podman.argv("import", "--change", "STOPSIGNAL SIGRTMIN+3", "--change", "ENV container=podman", "-", name)
-    with subprocess.Popen(recipe(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as maker:
+    with subprocess.Popen(recipe(suite), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as maker:
         taken = subprocess.run(importer, stdin=maker.stdout, capture_output=True, check=False, env=podman.environment())
         _unused, said = maker.communicate()
     if maker.returncode or taken.returncode:
@@ -99,19 +107,19 @@ def alone(lab: Lab) -> Iterator[None]:
         yield
 
 
-def ensure(lab: Lab) -> bool:
-    """Build the image unless the store has it; True if it was built."""
+def ensure(lab: Lab, suites: Sequence[str]) -> list[str]:
+    """Build the images that the store does not have; return the suites of those that were built."""
     with alone(lab):
-        return _ensure(lab)
+        return _ensure(lab, suites)
 
 
-def _ensure(lab: Lab) -> bool:
-    podman, name = image_store(lab), image_name()
+def _ensure(lab: Lab, suites: Sequence[str]) -> list[str]:
+    podman = image_store(lab)
     try:
-        if podman("images", "--quiet", name).strip():
-            return False
-        build(podman, name)
-        return True
+        missing = [suite for suite in suites if not podman("images", "--quiet", image_name(suite)).strip()]
+        for suite in missing:
+            build(podman, suite)
+        return missing
     finally:
         unmount_below(lab.images)
         # podman's database fixes the paths of the store; without it the cache may be moved
@@ -119,5 +127,11 @@ def _ensure(lab: Lab) -> bool:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def work(lab: Lab, _command: str) -> dict[str, Any]:
+    """Build what is missing for the suites that standard input names."""
+    built = ensure(lab, json.load(sys.stdin))
+    return {"changed": bool(built), "built": built}
+
+
 if __name__ == "__main__":
-    program(lambda lab, _unused: {"changed": ensure(lab), "image": image_name()}, ("ensure",))
+    program(work, ("ensure",))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common import Lab, LabError, Podman, command_line, machine_store, program, run, runs, write
-from image import image_name
+from image import SUITE, image_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,7 +82,8 @@ Host *
 class Machine:
     """One machine: its name, addresses, the boot it replays, the CA that certifies its TPM, what is mounted.
 
-    A virtual machine (``vms.py``) replays nothing; what it is made of stands under ``hardware``.
+    A virtual machine (``vms.py``) replays nothing; what it is made of stands under ``hardware``. ``suite`` is the
+    Debian of a container.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Machine:
     boot: str = ""
     authority: str = "lab"
     mounts: dict[str, str] = field(default_factory=dict)
+    suite: str = SUITE
     hardware: dict[str, Any] = field(default_factory=dict)
 
 
@@ -216,7 +218,7 @@ def container(lab: Lab, machine: Machine) -> list[str]:
         *(["--device=/dev/fuse"] if Path("/dev/fuse").exists() else []),
         *(f"--volume={source}:{path}" for source, path in mounts.items()),
         *(f"--volume={source}:{path}:ro" for source, path in read_only.items()),
-        image_name(), "/srv/node/node-init",
+        image_name(machine.suite), "/srv/node/node-init",
     ]  # fmt: skip
 
 

@@ -129,17 +129,30 @@ def test_two_labs_build_the_image_one_after_the_other(program, monkeypatch, tmp_
     image, common = program("image"), program("common")
     built, inside = [], []
 
-    def build(_podman, name):
-        inside.append(name)
+    def build(_podman, suite):
+        inside.append(suite)
         assert len(inside) == 1, "another lab builds"
         time.sleep(0.2)
-        built.append(inside.pop())
+        built.append(image.image_name(inside.pop()))
 
     def store(_lab):
-        return lambda *_words, **_named: "sha256:built" if built else ""
+        return lambda *words, **_named: "sha256:built" if words[-1] in built else ""
 
     monkeypatch.setattr(image, "build", build)
     monkeypatch.setattr(image, "image_store", store)
     labs = [common.Lab(name=name, loopback="127.1.0", root=tmp_path / name, cache=tmp_path) for name in ("a", "b")]
+    suites = ["bookworm", "trixie"]
     with ThreadPoolExecutor() as pool:
-        assert sorted(pool.map(image.ensure, labs)) == [False, True]
+        assert sorted(pool.map(lambda lab: image.ensure(lab, suites), labs)) == [[], suites]
+    assert len(set(built)) == 2
+
+
+def test_a_suite_has_its_own_image_and_its_own_names_of_packages(program):
+    image = program("image")
+    packages = {
+        suite: next(word for word in image.recipe(suite) if word.startswith("--include=")).split(",")
+        for suite in ("bookworm", "trixie")
+    }
+    assert [image.recipe(suite)[-2] for suite in packages] == ["bookworm", "trixie"]
+    assert set(packages["trixie"]) - set(packages["bookworm"]) == {"libtss2-tcti-swtpm0t64"}
+    assert set(packages["bookworm"]) - set(packages["trixie"]) == {"libtss2-tcti-swtpm0"}

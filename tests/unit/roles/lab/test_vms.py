@@ -50,7 +50,7 @@ def a_vm(programs: dict[str, Any], root: Path, **hardware: Any) -> Any:
 
 
 def test_a_virtual_machine_has_the_packages_of_a_container_and_a_kernel(programs):
-    node, vm = programs["image"].recipe(), programs["vm_image"].recipe(Path("root"))
+    node, vm = programs["image"].recipe("bookworm"), programs["vm_image"].recipe(Path("root"))
     packages = [
         set(word.removeprefix("--include=").split(","))
         for words in (node, vm)
@@ -249,11 +249,11 @@ POSSIBLE = {
 }
 
 
-def rendered(template: str, **counts: int) -> Any:
+def rendered(template: str, *, suites: dict[str, str] | None = None, **counts: int) -> Any:
     """Render a template of the role for so many machines of each kind, and read it."""
     chosen = {kind: dict(list(known.items())[: counts.get(kind, 0)]) for kind, known in POSSIBLE.items()}
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True)
-    environment.filters |= {"bool": bool, "to_json": json.dumps}
+    environment.filters |= {"bool": bool, "combine": dict.__or__, "to_json": json.dumps}
     environment.tests["file"] = lambda path: Path(path).is_file()
     text = environment.from_string((ROLE / "templates" / template).read_text()).render(
         **{f"__lab_machines_{kind}": machines for kind, machines in chosen.items()},
@@ -262,8 +262,11 @@ def rendered(template: str, **counts: int) -> Any:
         __lab_machines_hardware={"memory_mebibytes": 2048},
         __lab_machines_control_plane_hardware={"memory_mebibytes": 3072},
         __lab_machines_subnet="10.89.7",
+        role_path="/role",
         lab_machines_directory="/lab",
         lab_machines_loopback="127.44.0",
+        __lab_machines_known_suites=VARIABLES["__lab_machines_known_suites"],
+        lab_machines_suites=suites or {},
         lab_machines_bootstrapper=False,
     )
     return yaml.safe_load(text)
@@ -298,6 +301,19 @@ def test_virtual_machines_are_nodes_of_the_site_and_a_group_of_their_own(counts,
     assert {name: host["attested_node_ip"] for name, host in found.items()} == {
         name: f"10.89.7.{number[name]}" for name in (*planes, *workers)
     }
+
+
+def test_a_machine_with_another_debian_has_its_image_and_its_python():
+    suites = {"cp-1": "trixie", "w-2": "trixie"}
+    groups = rendered("hosts.yml.j2", suites=suites, control_planes=1, workers=2)["nodes"]["children"]
+    found = groups["control_planes"]["hosts"] | groups["workers"]["hosts"]
+    assert {name: host.get("attested_python_version") for name, host in found.items()} == {
+        "cp-1": "3.13",
+        "w-1": None,
+        "w-2": "3.13",
+    }
+    machines = rendered("machines.json.j2", suites=suites, control_planes=1, workers=2)
+    assert [one["suite"] for one in machines] == ["trixie", "bookworm", "trixie"]
 
 
 @pytest.mark.parametrize(
