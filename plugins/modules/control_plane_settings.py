@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: control_plane_settings
-short_description: Set a site's arguments and authenticators on a control plane
+short_description: Set a site's arguments, authenticators and Pod security on a control plane
 version_added: 0.2.0
 description:
   - Adds arguments to the API server, the controller manager, the scheduler and etcd of this control plane, and takes
@@ -19,6 +19,12 @@ description:
   - Has the API server authenticate the tokens of other issuers, for example of OpenID Connect. It takes that over
     without a restart. If it refuses the authenticators, the previous file is restored and the module fails with
     V(CONFIG_INVALID).
+  - Has the API server enforce a level of Kubernetes' Pod Security Standards, and refuse the externalIPs of Services. A
+    new cluster has this from its first start, and nothing is changed then. Otherwise the API server is restarted; other
+    admission plugins that it has stay. Where it is not healthy afterwards, file and manifest are put back.
+  - Fails with V(ADMISSION_FOREIGN) for an admission configuration of another origin, with V(OPTION_INVALID) for a
+    namespace that there cannot be, and with V(CONTROL_PLANE_MANIFEST_MALFORMED) for a manifest that is not
+    C(kubeadm)'s. A run that was killed is done again.
   - Fails with V(CONFIG_INVALID) and changes nothing for an argument that decides who gets access to keys, nodes and
     admission, and for one that C(kubeadm) or this collection sets.
 author:
@@ -39,6 +45,20 @@ options:
         C(attested:) or C(kubeadm:).
     type: list
     elements: dict
+  pod_security:
+    description:
+      - What the API server enforces on Pods in namespaces without a label of their own; without this option it stays
+        as it is.
+      - V(privileged) enforces nothing, and a user who may create a Pod then controls the machine that it runs on.
+    type: str
+    choices: [baseline, restricted, privileged]
+  exempt_namespaces:
+    description:
+      - Namespaces on whose Pods nothing is enforced, beside kube-system. A user who may create Pods there controls
+        every node. Used with O(pod_security).
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - attested.kubernetes.attributes
   - attested.kubernetes.node_config
@@ -73,7 +93,12 @@ EXAMPLES = r"""
           username: {claim: email, prefix: "oidc:"}
           groups: {claim: groups, prefix: "oidc:"}
 
-- name: Remove all of them, and show what changes
+- name: Enforce the level restricted, except for the network plugin
+  attested.kubernetes.control_plane_settings:
+    pod_security: restricted
+    exempt_namespaces: [kube-flannel]
+
+- name: Remove all arguments and authenticators, and show what changes
   attested.kubernetes.control_plane_settings:
     arguments: {}
     authenticators: []
@@ -90,9 +115,15 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
     node_config_spec,
     run_module,
 )
+from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_security import LEVELS
 
 SPEC = ArgumentSpec(
-    options={"arguments": {"type": "dict"}, "authenticators": {"type": "list", "elements": "dict"}},
+    options={
+        "arguments": {"type": "dict"},
+        "authenticators": {"type": "list", "elements": "dict"},
+        "pod_security": {"type": "str", "choices": list(LEVELS)},
+        "exempt_namespaces": {"type": "list", "elements": "str", "default": []},
+    }
 ).merged(node_config_spec())
 
 

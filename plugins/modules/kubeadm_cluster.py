@@ -84,7 +84,7 @@ options:
     description:
       - What Pods are held to where their namespace has no label of its own, a level of Kubernetes' Pod Security
         Standards. V(privileged) holds them to nothing.
-      - Of a cluster that is complete M(attested.kubernetes.admission_plugins) changes it.
+      - Of a cluster that is complete M(attested.kubernetes.control_plane_settings) changes it.
     type: str
     choices: [baseline, restricted, privileged]
     default: baseline

@@ -35,7 +35,6 @@ MOST_SHIPPED = 60
 INSTALLED = {
     "addon_release",
     "admin_certificate",
-    "admission_plugins",
     "cluster_keys",
     "control_plane_settings",
     "etcd_snapshot",
@@ -130,7 +129,7 @@ def test_what_asks_for_the_kubernetes_client_runs_on_control_planes_alone():
     asking = {
         path.stem for path in house.plugin_files() if 'libraries=("cryptography", "kubernetes"' in path.read_text()
     }
-    assert asking == {"admission_plugins", "control_plane_certificates", "control_plane_settings", "rotation_phase"}
+    assert asking == {"control_plane_certificates", "control_plane_settings", "rotation_phase"}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Module `control_plane_settings`: a site's arguments and authenticators, on a control plane that runs.
+"""Module `control_plane_settings`: what a site says of a control plane, made so on one that runs.
 
+Arguments of its programs, authenticators of its API server, and what that enforces on Pods and Services.
+A new cluster has the last from its first start (`kubeadm/render.py`), a further control plane from its ticket.
 A program whose arguments change is started anew, one after the other and on one control plane at a time. kubeadm's
 configuration is changed at the end, so that no later control plane is made with arguments that no program took.
 """
@@ -16,11 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import load_json
-from ..core.files import make_directory, read_bytes, write_atomic
-from ..errors import AttestedError, SiteError
+from ..core.files import make_directory, read_bytes, remove, write_atomic
+from ..errors import AttestedError, KubeadmError, SiteError
 from ..kubeadm.api_server import ApiServer
-from ..kubeadm.plane_encryption import change_joiners
-from ..kubeadm.render import authentication_path
+from ..kubeadm.certificate_table import API_SERVER
+from ..kubeadm.files import has_taken, keep_taken
+from ..kubeadm.plane_encryption import change_joiners, tell_joiners
+from ..kubeadm.pod_security import PodSecurity
+from ..kubeadm.render import admission_file, admission_path, authentication_path, plugin_arguments
 from ..kubeadm.site_settings import (
     AUTHENTICATORS,
     COMPONENTS,
@@ -29,6 +34,7 @@ from ..kubeadm.site_settings import (
     changes_of,
     parse_arguments,
 )
+from ..kubeadm.spec import require_pod_security
 from ..reasons import Reason
 from ..result import Diff, Result
 from .control_plane_turns import running_plane
@@ -169,6 +175,70 @@ class PlaneSettings:
         )
 
 
+class PlaneAdmission:
+    """What the API server of one control plane enforces on Pods and Services, and what later control planes get."""
+
+    def __init__(self, paths: KubernetesPaths, pods: StaticPods, kubectl: Kubectl, *, turns: Turns) -> None:
+        """Keep them."""
+        self._paths = paths
+        self._pods = pods
+        self._kubectl = kubectl
+        self._turns = turns
+
+    def differs(self, wanted: PodSecurity) -> tuple[str, ...]:
+        """Return what is to change, a line each; raises ADMISSION_FOREIGN, KUBECTL_FAILED."""
+        named = f"Pods are held to {wanted.level}, but for {', '.join(wanted.namespaces)}"
+        found = []
+        if not self._has(wanted):
+            found.append(f"API server: {named}; externalIPs of Services are refused")
+        if tell_joiners(self._kubectl, self._arguments, check_mode=True):
+            found.append(f"later control planes: {admission_path(self._paths)}")
+        return tuple(found)
+
+    def place(self, wanted: PodSecurity) -> None:
+        """Make it so; raises also CONTROL_PLANE_COMPONENT_UNHEALTHY, after which everything here is as it was.
+
+        Later control planes get it first. An interrupted run is done again, since only its end is recorded.
+        """
+        self._turns.take()
+        try:
+            tell_joiners(self._kubectl, self._arguments)
+            if not self._has(wanted):
+                self._restart(wanted)
+        finally:
+            self._turns.free()
+
+    def _restart(self, wanted: PodSecurity) -> None:
+        place = admission_path(self._paths)
+        before = read_bytes(place, limit=_LIMIT) if place.exists() else None
+        content = admission_file(wanted)
+        make_directory(place.parent, mode=0o755)
+        write_atomic(place, content, mode=_MODE)
+        try:
+            self._pods.rearrange(API_SERVER, self._arguments(self._pods.arguments(API_SERVER)))
+        except AttestedError:
+            if before is None:
+                remove(place)
+            else:
+                write_atomic(place, before, mode=_MODE)
+            raise
+        keep_taken(self._paths, content)
+
+    def _has(self, wanted: PodSecurity) -> bool:
+        present = self._pods.arguments(API_SERVER)
+        told = {name: present.get(name) for name in self._arguments(present)} == self._arguments(present)
+        return told and has_taken(self._paths, admission_file(wanted))
+
+    def _arguments(self, present: Mapping[str, str]) -> Mapping[str, str]:
+        wanted = plugin_arguments(present, self._paths)
+        if wanted is None:
+            raise KubeadmError(
+                f"expected {admission_path(self._paths)} as the API server's admission configuration, got another file",
+                reason=Reason.ADMISSION_FOREIGN,
+            )
+        return wanted
+
+
 def _failures(metrics: str) -> float:
     return sum(map(float, _FAILURES.findall(metrics)))
 
@@ -183,15 +253,23 @@ def _record(path: Path) -> dict[str, list[str]]:
 
 
 def run_control_plane_settings(params: Mapping[str, Any], check_mode: bool) -> Result:
-    """Do what the module `control_plane_settings` is asked for."""
-    given, authenticators = params["arguments"], params["authenticators"]
+    """Do what the module `control_plane_settings` is asked for; raises also OPTION_INVALID."""
+    given, authenticators, level = params["arguments"], params["authenticators"], params["pod_security"]
     arguments = None if given is None else parse_arguments(given)
     authentication = None if authenticators is None else authentication_file(authenticators)
+    pods = None if level is None else PodSecurity(level=level, exempt=tuple(params["exempt_namespaces"]))
+    if pods is not None:
+        require_pod_security(pods)
     with running_plane(params["node_config"]) as here:
         paths, clock = here.machine.paths, here.machine.clock
+        admission = PlaneAdmission(paths, here.pods, here.kubectl, turns=here.turns)
+        enforced = () if pods is None else admission.differs(pods)
+        if pods is not None and enforced and not check_mode:
+            admission.place(pods)
         metrics = ApiServer(paths, here.kubectl, clock=clock).metrics
         plane = PlaneSettings(paths, here.pods, here.kubectl, turns=here.turns, metrics=metrics, clock=clock)
         todo = plane.differs(arguments, authentication)
         if todo and not check_mode:
             plane.place(arguments, authentication)
-    return Result(changed=bool(todo), diff=Diff(before="", after="".join(f"{line}\n" for line in todo)))
+    lines = [*enforced, *todo]
+    return Result(changed=bool(lines), diff=Diff(before="", after="".join(f"{line}\n" for line in lines)))

@@ -16,7 +16,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.pod_se
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.render import admission_file, admission_path
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.spec import KubernetesPaths
 from ansible_collections.attested.kubernetes.plugins.module_utils.kubeadm.static_pods import stamped
-from ansible_collections.attested.kubernetes.plugins.module_utils.node.admission_plugins import PlaneAdmission
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.control_plane_settings import PlaneAdmission
 from ansible_collections.attested.kubernetes.tests.unit.fakes.control_plane import Pods, Programs, Turns
 from ansible_collections.attested.kubernetes.tests.unit.fakes.machine import FakeClock
 
