@@ -9,14 +9,19 @@ has no hook. Nothing here is flushed to a disk: a lab machine that reboots keeps
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
+import sys
 import time
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 # a volume of the machine: the test reads and writes it on the host, also while the machine is away
 PLACE = Path("/var/lib/containerd/attested-matrix")
@@ -24,6 +29,8 @@ ORDERS, STRUCK, HELD = "orders.json", "struck.json", "held"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 HOLD = "hold"
 """A fault of somebody else's: the step waits until the test has done it and lets go."""
+END = "end"
+"""Of the process that is at the step."""
 HOLD_SECONDS, END_SECONDS = 300.0, 600.0
 
 CUT_SECONDS = 8
@@ -40,7 +47,53 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("systemd-run", "--quiet", "--collect", "sh", "-c", f"sleep {CUT_SECONDS}; {_MEND}"),
     ),
     HOLD: (),
+    END: (("sh", "-c", "kill -KILL $PPID"),),
 }
+
+OURS = "ansible_collections.attested.kubernetes.plugins.module_utils."
+STEPS = {
+    "bundle.services": ("ServiceGateway", {"restart": "RESTART", "fault": "HEALTH"}),
+    "node.kubernetes": (
+        "KubernetesGateway",
+        {"configure": "CONFIGURE", "_restart_kubelet": "KUBELET", "_require_node": "NODE", "_end": "END"},
+    ),
+}
+"""The steps of modules that come to a machine with each task: module, class, and the point before each method."""
+
+
+class Watcher(MetaPathFinder):
+    """Lets faults come into modules of `STEPS` at their import, wherever they are imported from."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find the module as Python does, and put the calls of `before` behind its code."""
+        own = name.removeprefix(OURS)
+        if own == name or own not in STEPS:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is None or spec.loader is None:
+            return spec
+        load, (owner, methods) = spec.loader.exec_module, STEPS[own]
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            if module.__name__ != name:  # the loader of an archive is the same for all of its modules
+                return
+            for method, point in methods.items():
+                before(getattr(module, owner), method, lambda *_some, at=point, **_named: f"{own}:{at}")
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def watch() -> None:
+    """Let faults come into the modules of `STEPS` that this Python imports from now on."""
+    sys.meta_path.insert(0, Watcher())
 
 
 def before(owner: type, method: str, point_of: Callable[..., str], *, place: Path = PLACE) -> None:
@@ -71,7 +124,7 @@ def strike(point: str, place: Path) -> None:
     _write(place / STRUCK, [*_read(place / STRUCK), {**orders[0], "boot": BOOT_ID.read_text().strip()}])
     for command in COMMANDS[fault]:
         subprocess.run(command, check=True)
-    if fault in {"kill", "reboot"}:
+    if fault in {"kill", "reboot", END}:
         time.sleep(END_SECONDS)
     _wait_while(place / HELD)
 

@@ -36,6 +36,7 @@ class Kind:
 
 MATRIX = Kind("matrix", "joined")
 POWER_CUTS = Kind("power-cuts", "continued")
+UPGRADES = Kind("upgrades", "completed")
 SCENES = Kind("virtual-machines", "shown")
 
 

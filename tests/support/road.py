@@ -22,7 +22,7 @@ from ansible_collections.attested.kubernetes.tests.support.canary import Process
 from ansible_collections.attested.kubernetes.tests.support.lab import Lab, obstacles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PLAYBOOK_SECONDS = 1800
 LOCK_REGISTER = 15
@@ -68,11 +68,13 @@ class Road:
         """The site directory of the lab."""
         return self.lab.directory / "site"
 
-    def start(self, playbook: str, *words: str, where: Path | None = None) -> subprocess.Popen[str]:
-        """Start a playbook at -vvvv."""
+    def start(
+        self, playbook: str, *words: str, where: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a playbook at -vvvv, with more variables of the environment."""
         own = {"lab_name": self.lab.name, "lab_directory": str(self.lab.directory), "lab_loopback": self.lab.loopback}
         program = Path(sys.executable).parent / "ansible-playbook"
-        env = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_FORCE_COLOR": "0"}
+        env = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_FORCE_COLOR": "0", **(environment or {})}
         name = playbook if playbook.endswith(".yml") else f"attested.kubernetes.{playbook}"
         argv = [str(program), "-vvvv", name, "-e", json.dumps(own), *words]
         return subprocess.Popen(

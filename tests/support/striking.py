@@ -46,6 +46,14 @@ for name, call in {CALLS!r}.items():
         (own / name).write_text(text + "\\n\\nimport attested_matrix\\n\\nattested_matrix." + call + "\\n")
 pathlib.Path("{attested_matrix.PLACE}").mkdir(exist_ok=True)
 """
+_WATCH = f"""
+import glob, pathlib, sys
+tops = "/opt/attested/venv-*/lib/python3*/site-packages", "/usr/local/lib/python3*/dist-packages"
+for place in (pathlib.Path(one) for top in tops for one in glob.glob(top)):
+    (place / "attested_matrix.py").write_text(sys.argv[1])
+    (place / "attested_matrix.pth").write_text("import attested_matrix; attested_matrix.watch()\\n")
+pathlib.Path("{attested_matrix.PLACE}").mkdir(exist_ok=True)
+"""
 _SOONER = f"""
 set -e
 mkdir -p /etc/systemd/system/{UNIT}.d
@@ -83,6 +91,13 @@ def put_faults_into(road: Road, *machines: str) -> None:
     for machine in machines:
         road.inside(machine, "python3", "-c", _INSTALL, given=faults)
         road.inside(machine, "sh", "-c", _SOONER)
+
+
+def put_faults_into_tasks(road: Road, *machines: str) -> None:
+    """Let machines strike at the steps of modules that a playbook brings to them."""
+    faults = Path(attested_matrix.__file__).read_text(encoding="utf-8")
+    for machine in machines:
+        road.inside(machine, "python3", "-c", _WATCH, faults)
 
 
 def tell(road: Road, machine: str, *orders: Order) -> None:

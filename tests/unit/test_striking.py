@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,6 +98,21 @@ def test_what_is_struck_exists(module: str, call: str) -> None:
     assert name in found.__init__.__kwdefaults__ if call.startswith("default") else callable(getattr(found, name))
 
 
+@pytest.mark.parametrize("module", attested_matrix.STEPS)
+def test_steps_of_a_module_are_struck_wherever_it_is_imported(module: str) -> None:
+    owner, methods = attested_matrix.STEPS[module]
+    program = (
+        "import importlib, sys, attested_matrix; attested_matrix.watch(); "
+        f"owner = getattr(importlib.import_module({UTILS!r} + sys.argv[1]), {owner!r}); "
+        f"print([getattr(owner, one).__name__ for one in {[*methods]}])"
+    )
+    paths = [str(Path(attested_matrix.__file__).parent), *sys.path]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    argv = [sys.executable, "-c", program, f".{module}"]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str(["struck"] * len(methods)), done.stderr
+
+
 def test_the_door_of_the_lab_closes_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default that is changed is the one that the bootstrapper uses."""
     defaults = Bootstrapper.__init__.__kwdefaults__
@@ -151,7 +169,7 @@ def test_who_is_held_goes_on_when_it_is_let_go(road: Road, steps: tuple[Callable
 
 def test_the_faults_are_known_to_the_machine_and_end_by_themselves() -> None:
     """A cut is mended by a unit that no kill of the bootstrapper ends; it deletes just what was inserted."""
-    assert set(attested_matrix.COMMANDS) == {*FAULTS, HOLD}
+    assert set(attested_matrix.COMMANDS) == {*FAULTS, HOLD, attested_matrix.END}
     *inserted, mended = attested_matrix.COMMANDS["cut"]
     assert mended[0] == "systemd-run"
     assert mended[-1].split("; ")[1:] == [" ".join(one).replace("--insert", "--delete") for one in inserted]

@@ -9,25 +9,17 @@ programs; test_kubernetes_upgrade.py has two versions.
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import io
 import json
-import shutil
-import tarfile
 import time
-import zipfile
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
+from ansible_collections.attested.kubernetes.tests.support.newer_bundle import newer
 from ansible_collections.attested.kubernetes.tests.support.road import Road, road_through
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +28,6 @@ USED_LAB = "ATTESTED_RELEASE_LAB"
 
 NODES = ("cp-1", "w-1")
 WORDS = ("-e", '{"lab_control_planes": 1, "lab_workers": 1}')
-OURS = "ansible_collections/attested/kubernetes/plugins/module_utils"
 
 LOOK = r"""
 import hashlib, json, os, pathlib, re
@@ -128,71 +119,6 @@ def environments(seen: dict[str, Any]) -> set[str]:
     """Return the environments that the services of a node run from."""
     words = (process[3][0] for process in seen["processes"].values())
     return {word.split("/")[3] for word in words if word.startswith("/opt/attested/venv-")}
-
-
-def sha(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def changed_wheel(data: bytes, file: str, more: str) -> bytes:
-    """Return our wheel with ``more`` in front of the code of ``file``."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
-        for entry in old.infolist():
-            content = old.read(entry)
-            if entry.filename == f"{OURS}/{file}":
-                future = b"from __future__ import annotations\n"
-                assert future in content
-                content = content.replace(future, future + more.encode(), 1)
-            new.writestr(entry, content)
-    return made.getvalue()
-
-
-def change_wheels(bundle: Path, row: dict[str, Any], file: str, more: str) -> None:
-    made = io.BytesIO()
-    with tarfile.open(bundle / row["path"]) as old, tarfile.open(fileobj=made, mode="w") as new:
-        for member in old:
-            stream = old.extractfile(member)
-            assert stream is not None
-            data = stream.read()
-            if member.name.startswith("attested_kubernetes-"):
-                data = changed_wheel(data, file, more)
-                member.size = len(data)
-                next(one for one in row["wheels"] if one["filename"] == member.name)["sha256"] = sha(data)
-            new.addfile(member, io.BytesIO(data))
-    (bundle / row["path"]).write_bytes(made.getvalue())
-    row.update(sha256=sha(made.getvalue()), size=len(made.getvalue()))
-
-
-def newer(
-    road: Road,
-    name: str,
-    *,
-    file: str = "core/installed.py",
-    more: str,
-    instead: Mapping[str, bytes] = MappingProxyType({}),
-) -> tuple[str, ...]:
-    """Make a bundle with other kubelet, kubeadm and wheels; return the words by which a playbook uses it.
-
-    ``instead``: what takes the place of a program; empty for another file that does the same.
-    """
-    variables = yaml.safe_load((road.site / "group_vars/nodes/lab.yml").read_text())
-    source = variables["attested_bundle"].replace("{{ inventory_dir }}", str(road.site))
-    bundle = road.lab.directory / name
-    shutil.rmtree(bundle, ignore_errors=True)
-    shutil.copytree(source, bundle)
-    manifest = json.loads((bundle / "manifest.json").read_text())
-    for row in manifest["files"]:
-        if row["name"] in {"kubelet", "kubeadm", *instead}:
-            content = gzip.decompress((bundle / row["path"]).read_bytes()) + name.encode()  # an ELF file runs as before
-            content = instead.get(row["name"]) or content
-            packed = gzip.compress(content, 1, mtime=0)
-            (bundle / row["path"]).write_bytes(packed)
-            row.update(sha256=sha(packed), size=len(packed), content_sha256=sha(content), content_size=len(content))
-    for row in manifest["wheel_archives"]:
-        change_wheels(bundle, row, file, more)
-    (bundle / "manifest.json").write_text(json.dumps(manifest))
-    return ("-e", json.dumps({"attested_bundle": str(bundle), "attested_bundle_on_node": ""}))
 
 
 def test_prepare_changes_nothing_of_a_running_node(road: Road) -> None:
