@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.identities import load_profiles, render_objects
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.layout import Site
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.profile_orders import (
+    approval_digest,
+    single_profile,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.files import read_bytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import (
@@ -19,12 +23,15 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.module im
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import (
     NextBoot,
+    Shown,
+    judge,
     judge_next_boot,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import MAX_IMAGE_BYTES, read_image
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.merge import differences
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import least, weaknesses
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import Applicant, least, weaknesses
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
 from ansible_collections.attested.kubernetes.plugins.module_utils.result import Result
 from ansible_collections.attested.kubernetes.plugins.plugin_utils.action import AttestedAction
@@ -45,9 +52,12 @@ class ActionModule(AttestedAction):
             options={
                 "profiles": {"type": "list", "elements": "str", "required": True},
                 "next_boots": {"type": "list", "elements": "dict", "default": []},
+                "next_boot": {"type": "dict"},
                 "image": {"type": "path"},
-                "registers": {"type": "dict", "default": {}},
-            }
+                "shown": {"type": "dict"},
+                "learned": {"type": "str"},
+            },
+            mutually_exclusive=(("next_boot", "image"),),
         ),
     )
 
@@ -59,19 +69,52 @@ class ActionModule(AttestedAction):
             "profiles": [_shown(one) for one in found],
             "manifests": render_objects(found, ()),
             "differences": [str(one) for one in differences(found)],
-            "refused_image": _refused(params["image"], params["registers"], found) if params["image"] else "",
+            "judged": _judged(params, found),
+            "learned": _learned(params["learned"], found) if params["learned"] else {},
         }
         weak = [told for one in found for told in weaknesses(one)]
         return Result(values=values, warnings=(*weak, *_warnings(params["next_boots"], found, SystemClock().now())))
 
 
-def _refused(path: str, told: Mapping[str, str], profiles: Sequence[MeasurementProfile]) -> str:
-    image = NextBoot(path=path, image=read_image(read_bytes(path, limit=MAX_IMAGE_BYTES)))
+def _judged(params: Mapping[str, Any], profiles: Sequence[MeasurementProfile]) -> dict[str, str]:
+    """Return what becomes of the machine after the boot that was asked for; nothing where none was."""
+    if params["image"]:
+        path = params["image"]
+        boot = NextBoot(path=path, image=read_image(read_bytes(path, limit=MAX_IMAGE_BYTES)))
+    elif params["next_boot"]:
+        boot = NextBoot.of_mapping(params["next_boot"])
+    else:
+        return {}
+    judged = judge(boot, profiles, now=SystemClock().now(), shown=_shown_boot(params["shown"] or {}, profiles))
+    return {"verdict": judged.verdict.value, "profile": judged.profile, "why": judged.why}
+
+
+def _shown_boot(told: Mapping[str, Any], profiles: Sequence[MeasurementProfile]) -> Shown:
+    """Return what the machine proved, as attestation_verification returns it."""
+    if not told:
+        return Shown()
     try:
-        registers = {int(pcr): bytes.fromhex(value) for pcr, value in told.items()}
-    except ValueError as error:
-        raise PolicyError("expected registers in hexadecimal", reason=Reason.OPTION_INVALID) from error
-    return judge_next_boot(image, profiles, now=SystemClock().now(), registers=registers)
+        return Shown(
+            registers={int(pcr): bytes.fromhex(value) for pcr, value in told["registers"].items()},
+            applicant=Applicant(role=Role(told["role"]), ek_sha256=told["ek_proven"]),
+            profile=next((one for one in profiles if one.name == told["profile"]), None),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PolicyError(
+            f"expected what attestation_verification returns in shown, got something else ({str(error)[:100]})",
+            reason=Reason.OPTION_INVALID,
+        ) from error
+
+
+def _learned(manifest: str, profiles: Sequence[MeasurementProfile]) -> dict[str, Any]:
+    """Return the name of the learned values, and how they differ from the profile that is nearest to them."""
+    profile = single_profile(manifest)
+    compared = [differences((one, profile)) for one in profiles]
+    nearest = min(compared, key=len, default=())
+    return {
+        "digest": approval_digest(profile),
+        "differences": [line for one in nearest for line in str(one).split("\n")],
+    }
 
 
 def _warnings(

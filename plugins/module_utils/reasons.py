@@ -345,6 +345,13 @@ class Reason(Enum):
         "Give the key and the certificate of one pair, both as PEM, the key without a password.",
         "ansible-playbook attested.kubernetes.boot_image -e image=NAME",
     )
+    BOOT_NOT_APPROVED = _row(
+        Coarse.LOCAL,
+        "A node booted what no active profile allows; it stays out of the cluster until its new values are approved.",
+        "Read the events that differ. If they are what the update was to change, repeat the command with -e approve=DIGEST "
+        "of the message. If not, boot the node as it was before.",
+        "ansible-playbook attested.kubernetes.os_update -e approve=DIGEST",
+    )
     BOOT_OPTION_UNKNOWN = _row(
         Coarse.REFUSED,
         "The kernel command line has an option that the profile does not list, or the command line is not proven.",
@@ -1418,6 +1425,13 @@ class Reason(Enum):
         "Compute or learn the profile of what it boots, name it in attested_profiles, and apply the policy.",
         "ansible-playbook attested.kubernetes.policy",
     )
+    NEXT_BOOT_UNKNOWN = _row(
+        Coarse.LOCAL,
+        "The machine was not rebooted: what it boots next cannot be computed, as with GRUB and another kernel.",
+        "Let one node lead: with -e canary=NODE it is rebooted, stays out of the cluster, and shows its new values for an "
+        "approval. Or boot one image on all machines, whose values are computed.",
+        "ansible-playbook attested.kubernetes.os_update -e canary=NODE",
+    )
     NODELOCK_BUSY = _row(
         Coarse.LOCAL,
         "Another process of this machine holds the file of the one-way lock.",
@@ -1504,9 +1518,9 @@ class Reason(Enum):
     )
     NODE_NOT_DRAINED = _row(
         Coarse.LOCAL,
-        "Kubernetes could not move the Pods of the node in time; the node accepts Pods again, and its kubelet was not changed.",
+        "Kubernetes could not move the Pods of the node in time; the node accepts Pods again, and nothing on it was changed.",
         "Look for a PodDisruptionBudget that allows no eviction, or for Pods without a controller. Correct that, or set "
-        "attested_upgrade_drain_seconds or attested_upgrade_drain_force, then upgrade again.",
+        "attested_upgrade_drain_seconds or attested_upgrade_drain_force, then run the same playbook again.",
         "kubectl get poddisruptionbudgets --all-namespaces",
     )
     NODE_NOT_JOINED = _row(

@@ -31,15 +31,22 @@ options:
     type: list
     elements: dict
     default: []
+  next_boot:
+    description:
+      - What a machine boots next, as RV(attested.kubernetes.next_boot_info#module:next_boot) tells it, to be held
+        against the profiles.
+    type: dict
   image:
     description: A unified kernel image on the machine that runs the playbook, to be held against the profiles.
     type: path
-  registers:
+  shown:
     description:
-      - With O(image), what a machine showed last, as RV(attested.kubernetes.attestation_verification#module:registers)
-        tells it. Its register 0 has to be one of the profile's.
+      - With O(next_boot) or O(image), what M(attested.kubernetes.attestation_verification) returned of the machine.
+        Firmware and keys have to be those of the profile, and the profile has to count for the machine.
     type: dict
-    default: {}
+  learned:
+    description: A manifest that was learned from a machine, to be compared with the profiles and named for an approval.
+    type: str
 """
 
 EXAMPLES = r"""
@@ -65,6 +72,13 @@ EXAMPLES = r"""
     site: "{{ inventory_dir }}"
     profiles: "{{ attested_profiles }}"
     image: boot-images/fleet-1.efi
+
+- name: Find out whether a machine may be rebooted
+  attested.kubernetes.measurement_profile_info:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+    next_boot: "{{ found.next_boot }}"
+    shown: "{{ verified }}"
 
 - name: Apply the profiles
   attested.kubernetes.cluster_objects:
@@ -94,11 +108,20 @@ differences:
   type: list
   elements: str
   sample: ["PCR 4: w-1 has 9f2c"]
-refused_image:
-  description: With O(image), why no profile would accept a machine after booting it; empty if one would.
+judged:
+  description:
+    - With O(next_boot) or O(image), whether an active profile would accept the machine after it.
+    - V(unknown) means that it cannot be computed, so that only the boot itself shows it.
   returned: success
-  type: str
-  sample: ""
+  type: dict
+  sample: {"verdict": "allowed", "profile": "fleet-2", "why": ""}
+learned:
+  description:
+    - With O(learned), the digest of all values and assertions, the same for each machine that shows the same, and
+      how they differ from the nearest profile, event by event.
+  returned: success
+  type: dict
+  sample: {"digest": "9f2c1d5e", "differences": ["PCR 4: w-1 has 9f2c"]}
 manifests:
   description: The profiles as one YAML stream, as they are applied to the cluster.
   returned: success

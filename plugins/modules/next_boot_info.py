@@ -10,9 +10,11 @@ module: next_boot_info
 short_description: Read what a machine would boot next
 version_added: 0.1.0
 description:
+  - Reads what the firmware starts next, from its boot entries and the EFI system partition. A unified kernel image is
+    read whole. Of GRUB the files that it measures are read, which tell whether the next boot is the one of before.
   - Reads the unified kernel images on the EFI system partition (below C(/boot/efi), C(/boot) or C(/efi)) and the newest
     kernel in C(/boot) with its initrd, and returns what they will be measured as.
-  - The machine tells it of itself, so it is worth a warning before a reboot and nothing more.
+  - The machine tells it of itself, so a reboot may depend on it and nothing more.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -29,6 +31,12 @@ EXAMPLES = r"""
   attested.kubernetes.next_boot_info:
   register: found
 
+- name: Find out whether an active profile allows the next boot
+  attested.kubernetes.measurement_profile_info:
+    site: "{{ inventory_dir }}"
+    profiles: "{{ attested_profiles }}"
+    next_boot: "{{ found.next_boot }}"
+
 - name: Warn about a next boot that no profile accepts
   attested.kubernetes.measurement_profile_info:
     site: "{{ inventory_dir }}"
@@ -41,6 +49,17 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+next_boot:
+  description: What the firmware starts next. C(problem) says why nobody knows what it will be measured as.
+  returned: success
+  type: dict
+  sample:
+    path: /boot/efi/EFI/debian/shimx64.efi
+    kernel: ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0
+    initrd: 9c58742dc537b1a08d9c28a3e19382b765a69feecb31da9fc15338c6c9f90c0b
+    files: {grub/grub.cfg: 0f2c5b53b0ae8ed5ddf6a1d0a35f4b0a86bb5d35dd2a9bbd3d7e2f4b5f9f4f53}
+    image: null
+    problem: ""
 next_boots:
   description: Each image, and the newest kernel; hashes are SHA-256, hexadecimal.
   returned: success
@@ -50,19 +69,20 @@ next_boots:
     - path: /boot/vmlinuz-6.12.117+deb13-cloud-amd64
       kernel: ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0
       initrd: 9c58742dc537b1a08d9c28a3e19382b765a69feecb31da9fc15338c6c9f90c0b
+      files: {}
       image: null
       problem: ""
 """
 
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.module import ArgumentSpec, run_module
-from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import run
+from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entry import run_next
 
 SPEC = ArgumentSpec(options={"root": {"type": "path", "default": "/"}})
 
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run, libraries=("cryptography",))
+    run_module(SPEC, run_next, libraries=("cryptography",))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         f"{_UNIT}/kubeadm/certificates/test_renewal.py",
     ),
     "admin/listed_machines.py": (f"{_UNIT}/admin/test_listed_machines.py",),
+    "evidence/image/next_boot.py": (f"{_UNIT}/evidence/image/test_next_boot.py",),
     "node/boot_entry.py": (f"{_UNIT}/node/test_boot_entry.py",),
     "kubeadm/site_settings.py": (f"{_UNIT}/kubeadm/test_site_settings.py",),
     "kubeadm/endpoint_splice.py": (f"{_UNIT}/kubeadm/test_endpoint_splice.py",),
@@ -108,6 +109,7 @@ MUTANT = "ATTESTED_MUTANT"
 NUMBERED = {
     "transport/pins.py",
     "evidence/ek_certificate.py",
+    "evidence/image/next_boot.py",
     "evidence/sev_snp.py",
     "evidence/tpm2.py",
     "evidence/verify.py",
@@ -119,6 +121,7 @@ NUMBERED = {
     "keyservice/release.py",
     "keyservice/releaser.py",
     "keyservice/serving_approver.py",
+    "node/boot_entry.py",
     "node/renewal.py",
     "policy/identity.py",
     "policy/in_force.py",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from ..core.files import read_bytes
 from ..errors import PolicyError
 from ..evidence.image.pe import MAX_IMAGE_BYTES, read_image
 from ..evidence.image.prediction import PHASES, predict, predict_profile
-from ..policy.manifest import parse_documents
+from ..policy.manifest import parse_documents, render_document, render_profile
 from ..policy.merge import differences, merge_profiles
 from ..policy.profile import AllowedValue
 from ..reasons import Reason
@@ -39,7 +40,7 @@ def ordered_profile(directory: Path, params: Mapping[str, Any]) -> tuple[Measure
     if params["image"]:
         profile = _computed(directory, params)
     else:
-        parts = [_single(text) for text in params["manifests"] or [params["manifest"]]]
+        parts = [single_profile(text) for text in params["manifests"] or [params["manifest"]]]
         found = differences(parts)
         profile = parts[0] if len(parts) == 1 else merge_profiles(params["name"], parts)
     return _finished(profile, params), found
@@ -82,7 +83,8 @@ def _moment(text: str) -> datetime:
     return moment.astimezone(UTC)
 
 
-def _single(text: str) -> MeasurementProfile:
+def single_profile(text: str) -> MeasurementProfile:
+    """Return the one profile of a manifest; raises MANIFEST_INVALID."""
     found = parse_documents([("manifest", text)])
     if len(found.profiles) != 1 or found.identities:
         raise PolicyError(
@@ -90,3 +92,13 @@ def _single(text: str) -> MeasurementProfile:
             reason=Reason.MANIFEST_INVALID,
         )
     return found.profiles[0]
+
+
+def approval_digest(profile: MeasurementProfile) -> str:
+    """Return the name of what a profile accepts (SHA-256, hex): the same for each machine that shows the same."""
+    accepted = {
+        pcr: tuple(sorted((AllowedValue(value.digest, "") for value in allowed), key=lambda value: value.digest))
+        for pcr, allowed in sorted(profile.registers.items())
+    }
+    bare = dataclasses.replace(profile, name="approval", registers=accepted, reference_events=(), expires=None)
+    return hashlib.sha256(render_document(render_profile(bare)).encode()).hexdigest()

@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.command import SystemRunner
 from ..core.files import make_directory, read_bytes, write_atomic
-from ..errors import PolicyError, SystemFault
-from ..evidence.image.pe import MAX_IMAGE_BYTES, is_signed, read_image
+from ..errors import AttestedError, PolicyError, SystemFault
+from ..evidence.image.next_boot import NextBoot, digest_of, find_next_boots
+from ..evidence.image.pe import MAX_IMAGE_BYTES, is_signed, parse_program, read_image
 from ..policy.assertions import boot_options
 from ..reasons import Reason
 from ..result import Diff, Result
 from .boot_image import run_built, run_signed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..core.command import Runner
 
@@ -36,8 +37,9 @@ PARTITIONS = ("/boot/efi", "/boot", "/efi")
 
 _FOLDER = "EFI/Linux"
 _SPARE_BYTES = 1 << 20
-_ENTRY = re.compile(r"^Boot([0-9A-Fa-f]{4})\*? (.*)$")
-_SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_ENTRY = re.compile(r"^Boot([0-9A-Fa-f]{4})([* ]) ?(.*)$")
+_VARIABLES = "sys/firmware/efi/efivars"
+_GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _BY_NAME = ("LABEL=", "UUID=", "PARTLABEL=", "PARTUUID=")
 
 
@@ -49,6 +51,14 @@ class Entries:
     current: str
     order: tuple[str, ...]
     next: str = ""
+    inactive: frozenset[str] = frozenset()
+    with_options: frozenset[str] = frozenset()
+
+    @property
+    def starts(self) -> str:
+        """The number of the entry that the firmware starts next, empty where it has no active one."""
+        told = (one for one in (self.next, *self.order) if one in self.told)
+        return next((one for one in told if one == self.next or one not in self.inactive), "")
 
     @classmethod
     def parse(cls, text: str) -> Entries:
@@ -61,10 +71,12 @@ class Entries:
                 "expected entries and their order from efibootmgr, got none", reason=Reason.BOOT_ENTRIES_UNREADABLE
             )
         return cls(
-            told={str(number).upper(): str(told) for number, told in found},
+            told={str(number).upper(): str(told) for number, _mark, told in found},
             current=single.get("BootCurrent", "").upper(),
             order=tuple(single["BootOrder"].upper().split(",")),
             next=single.get("BootNext", "").upper(),
+            inactive=frozenset(str(number).upper() for number, mark, _told in found if mark == " "),
+            with_options=_with_options(lines),
         )
 
     def of(self, loader: str) -> str:
@@ -75,8 +87,23 @@ class Entries:
 
 def _file_of(told: str) -> str:
     """Return the path in an entry, in lower case: FAT knows no other; efibootmgr writes File(PATH) or /PATH."""
+    return _path_of(told).lower()
+
+
+def _path_of(told: str) -> str:
     _before, slash, rest = told.partition("\\")
-    return (slash + rest).partition(")")[0].strip().lower()
+    return (slash + rest).partition(")")[0].strip()
+
+
+def _with_options(lines: Sequence[str]) -> frozenset[str]:
+    """Return the entries that give what they start options: behind File(PATH), or in a line of their own."""
+    found, number = set(), ""
+    for line in lines:
+        entry = _ENTRY.match(line)
+        number = entry[1].upper() if entry else number
+        behind = line.partition("File(")[2].partition(")")[2] if entry else line.strip().partition("data:")[2]
+        found |= {number} if behind.strip() else set()
+    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +135,19 @@ class Machine:
         """Return an absolute path below the root."""
         return self.root / path.relative_to("/")
 
+    def variable(self, name: str) -> bytes:
+        """Return a variable of the firmware, behind its four bytes of attributes; empty where there is none."""
+        file = self.root / _VARIABLES / f"{name}-{_GLOBAL}"
+        return file.read_bytes()[4:] if file.exists() else b""
+
     def enforces_signatures(self) -> bool:
-        """Whether Secure Boot is on, as the firmware says: four bytes of attributes, then the value."""
-        variable = self.root / _SECURE_BOOT
-        return variable.exists() and variable.read_bytes()[4:] == b"\x01"
+        """Whether Secure Boot is on, as the firmware says."""
+        return self.variable("SecureBoot") == b"\x01"
+
+    def identity_of(self, partition: Path) -> str:
+        """Return the unique name of the mounted partition (PARTUUID), empty where the system does not know it."""
+        told = self.runner.run(("findmnt", "--noheadings", "--output=PARTUUID", f"--mountpoint={partition}")).stdout
+        return told.decode().strip().lower()
 
     def disk_of(self, partition: Path) -> tuple[str, str]:
         """Return the disk and the number of the mounted partition, as efibootmgr takes them."""
@@ -242,6 +278,75 @@ def _said(
     }
     shown = [{"order": ",".join(one.order), "next": one.next} for one in (before, after)]
     return Result(changed=changed, values=values, diff=Diff(before=shown[0], after=shown[1], header="boot entries"))
+
+
+# The work of the module ``next_boot_info``: what the firmware starts next, and what lies ready to be started.
+
+_REMOVABLE = {"x86_64": "BOOTX64.EFI", "aarch64": "BOOTAA64.EFI"}
+_GRUB = ("shim", "grub")
+_DISK = re.compile(r"GPT,([0-9A-Fa-f-]{36})")
+
+
+def run_next(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
+    """Return what the machine below ``params["root"]`` boots; values: ``next_boot``, ``next_boots``."""
+    machine = Machine(runner=SystemRunner(), root=Path(params["root"]))
+    found = find_next_boots(machine.root)
+    values = {"next_boot": find_next(machine).to_mapping(), "next_boots": [one.to_mapping() for one in found]}
+    return Result(values=values)
+
+
+def find_next(machine: Machine, *, architecture: str | None = None) -> NextBoot:
+    """Return what the firmware starts next; its problem says why nobody knows what that will be measured as."""
+    try:
+        return _next(machine, _REMOVABLE.get(architecture or os.uname().machine, ""))
+    except (AttestedError, OSError) as error:
+        return NextBoot(path="the next boot", problem=str(error))
+
+
+def _next(machine: Machine, removable: str) -> NextBoot:
+    """Read it.
+
+    1. The firmware does nothing else before: no capsule, no menu.
+    2. Its entry names a file of the mounted system partition, or none at all.
+    3. The file is a unified kernel image that no options of the entry change, or GRUB.
+    """
+    asked = int.from_bytes(machine.variable("OsIndications"), "little")
+    if asked:  # 1
+        return NextBoot(path="the firmware", problem=f"is asked to do something else first (OsIndications {asked:#x})")
+    entries = machine.entries()
+    number = entries.starts
+    if not number:
+        return NextBoot(path="the firmware", problem="has no active boot entry")
+    told = entries.told[number]
+    path = _path_of(told) or f"\\EFI\\BOOT\\{removable}"  # 2
+    partition = machine.partition(None)
+    disk = _DISK.search(told)
+    if disk and machine.identity_of(partition) not in {"", disk[1].lower()}:
+        return NextBoot(path=f"Boot{number}", problem=f"is on another partition than {partition}")
+    place = partition.joinpath(*path.strip("\\").split("\\"))
+    data = read_bytes(machine.below(place), limit=MAX_IMAGE_BYTES)
+    program = parse_program(data)
+    if ".linux" in program.sections:  # 3
+        options = f"Boot{number} gives it options" if number in entries.with_options else ""
+        return NextBoot(path=str(place), image=read_image(data), problem=options)
+    if not place.name.lower().startswith(_GRUB):
+        return NextBoot(path=str(place), problem="is neither a unified kernel image nor GRUB")
+    return _by_grub(machine, place, program.digest)
+
+
+def _by_grub(machine: Machine, place: Path, program: bytes) -> NextBoot:
+    """Return the files that shim and GRUB measure: programs, configuration, and the newest kernel with its initrd."""
+    kernel = [one for one in find_next_boots(machine.root) if one.kernel]
+    configuration = machine.root / "boot" / "grub"
+    if not kernel or not (configuration / "grub.cfg").exists():
+        return NextBoot(path=str(place), problem="boots no kernel by /boot/grub/grub.cfg")
+    folder = machine.below(place).parent
+    second = sorted(folder.glob("grub*.efi")) if place.name.lower().startswith("shim") else []
+    files = {str(place): program}
+    files |= {one.name: parse_program(read_bytes(one, limit=MAX_IMAGE_BYTES)).digest for one in second}
+    read = (folder / "grub.cfg", configuration / "grub.cfg", configuration / "grubenv")
+    files |= {f"{one.parent.name}/{one.name}": digest_of(one) for one in read if one.exists() and one.stat().st_size}
+    return dataclasses.replace(kernel[-1], path=str(place), files=files)
 
 
 # The work of the module ``boot_image``, by the state that is asked for.

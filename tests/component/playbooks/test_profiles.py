@@ -57,9 +57,21 @@ PLAY = """
         site: "{{ here }}"
         profiles: [fleet]
         image: "{{ here }}/boot/EFI/Linux/next.efi"
-        registers: {"0": "no hex"}
+        shown: {registers: {"0": "no hex"}, role: worker, ek_proven: "", profile: fleet}
       ignore_errors: true
       register: no_registers
+    - attested.kubernetes.measurement_profile_info:
+        site: "{{ here }}"
+        profiles: [fleet, next]
+        next_boot: "{{ found.next_boots | first }}"
+        shown: {registers: {"7": "{{ '00' * 32 }}"}, role: worker, ek_proven: "", profile: fleet}
+      register: other_keys
+    - attested.kubernetes.measurement_profile_info:
+        site: "{{ here }}"
+        profiles: [next]
+        next_boot: "{{ found.next_boot }}"
+        learned: "{{ query('ansible.builtin.file', here ~ '/deb13-cmdline.in') | first }}"
+      register: not_known
     - attested.kubernetes.measurement_profile: {site: "{{ here }}", name: fleet, state: retired}
       register: retired
     - attested.kubernetes.measurement_profile: {site: "{{ here }}", name: fleet, state: retired}
@@ -87,7 +99,8 @@ PLAY = """
         content: >-
           {{ {'merged': merged, 'again': again, 'before': before, 'staged': staged, 'retired': retired,
           'retired_again': retired_again, 'out_of_force': out_of_force, 'would_go': would_go,
-          'nothing': nothing, 'no_registers': no_registers} | to_json }}
+          'nothing': nothing, 'no_registers': no_registers, 'other_keys': other_keys,
+          'not_known': not_known} | to_json }}
 """
 
 
@@ -143,9 +156,25 @@ def test_an_image_that_nobody_booted_is_warned_of_until_its_profile_is_staged(to
 
 
 def test_an_image_of_the_site_is_refused_until_its_profile_is_staged(told: dict[str, Any]) -> None:
-    assert "no active profile would accept the machine after booting it" in told["before"]["refused_image"]
-    assert told["staged"]["refused_image"] == ""
+    assert told["before"]["judged"]["verdict"] == "refused"
+    assert "no active profile would accept the machine after booting it" in told["before"]["judged"]["why"]
+    assert told["staged"]["judged"] == {"verdict": "allowed", "profile": "next", "why": ""}
     assert told["no_registers"]["reason"] == "OPTION_INVALID"
+
+
+def test_of_a_machine_with_other_keys_the_next_boot_is_not_known(told: dict[str, Any]) -> None:
+    judged = told["other_keys"]["judged"]
+    assert (judged["verdict"], "PCR 7 is 0000" in judged["why"]) == ("unknown", True)
+
+
+def test_a_machine_without_firmware_entries_boots_something_that_is_not_known(told: dict[str, Any]) -> None:
+    assert told["not_known"]["judged"]["verdict"] == "unknown"
+
+
+def test_learned_values_have_a_name_and_are_compared_event_by_event(told: dict[str, Any]) -> None:
+    learned = told["not_known"]["learned"]
+    assert len(learned["digest"]) == 64
+    assert any("attested.tampered=1" in line for line in learned["differences"])
 
 
 def test_a_profile_is_retired_once_and_kept(told: dict[str, Any]) -> None:

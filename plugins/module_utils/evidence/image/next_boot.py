@@ -1,23 +1,26 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether what lies ready to be booted would be accepted: a warning before the reboot, never a decision."""
+"""Whether what a machine boots next would be accepted: known before the reboot, where it can be known."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import PolicyError
 from ...policy.assertions import (
     FIRMWARE_REGISTER,
+    GRUB_REGISTER,
     IMAGE_REGISTER,
     KERNEL_REGISTER,
     PROGRAM_REGISTER,
+    SECURE_BOOT_REGISTER,
     Assertions,
     BootFacts,
     Loader,
@@ -25,31 +28,33 @@ from ...policy.assertions import (
     is_plain,
 )
 from ...reasons import Reason
-from ...result import Result
 from .pe import MAX_IMAGE_BYTES, KernelImage, read_image
 from .prediction import INITRD_PHASES, PHASES, image_events, predict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from ...policy.profile import MeasurementProfile
+    from ...policy.profile import Applicant, MeasurementProfile
 
 
 _MOVED = (PROGRAM_REGISTER, KERNEL_REGISTER, IMAGE_REGISTER)
+_BY_A_LOADER = (PROGRAM_REGISTER, GRUB_REGISTER, KERNEL_REGISTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextBoot:
     """One thing that a machine may boot: an image, or a kernel's file with its initrd (SHA-256 of the files).
 
-    The machine tells it of itself, so it is worth a warning and nothing more. ``problem``: why it could not be read.
+    The machine tells it of itself, so a reboot may depend on it and nothing more. ``files``: what else a boot loader
+    measures, by path. ``problem``: why nobody knows what it will be measured as.
     """
 
     path: str
     image: KernelImage | None = None
     kernel: bytes = b""
     initrd: bytes = b""
+    files: Mapping[str, bytes] = field(default_factory=dict)
     problem: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
@@ -58,6 +63,7 @@ class NextBoot:
             "path": self.path,
             "kernel": self.kernel.hex(),
             "initrd": self.initrd.hex(),
+            "files": {path: digest.hex() for path, digest in self.files.items()},
             "problem": self.problem,
             "image": None,
         }
@@ -90,6 +96,7 @@ class NextBoot:
             path=str(told["path"]),
             kernel=bytes.fromhex(told["kernel"]),
             initrd=bytes.fromhex(told["initrd"]),
+            files={str(path): bytes.fromhex(digest) for path, digest in told["files"].items()},
             problem=str(told["problem"]),
             image=None
             if image is None
@@ -104,29 +111,89 @@ class NextBoot:
         )
 
 
-def judge_next_boot(
-    found: NextBoot,
-    profiles: Iterable[MeasurementProfile],
-    *,
-    now: datetime,
-    registers: Mapping[int, bytes] | None = None,
-) -> str:
-    """Return why no profile in force at ``now`` would accept the machine after booting ``found``; empty if one would.
+class Verdict(Enum):
+    """Whether the policy would accept the machine after its next boot."""
 
-    Looked at is what an image moves and tells: registers, its own command line, its kernel's release. Firmware and
-    keys, and what is asserted of them, are as they were at the last attestation; of the firmware's register, which no
-    boot path moves, ``registers`` may say what the machine showed.
+    ALLOWED = "allowed"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A verdict, the profile that would accept the machine, and otherwise why none would, or why that is not known."""
+
+    verdict: Verdict
+    profile: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a machine proved in the boot that it is in: its registers, whose boot it is, and by which profile."""
+
+    registers: Mapping[int, bytes] = field(default_factory=dict)
+    applicant: Applicant | None = None
+    profile: MeasurementProfile | None = None
+
+
+def judge(found: NextBoot, profiles: Sequence[MeasurementProfile], *, now: datetime, shown: Shown) -> Judgement:
+    """Return whether a profile in force at ``now`` would accept the machine after booting ``found``.
+
+    1. The first profile from which nothing deviates accepts it.
+    2. What cannot be computed is not known: the whole boot, or all that deviates from a profile.
+    3. Everything else is refused.
+
+    Looked at is what a boot moves and tells: registers, an image's own command line, its kernel's release, the files
+    of a boot loader. Firmware and keys are those of the boot that was ``shown``.
     """
     if found.problem:
+        return Judgement(verdict=Verdict.UNKNOWN, why=f"{found.path}: {found.problem}")
+    compared = [(profile.name, _deviations(found, profile, now, shown)) for profile in profiles]
+    for name, deviations in compared:
+        if not deviations.wrong and not deviations.open:  # 1
+            return Judgement(verdict=Verdict.ALLOWED, profile=name)
+    told = "; ".join(f"{name}: {', '.join((*one.wrong, *one.open))}" for name, one in compared) or "there is none"
+    open_ones = any(not one.wrong for _name, one in compared)  # 2
+    return Judgement(
+        verdict=Verdict.UNKNOWN if open_ones else Verdict.REFUSED,
+        why=f"{found.path}: no active profile would accept the machine after booting it ({told})",
+    )
+
+
+def judge_next_boot(found: NextBoot, profiles: Sequence[MeasurementProfile], *, now: datetime) -> str:
+    """Return why no profile in force at ``now`` would accept a machine after booting ``found``; empty if one would."""
+    if found.problem:
         return f"{found.path}: cannot be read, so nobody knows what it will be measured as ({found.problem})"
-    lacking = [
-        (profile.name, _out_of_force(profile, now) or _why(found, profile) or _firmware(profile, registers or {}))
-        for profile in profiles
-    ]
-    if not all(why for _name, why in lacking):
-        return ""
-    told = "; ".join(f"{name}: {why}" for name, why in lacking) or "there is none"
-    return f"{found.path}: no active profile would accept the machine after booting it ({told})"
+    return judge(found, profiles, now=now, shown=Shown()).why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deviations:
+    """What of a boot will not be as a profile has it, and what of it cannot be computed."""
+
+    wrong: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+
+
+def _deviations(found: NextBoot, profile: MeasurementProfile, now: datetime, shown: Shown) -> _Deviations:
+    wrong = [why for why in (_out_of_force(profile, now), _limits(profile, shown.applicant)) if why]
+    if wrong:
+        return _Deviations(wrong=wrong)
+    boot = _of_image(found.image, profile) if found.image is not None else _of_loader(found, profile)
+    firmware = _moved_otherwise(profile, FIRMWARE_REGISTER, shown)
+    keys = _moved_otherwise(profile, SECURE_BOOT_REGISTER, shown) if _stays_with_images(found, shown) else []
+    return _Deviations(wrong=[*boot.wrong, *firmware], open=[*boot.open, *keys])
+
+
+def _limits(profile: MeasurementProfile, applicant: Applicant | None) -> str:
+    """Return for whom the profile counts if that is not the machine; empty where the machine is not known."""
+    return "" if applicant is None or profile.counts_for(applicant) else f"counts for {profile.limits}"
+
+
+def _stays_with_images(found: NextBoot, shown: Shown) -> bool:
+    """Whether the machine runs an image now and boots one: then firmware notes the same of keys again, signer equal."""
+    return found.image is not None and shown.profile is not None and shown.profile.loader is Loader.IMAGE
 
 
 def _out_of_force(profile: MeasurementProfile, now: datetime) -> str:
@@ -140,30 +207,35 @@ def _out_of_force(profile: MeasurementProfile, now: datetime) -> str:
     return ""
 
 
-def _firmware(profile: MeasurementProfile, registers: Mapping[int, bytes]) -> str:
-    """Return why the firmware that the machine runs is not in the profile; empty if it is."""
-    value, allowed = registers.get(FIRMWARE_REGISTER), profile.registers.get(FIRMWARE_REGISTER)
+def _moved_otherwise(profile: MeasurementProfile, pcr: int, shown: Shown) -> list[str]:
+    """Return why what the machine showed in a register is not in the profile; empty if it is, or was not shown."""
+    value, allowed = shown.registers.get(pcr), profile.registers.get(pcr)
     if value is None or allowed is None or value in {one.digest for one in allowed}:
-        return ""
-    return f"PCR {FIRMWARE_REGISTER} is {value.hex()}"
+        return []
+    return [f"PCR {pcr} is {value.hex()}"]
 
 
-def _why(found: NextBoot, profile: MeasurementProfile) -> str:
-    """Return what would deviate, empty if nothing would."""
+def _of_image(image: KernelImage, profile: MeasurementProfile) -> _Deviations:
+    """Return what would deviate; whether systemd runs in the initrd is not in the image, so either way is right."""
     held = [pcr for pcr in _MOVED if pcr in profile.registers]
-    if found.image is not None:
-        image = found.image
-        moved = min((_image(image, profile, held, phases) for phases in (PHASES, INITRD_PHASES)), key=len)
-        return ", ".join([*moved, *_asserted(image, profile)])
-    known = {event.digest for event in profile.reference_events if event.pcr == KERNEL_REGISTER}
-    files = {"kernel": found.kernel, "initrd": found.initrd}
+    tried = (_image(image, profile, held, phases) for phases in (PHASES, INITRD_PHASES))
+    moved = min(tried, key=lambda one: len(one.wrong) + len(one.open))
+    told = _asserted(image, profile)
+    return _Deviations(wrong=[*moved.wrong, *told.wrong], open=[*moved.open, *told.open])
+
+
+def _of_loader(found: NextBoot, profile: MeasurementProfile) -> _Deviations:
+    """Return which files no machine of the profile booted: what a boot loader makes of them cannot be computed."""
+    held = [pcr for pcr in _BY_A_LOADER if pcr in profile.registers]
+    known = {event.digest for event in profile.reference_events if event.pcr in held}
+    files = {"kernel": found.kernel, "initrd": found.initrd} if KERNEL_REGISTER in held else {}
+    files |= found.files if held else {}
     new = [name for name, digest in files.items() if digest and digest not in known]
-    return (
-        f"{' and '.join(new)} in no reference event of PCR {KERNEL_REGISTER}" if KERNEL_REGISTER in held and new else ""
-    )
+    registers = ", ".join(map(str, held)) if found.files else str(KERNEL_REGISTER)
+    return _Deviations(open=[f"{' and '.join(new)} in no reference event of PCR {registers}"] if new else [])
 
 
-def _asserted(image: KernelImage, profile: MeasurementProfile) -> list[str]:
+def _asserted(image: KernelImage, profile: MeasurementProfile) -> _Deviations:
     """Return what is asserted of command line and kernel and would not hold: facts as a log would prove them.
 
     An image without a command line of its own gets one from whoever starts it, which is not known here.
@@ -180,22 +252,23 @@ def _asserted(image: KernelImage, profile: MeasurementProfile) -> list[str]:
     facts = BootFacts(kernel=release, command_lines={Loader.IMAGE: lines})
     measured_by = profile.loader if PROGRAM_REGISTER in profile.registers else None
     wrong = [str(failed) for failed in failed_assertions(told, facts, measured_by=measured_by)]
-    if assertions.kernels and IMAGE_REGISTER in missing:
-        wrong.append(f"assertion: the kernel's release cannot be computed: {missing[IMAGE_REGISTER]}")
-    return wrong
+    if not (assertions.kernels and IMAGE_REGISTER in missing):
+        return _Deviations(wrong=wrong)
+    told = f"assertion: the kernel's release cannot be computed: {missing[IMAGE_REGISTER]}"
+    return _Deviations(wrong=wrong, open=[told])
 
 
-def _image(image: KernelImage, profile: MeasurementProfile, held: list[int], phases: tuple[str, ...]) -> list[str]:
+def _image(image: KernelImage, profile: MeasurementProfile, held: list[int], phases: tuple[str, ...]) -> _Deviations:
     predicted = predict(
         image, secure_boot=profile.assertions.secure_boot, phases=phases, reference=profile.reference_events
     )
-    wrong = []
+    found = _Deviations()
     for pcr in held:
         if pcr in predicted.missing:
-            wrong.append(f"PCR {pcr} cannot be computed: {predicted.missing[pcr]}")
+            found.open.append(f"PCR {pcr} cannot be computed: {predicted.missing[pcr]}")
         elif predicted.registers[pcr] not in {value.digest for value in profile.registers[pcr]}:
-            wrong.append(f"PCR {pcr} will be {predicted.registers[pcr].hex()}")
-    return wrong
+            found.wrong.append(f"PCR {pcr} will be {predicted.registers[pcr].hex()}")
+    return found
 
 
 # What a machine would boot next, as it lies on its disks: unified kernel images, and the newest kernel in /boot.
@@ -235,7 +308,7 @@ def _kernel(boot: Path) -> Iterator[NextBoot]:
     kernel = kernels[-1]
     initrd = boot / f"initrd.img-{kernel.name.removeprefix('vmlinuz-')}"
     try:
-        yield NextBoot(path=str(kernel), kernel=_digest(kernel), initrd=_digest(initrd) if initrd.exists() else b"")
+        yield NextBoot(path=str(kernel), kernel=digest_of(kernel), initrd=digest_of(initrd) if initrd.exists() else b"")
     except (PolicyError, OSError) as error:
         yield NextBoot(path=str(kernel), problem=str(error))
 
@@ -245,7 +318,8 @@ def _whole(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _digest(path: Path) -> bytes:
+def digest_of(path: Path) -> bytes:
+    """Return SHA-256 of a file; raises `PolicyError` IMAGE_MALFORMED for one that is too large to be booted."""
     _require_size(path)
     hashed = hashlib.sha256()
     with path.open("rb") as stream:
@@ -260,11 +334,3 @@ def _require_size(path: Path) -> None:
         raise PolicyError(
             f"expected at most {MAX_IMAGE_BYTES} bytes in {path}, found {size}", reason=Reason.IMAGE_MALFORMED
         )
-
-
-# The work of the module ``next_boot_info``: read what lies ready to be booted on this machine.
-
-
-def run(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: ARG001  # a reader
-    """Return what lies below ``params["root"]``; values: ``next_boots``."""
-    return Result(values={"next_boots": [one.to_mapping() for one in find_next_boots(params["root"])]})

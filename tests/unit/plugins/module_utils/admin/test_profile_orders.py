@@ -5,16 +5,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.attested.kubernetes.plugins.module_utils.admin.profile_orders import ordered_profile
+from ansible_collections.attested.kubernetes.plugins.module_utils.admin.profile_orders import (
+    approval_digest,
+    ordered_profile,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import read_image
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.prediction import predict
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.manifest import render_document, render_profile
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue
 from ansible_collections.attested.kubernetes.tests.support import pe
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import learned
 
@@ -108,3 +114,20 @@ def test_a_profile_is_retired_and_keeps_its_values(directory: Path) -> None:
 )
 def test_an_order_that_cannot_be_met_is_refused(directory: Path, options: dict[str, Any], code: str) -> None:
     assert code_of(directory, **options) == code
+
+
+def test_the_digest_of_an_approval_names_what_is_accepted_and_nothing_else() -> None:
+    same = dataclasses.replace(
+        BASE,
+        name="other",
+        registers={pcr: (AllowedValue(values[0].digest, "w-7"),) for pcr, values in BASE.registers.items()},
+        reference_events=(),
+    )
+    assert approval_digest(BASE) == approval_digest(same)
+    others = [
+        dataclasses.replace(BASE, registers={**BASE.registers, 4: (AllowedValue(bytes(32), "x"),)}),
+        dataclasses.replace(BASE, registers={pcr: BASE.registers[pcr] for pcr in (4, 7)}),
+        dataclasses.replace(BASE, assertions=Assertions(kernels=("6.1.0",))),
+        dataclasses.replace(BASE, loader=None),
+    ]
+    assert len({approval_digest(one) for one in (BASE, *others)}) == len(others) + 1

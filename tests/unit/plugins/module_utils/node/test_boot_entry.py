@@ -9,6 +9,7 @@ The firmware is played here, in the words of a real efibootmgr; tests/system/vm_
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -17,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.command import CommandResult
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import NextBoot
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import parse_program, read_image
 from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entry import (
     PARTITIONS,
     STATES,
     Entries,
     Machine,
+    find_next,
     run,
     run_default,
     run_installed,
@@ -48,6 +52,9 @@ class Firmware:
     following: str = ""
     labels: tuple[str, ...] = ("LABEL=root", "UUID=7", "PARTLABEL=root", "PARTUUID=8")
     forgets: bool = False
+    inactive: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    partition: str = "aaaaaaaa-2222-3333-4444-555555555555"
     seen: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
 
     def run(
@@ -62,6 +69,8 @@ class Firmware:
         """Do what the program of this name does."""
         assert (stdin, env, timeout_seconds) == (None, None, 60)
         words = tuple(argv)
+        if words[:3] == ("findmnt", "--noheadings", "--output=PARTUUID"):
+            return CommandResult(argv=words, returncode=0, stdout=f"{self.partition}\n".encode(), stderr=b"")
         if words[0] == "findmnt":
             assert words[:3] == ("findmnt", "--noheadings", "--output=SOURCE")
             assert words[3].removeprefix("--mountpoint=") in PARTITIONS
@@ -88,7 +97,10 @@ class Firmware:
         """Return what it prints."""
         lines = [f"BootNext: {self.following}"] if self.following else []
         lines += [f"BootCurrent: {self.current}", "Timeout: 0 seconds", f"BootOrder: {','.join(self.order)}"]
-        return "\n".join([*lines, *(f"Boot{number}* {told}" for number, told in sorted(self.told.items()))]) + "\n"
+        for number, told in sorted(self.told.items()):
+            lines.append(f"Boot{number}{' ' if number in self.inactive else '*'} {told}")
+            lines += ["      dp: 04 01 2a 00", *(["    data: 66 6f 6f"] if number in self.data else [])]
+        return "\n".join(lines) + "\n"
 
     def boot(self) -> None:
         """Start what is next; firmware forgets it first."""
@@ -402,3 +414,110 @@ def test_firmware_without_entries_is_told(text: str) -> None:
     with pytest.raises(AttestedError) as caught:
         Entries.parse(text)
     assert caught.value.code == "BOOT_ENTRIES_UNREADABLE"
+
+
+# What the firmware starts next: a unified kernel image, GRUB, or something that nobody can know.
+
+SHIM, SECOND, KERNEL = pe.kernel(b"shim"), pe.kernel(b"grub"), b"kernel"
+FIRST_PLACE = "boot/efi/EFI/BOOT/BOOTX64.EFI"
+
+
+def put(machine: Machine, files: dict[str, bytes]) -> None:
+    for place, content in files.items():
+        (machine.root / place).parent.mkdir(parents=True, exist_ok=True)
+        (machine.root / place).write_bytes(content)
+
+
+GRUB_FILES = {
+    "boot/efi/EFI/debian/shimx64.efi": SHIM,
+    "boot/efi/EFI/debian/grubx64.efi": SECOND,
+    "boot/efi/EFI/debian/grub.cfg": b"stub",
+    "boot/grub/grub.cfg": b"menu",
+    "boot/vmlinuz-6.1.0": KERNEL,
+    "boot/initrd.img-6.1.0": b"initrd",
+}
+
+
+def unknown(machine: Machine) -> str:
+    found = find_next(machine, architecture="x86_64")
+    assert found.problem
+    return f"{found.path} {found.problem}"
+
+
+def test_an_image_that_is_tried_once_is_the_next_boot(order: dict[str, Any], machine: Machine) -> None:
+    put(machine, GRUB_FILES)
+    run_installed(order, False, machine=machine)
+    assert unknown(machine).startswith("the next boot FILE_UNUSABLE")  # FAT would find it in any case of its letters
+    put(machine, {"boot/efi/EFI/LINUX/FLEET-1.EFI": IMAGE})
+    found = find_next(machine)
+    assert (found.image, found.problem) == (read_image(IMAGE), "")
+    machine.runner.boot()  # type: ignore[attr-defined]
+    assert find_next(machine).path == "/boot/efi/EFI/debian/shimx64.efi"
+
+
+def test_grub_is_read_with_all_files_that_it_measures(machine: Machine) -> None:
+    put(machine, {**GRUB_FILES, "boot/grub/grubenv": b""})
+    found = find_next(machine)
+    assert found.path == "/boot/efi/EFI/debian/shimx64.efi"
+    assert (found.kernel, found.initrd) == (hashlib.sha256(KERNEL).digest(), hashlib.sha256(b"initrd").digest())
+    assert found.files == {
+        "/boot/efi/EFI/debian/shimx64.efi": parse_program(SHIM).digest,
+        "grubx64.efi": parse_program(SECOND).digest,
+        "debian/grub.cfg": hashlib.sha256(b"stub").digest(),
+        "grub/grub.cfg": hashlib.sha256(b"menu").digest(),
+    }
+    put(machine, {"boot/grub/grubenv": b"next_entry=2"})
+    assert find_next(machine).files["grub/grubenv"] == hashlib.sha256(b"next_entry=2").digest()
+    assert NextBoot.of_mapping(found.to_mapping()) == found
+
+
+def test_an_entry_that_is_not_active_is_passed_over(machine: Machine, firmware: Firmware) -> None:
+    """One without a path starts the program of the removable path; the next boot alone is started even so."""
+    put(machine, {**GRUB_FILES, FIRST_PLACE: IMAGE})
+    firmware.inactive = ("0003",)
+    assert find_next(machine, architecture="x86_64").path == "/boot/efi/EFI/BOOT/BOOTX64.EFI"
+    firmware.following = "0003"
+    assert find_next(machine).path == "/boot/efi/EFI/debian/shimx64.efi"
+    firmware.following, firmware.inactive = "", ("0001", "0003")
+    assert unknown(machine) == "the firmware has no active boot entry"
+
+
+@pytest.mark.parametrize(
+    ("files", "changes", "told"),
+    [
+        pytest.param({}, {"data": ("0001",)}, "Boot0001 gives it options", id="options of the entry"),
+        pytest.param({}, {"told": {"0001": f"own\t{OURS}ro.o.t"}}, "options", id="options behind the path"),
+        pytest.param({}, {"partition": "bbbbbbbb-2222-3333-4444-555555555555"}, "another partition", id="other disk"),
+        pytest.param({"boot/efi/EFI/LINUX/FLEET-1.EFI": pe.kernel()}, {}, "is neither a unified", id="a kernel alone"),
+        pytest.param({"boot/efi/EFI/LINUX/FLEET-1.EFI": b"MZ"}, {}, "IMAGE_MALFORMED", id="no program"),
+    ],
+)
+def test_what_an_image_will_be_measured_as_is_not_known(
+    files: dict[str, bytes], changes: dict[str, Any], told: str, machine: Machine, firmware: Firmware
+) -> None:
+    put(machine, {"boot/efi/EFI/LINUX/FLEET-1.EFI": IMAGE, FIRST_PLACE: IMAGE, **files})
+    firmware.told, firmware.order = {"0001": f"own\t{OURS}"}, ["0001"]
+    assert (find_next(machine).problem == "") is (not files)
+    for name, value in changes.items():
+        setattr(firmware, name, value)
+    assert told in unknown(machine)
+
+
+@pytest.mark.parametrize("missing", ["boot/grub/grub.cfg", "boot/vmlinuz-6.1.0"])
+def test_grub_without_its_files_is_not_known(missing: str, machine: Machine) -> None:
+    put(machine, GRUB_FILES)
+    (machine.root / missing).unlink()
+    assert "boots no kernel by /boot/grub/grub.cfg" in unknown(machine)
+
+
+def test_a_firmware_that_does_something_else_first_is_not_known(machine: Machine) -> None:
+    """A capsule with another firmware waits on the system partition (UEFI 8.5.5)."""
+    put(machine, {**GRUB_FILES, SECURE_BOOT.replace("SecureBoot", "OsIndications"): b"\x07\0\0\0\x04" + bytes(7)})
+    assert "OsIndications 0x4" in unknown(machine)
+    put(machine, {SECURE_BOOT.replace("SecureBoot", "OsIndications"): b"\x07\0\0\0" + bytes(8)})
+    assert find_next(machine).problem == ""
+
+
+def test_a_machine_without_entries_is_not_known(machine: Machine, firmware: Firmware) -> None:
+    firmware.told = {}
+    assert "BOOT_ENTRIES_UNREADABLE" in unknown(machine)

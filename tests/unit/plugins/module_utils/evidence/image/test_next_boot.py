@@ -15,7 +15,10 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import (
     NextBoot,
+    Shown,
+    Verdict,
     find_next_boots,
+    judge,
     judge_next_boot,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.pe import read_image
@@ -24,8 +27,9 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image
     predict_profile,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.assertions import Assertions, Lockdown
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.presets import Preset
-from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue
+from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import AllowedValue, Applicant
 from ansible_collections.attested.kubernetes.tests.support import pe
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import learned
 
@@ -144,10 +148,10 @@ def test_a_machine_with_another_firmware_is_told(registers: dict[int, bytes], to
     held = dataclasses.replace(profile, registers={**profile.registers, 0: (AllowedValue(bytes(32), "x"),)})
     free = dataclasses.replace(profile, registers={pcr: profile.registers[pcr] for pcr in (4, 9, 11)})
     found = NextBoot(path="/efi/a.efi", image=read_image(IMAGE))
-    warning = judge_next_boot(found, [held], now=NOW, registers=registers)
-    assert warning.endswith(told)
-    assert bool(warning) == bool(told)
-    assert judge_next_boot(found, [free], now=NOW, registers=registers) == ""
+    judged = judge(found, [held], now=NOW, shown=Shown(registers=registers))
+    assert judged.why.endswith(told)
+    assert judged.verdict is (Verdict.REFUSED if told else Verdict.ALLOWED)
+    assert judge(found, [free], now=NOW, shown=Shown(registers=registers)).verdict is Verdict.ALLOWED
 
 
 def with_line(line: str, *, stub: int = 257) -> bytes:
@@ -281,3 +285,112 @@ def test_a_kernels_file_is_looked_for_in_what_grub_measured(kernel: str, initrd:
     warning = judge_next_boot(found, [learned("deb13-grub")], now=NOW)
     assert told in warning
     assert bool(warning) is bool(told)
+
+
+# What a node may be rebooted into: allowed, refused, or not known.
+
+GRUB = learned("deb13-grub")
+WORKER = Applicant(role=Role.WORKER, ek_sha256="ab" * 32)
+
+
+def grub(**changes: str) -> NextBoot:
+    """The files of the recorded boot of GRUB, as tests/vectors/boots/deb13-grub/boot.txt names them."""
+    files = {
+        "grub.cfg": "64f32d8592783ef092a9b8091d3fb971e077213b2e885d2bdeb497ba032a3fdc",
+        "debian/grub.cfg": "1653e12099376d7b78de831942cc6c80ddb60f073a2c888150b51732ff6a63e0",
+        **changes,
+    }
+    read = {name: bytes.fromhex(value) for name, value in files.items()}
+    return NextBoot(path="/boot/efi/EFI/debian/shimx64.efi", kernel=bytes.fromhex(BOOTED_KERNEL), files=read)
+
+
+def judged_boot(found: NextBoot, *profiles: MeasurementProfile, **shown: Any) -> tuple[Verdict, str]:
+    judgement = judge(found, profiles, now=NOW, shown=Shown(**shown))
+    assert (judgement.why == "") is (judgement.verdict is Verdict.ALLOWED)
+    return judgement.verdict, judgement.profile or judgement.why
+
+
+def boot_of(data: bytes = IMAGE) -> NextBoot:
+    return NextBoot(path="/efi/a.efi", image=read_image(data))
+
+
+def test_an_image_is_allowed_by_the_profile_that_was_computed_from_it() -> None:
+    assert judged_boot(boot_of(), BASE, expected()) == (Verdict.ALLOWED, "next")
+
+
+def test_another_image_is_refused_and_each_profile_says_why() -> None:
+    other = boot_of(pe.image(stub=252, linux=pe.kernel(b"another")))
+    verdict, why = judged_boot(other, expected(), dataclasses.replace(expected(), name="old", retired=True))
+    assert (verdict, "next: PCR 4 will be" in why, "old: retired" in why) == (Verdict.REFUSED, True, True)
+
+
+def test_without_a_profile_everything_is_refused() -> None:
+    assert judged_boot(boot_of())[0] is Verdict.REFUSED
+    assert judged_boot(grub())[0] is Verdict.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        pytest.param({"roles": (Role.WORKER,)}, Verdict.ALLOWED, id="its role"),
+        pytest.param({"machines": (WORKER.ek_sha256,)}, Verdict.ALLOWED, id="its key"),
+        pytest.param({"roles": (Role.CONTROL_PLANE,)}, Verdict.REFUSED, id="another role"),
+        pytest.param({"machines": ("cd" * 32,)}, Verdict.REFUSED, id="another machine"),
+    ],
+)
+def test_a_profile_of_others_allows_nothing(changes: dict[str, Any], verdict: Verdict) -> None:
+    limited = dataclasses.replace(expected(), **changes)
+    found, told = judged_boot(boot_of(), limited, applicant=WORKER)
+    assert found is verdict
+    assert ("counts for" in told) is (verdict is Verdict.REFUSED)
+    assert judged_boot(boot_of(), limited)[0] is Verdict.ALLOWED
+
+
+def test_what_only_a_boot_can_show_is_not_known() -> None:
+    """PCR 9 of an initrd that no machine booted, behind a stub that adds to it; a known deviation beside it refuses."""
+    new = boot_of(pe.image(stub=257, initrd=b"another"))
+    profile = expected()
+    only = dataclasses.replace(profile, registers={9: profile.registers[9]})
+    verdict, why = judged_boot(new, only)
+    assert (verdict, "PCR 9 cannot be computed" in why) == (Verdict.UNKNOWN, True)
+    assert judged_boot(new, profile)[0] is Verdict.REFUSED
+    assert judged_boot(new, profile, only)[0] is Verdict.UNKNOWN
+
+
+def test_a_boot_with_a_problem_is_not_known_whatever_is_allowed() -> None:
+    found = dataclasses.replace(boot_of(), problem="Boot0004 gives it options")
+    assert judged_boot(found, expected()) == (Verdict.UNKNOWN, "/efi/a.efi: Boot0004 gives it options")
+
+
+@pytest.mark.parametrize(
+    ("running", "verdict"),
+    [
+        pytest.param(BASE, Verdict.UNKNOWN, id="it runs an image"),
+        pytest.param(GRUB, Verdict.ALLOWED, id="it runs GRUB"),
+        pytest.param(None, Verdict.ALLOWED, id="not shown"),
+    ],
+)
+def test_keys_of_another_signer_are_not_known_ahead(running: MeasurementProfile | None, verdict: Verdict) -> None:
+    """From image to image firmware notes the same in PCR 7, unless another key signs; from GRUB it does not."""
+    registers = {7: b"x" * 32}
+    assert judged_boot(boot_of(), expected(), registers=registers, profile=running)[0] is verdict
+
+
+def test_the_boot_of_grub_that_was_recorded_is_allowed_again() -> None:
+    assert judged_boot(grub(), GRUB) == (Verdict.ALLOWED, "deb13-grub")
+
+
+@pytest.mark.parametrize("changed", ["grub.cfg", "debian/grub.cfg", "grub/grubenv", "grubx64.efi"])
+def test_each_file_that_grub_measures_makes_its_next_boot_unknown(changed: str) -> None:
+    verdict, why = judged_boot(grub(**{changed: "00" * 32}), GRUB)
+    assert (verdict, f"{changed} in no reference event of PCR" in why) == (Verdict.UNKNOWN, True)
+
+
+def test_another_kernel_for_grub_is_not_known() -> None:
+    found = dataclasses.replace(grub(), kernel=bytes(32))
+    verdict, why = judged_boot(found, GRUB)
+    assert (verdict, "kernel in no reference event" in why) == (Verdict.UNKNOWN, True)
+
+
+def test_a_profile_that_holds_nothing_of_what_moves_allows_any_loader() -> None:
+    assert judged_boot(grub(**{"grub.cfg": "00" * 32}), SECURE) == (Verdict.ALLOWED, SECURE.name)
