@@ -254,8 +254,8 @@ def _asserted(image: KernelImage, profile: MeasurementProfile) -> _Deviations:
     wrong = [str(failed) for failed in failed_assertions(told, facts, measured_by=measured_by)]
     if not (assertions.kernels and IMAGE_REGISTER in missing):
         return _Deviations(wrong=wrong)
-    told = f"assertion: the kernel's release cannot be computed: {missing[IMAGE_REGISTER]}"
-    return _Deviations(wrong=wrong, open=[told])
+    unknown = f"assertion: the kernel's release cannot be computed: {missing[IMAGE_REGISTER]}"
+    return _Deviations(wrong=wrong, open=[unknown])
 
 
 def _image(image: KernelImage, profile: MeasurementProfile, held: list[int], phases: tuple[str, ...]) -> _Deviations:
