@@ -323,7 +323,7 @@ def _next(machine: Machine, removable: str) -> NextBoot:
     disk = _DISK.search(told)
     if disk and machine.identity_of(partition) not in {"", disk[1].lower()}:
         return NextBoot(path=f"Boot{number}", problem=f"is on another partition than {partition}")
-    place = partition.joinpath(*path.strip("\\").split("\\"))
+    place = partition.joinpath(*path.split("\\")[1:])
     data = read_bytes(machine.below(place), limit=MAX_IMAGE_BYTES)
     program = parse_program(data)
     if ".linux" in program.sections:  # 3

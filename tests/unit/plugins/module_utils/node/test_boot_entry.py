@@ -29,6 +29,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.node.boot_entr
     run,
     run_default,
     run_installed,
+    run_next,
 )
 from ansible_collections.attested.kubernetes.tests.support import pe
 
@@ -516,6 +517,24 @@ def test_a_firmware_that_does_something_else_first_is_not_known(machine: Machine
     assert "OsIndications 0x4" in unknown(machine)
     put(machine, {SECURE_BOOT.replace("SecureBoot", "OsIndications"): b"\x07\0\0\0" + bytes(8)})
     assert find_next(machine).problem == ""
+
+
+def test_where_the_system_does_not_name_its_partition_the_entry_is_believed(
+    machine: Machine, firmware: Firmware
+) -> None:
+    put(machine, GRUB_FILES)
+    firmware.partition = ""
+    assert find_next(machine).problem == ""
+
+
+def test_the_module_tells_the_next_boot_and_all_that_lies_ready(tmp_path: Path) -> None:
+    """Of a folder with one image and no firmware: the next boot is not known."""
+    (tmp_path / "efi/EFI/Linux").mkdir(parents=True)
+    (tmp_path / "efi/EFI/Linux/a.efi").write_bytes(IMAGE)
+    values = run_next({"root": str(tmp_path)}, False).values
+    assert sorted(values) == ["next_boot", "next_boots"]
+    assert values["next_boot"]["problem"]
+    assert [NextBoot.of_mapping(one).image for one in values["next_boots"]] == [read_image(IMAGE)]
 
 
 def test_a_machine_without_entries_is_not_known(machine: Machine, firmware: Firmware) -> None:

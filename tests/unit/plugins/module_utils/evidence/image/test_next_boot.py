@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
+from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image import next_boot
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import (
+    MAX_IMAGES,
     NextBoot,
     Shown,
     Verdict,
@@ -77,6 +79,28 @@ def test_images_and_the_newest_kernel_are_found(tmp_path: Path) -> None:
     assert (kernel.kernel, kernel.initrd) == (hashlib.sha256(b"6.12.1").digest(), hashlib.sha256(b"initrd").digest())
 
 
+def test_a_kernel_without_an_initrd_has_none(tmp_path: Path) -> None:
+    put(tmp_path / "boot/vmlinuz-1", b"kernel")
+    (found,) = find_next_boots(tmp_path)
+    assert (found.initrd, found.problem) == (b"", "")
+
+
+def test_images_are_found_in_the_order_of_their_names_up_to_a_bound(tmp_path: Path) -> None:
+    names = [f"{number:02}.efi" for number in range(MAX_IMAGES + 1)]
+    for name in reversed(names):
+        put(tmp_path / "efi/EFI/Linux" / name, IMAGE)
+    assert [found.path.rpartition("/")[2] for found in find_next_boots(tmp_path)] == names[:-1]
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_what_is_too_large_to_be_booted_is_not_read(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(next_boot, "MAX_IMAGE_BYTES", 8)
+    put(tmp_path / "boot/vmlinuz-1", bytes(size))
+    put(tmp_path / "efi/EFI/Linux/a.efi", bytes(size))
+    told = [f"expected at most 8 bytes in {found.path}" in found.problem for found in find_next_boots(tmp_path)]
+    assert told == [size > 8] * 2
+
+
 def test_a_machine_without_any_is_found_empty(tmp_path: Path) -> None:
     assert find_next_boots(tmp_path) == ()
 
@@ -95,6 +119,9 @@ def test_it_travels_as_plain_data(tmp_path: Path) -> None:
         assert NextBoot.of_mapping(json.loads(json.dumps(found.to_mapping()))) == found
 
 
+DEEP: list[Any] = []
+for _level in range(100_000):
+    DEEP = [DEEP]
 TOLD = NextBoot(path="/efi/a.efi", image=read_image(IMAGE)).to_mapping()
 
 
@@ -106,6 +133,7 @@ TOLD = NextBoot(path="/efi/a.efi", image=read_image(IMAGE)).to_mapping()
         pytest.param({**TOLD, "kernel": 7}, id="a number for a digest"),
         pytest.param({**TOLD, "kernel": "xy"}, id="a digest that is no hex"),
         pytest.param({**TOLD, "image": "x"}, id="an image that is a text"),
+        pytest.param({**TOLD, "path": DEEP}, id="a path without end"),
         pytest.param({**TOLD, "image": {**TOLD["image"], "sections": []}}, id="sections in a list"),
         pytest.param({**TOLD, "image": {**TOLD["image"], "stub": float("inf")}}, id="a version without end"),
     ],
