@@ -472,6 +472,13 @@ def test_grub_is_read_with_all_files_that_it_measures(machine: Machine) -> None:
     assert NextBoot.of_mapping(found.to_mapping()) == found
 
 
+def test_grub_without_shim_is_one_program(machine: Machine, firmware: Firmware) -> None:
+    put(machine, GRUB_FILES)
+    firmware.told["0003"] = firmware.told["0003"].replace("shimx64", "grubx64")
+    programs = [name for name in find_next(machine).files if name.endswith(".efi")]
+    assert programs == ["/boot/efi/EFI/debian/grubx64.efi"]
+
+
 def test_an_entry_that_is_not_active_is_passed_over(machine: Machine, firmware: Firmware) -> None:
     """One without a path starts the program of the removable path; the next boot alone is started even so."""
     put(machine, {**GRUB_FILES, FIRST_PLACE: IMAGE})

@@ -15,7 +15,6 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import PolicyError
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image import next_boot
 from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.image.next_boot import (
-    MAX_IMAGES,
     NextBoot,
     Shown,
     Verdict,
@@ -71,7 +70,7 @@ def judged(data: bytes, *profiles: MeasurementProfile) -> str:
 
 def test_images_and_the_newest_kernel_are_found(tmp_path: Path) -> None:
     put(tmp_path / "boot/efi/EFI/Linux/debian.efi", IMAGE)
-    for version in ("6.9.0", "6.12.1"):
+    for version in ("6.9.0", "6.12.1", "6.10.7", "5.19.3"):
         put(tmp_path / f"boot/vmlinuz-{version}", version.encode())
         put(tmp_path / f"boot/initrd.img-{version}", b"initrd")
     image, kernel = find_next_boots(tmp_path)
@@ -86,7 +85,7 @@ def test_a_kernel_without_an_initrd_has_none(tmp_path: Path) -> None:
 
 
 def test_images_are_found_in_the_order_of_their_names_up_to_a_bound(tmp_path: Path) -> None:
-    names = [f"{number:02}.efi" for number in range(MAX_IMAGES + 1)]
+    names = [f"{number:02}.efi" for number in range(17)]
     for name in reversed(names):
         put(tmp_path / "efi/EFI/Linux" / name, IMAGE)
     assert [found.path.rpartition("/")[2] for found in find_next_boots(tmp_path)] == names[:-1]
@@ -109,6 +108,8 @@ def test_an_image_that_cannot_be_read_is_told_with_its_problem(tmp_path: Path) -
     put(tmp_path / "efi/EFI/Linux/broken.efi", b"MZ")
     found = find_next_boots(tmp_path)[0]
     assert "IMAGE_MALFORMED" in found.problem
+    (tmp_path / "efi/EFI/Linux/a.efi").mkdir()
+    assert "a.efi" in find_next_boots(tmp_path)[0].problem
     assert "cannot be read, so nobody knows" in judge_next_boot(found, [BASE], now=NOW)
 
 
@@ -385,6 +386,13 @@ def test_what_only_a_boot_can_show_is_not_known() -> None:
     assert judged_boot(new, profile, only)[0] is Verdict.UNKNOWN
 
 
+def test_a_kernels_release_that_cannot_be_computed_is_not_known() -> None:
+    data = pe.image(stub=253)
+    verdict, why = judged_boot(boot_of(data), asserting(data, kernels=("6.12.1",)))
+    assert (verdict, "the kernel's release cannot be computed" in why) == (Verdict.UNKNOWN, True)
+    assert "a kernel of the releases" not in why
+
+
 def test_a_boot_with_a_problem_is_not_known_whatever_is_allowed() -> None:
     found = dataclasses.replace(boot_of(), problem="Boot0004 gives it options")
     assert judged_boot(found, expected()) == (Verdict.UNKNOWN, "/efi/a.efi: Boot0004 gives it options")
@@ -411,7 +419,7 @@ def test_the_boot_of_grub_that_was_recorded_is_allowed_again() -> None:
 @pytest.mark.parametrize("changed", ["grub.cfg", "debian/grub.cfg", "grub/grubenv", "grubx64.efi"])
 def test_each_file_that_grub_measures_makes_its_next_boot_unknown(changed: str) -> None:
     verdict, why = judged_boot(grub(**{changed: "00" * 32}), GRUB)
-    assert (verdict, f"{changed} in no reference event of PCR" in why) == (Verdict.UNKNOWN, True)
+    assert (verdict, f"{changed} in no reference event of PCR 4, 8, 9" in why) == (Verdict.UNKNOWN, True)
 
 
 def test_another_kernel_for_grub_is_not_known() -> None:
