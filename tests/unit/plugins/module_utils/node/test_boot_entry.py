@@ -472,6 +472,16 @@ def test_grub_is_read_with_all_files_that_it_measures(machine: Machine) -> None:
     assert NextBoot.of_mapping(found.to_mapping()) == found
 
 
+@pytest.mark.parametrize(("architecture", "name"), [("x86_64", "BOOTX64.EFI"), ("aarch64", "BOOTAA64.EFI"), (None, "")])
+def test_an_entry_without_a_path_starts_the_program_of_the_architecture(
+    architecture: str | None, name: str, machine: Machine, firmware: Firmware
+) -> None:
+    firmware.order = ["0001"]
+    own = {"x86_64": "BOOTX64.EFI", "aarch64": "BOOTAA64.EFI"}[os.uname().machine]
+    put(machine, {f"boot/efi/EFI/BOOT/{name or own}": IMAGE})
+    assert find_next(machine, architecture=architecture).path == f"/boot/efi/EFI/BOOT/{name or own}"
+
+
 def test_grub_without_shim_is_one_program(machine: Machine, firmware: Firmware) -> None:
     put(machine, GRUB_FILES)
     firmware.told["0003"] = firmware.told["0003"].replace("shimx64", "grubx64")
@@ -513,7 +523,7 @@ def test_what_an_image_will_be_measured_as_is_not_known(
 
 @pytest.mark.parametrize("missing", ["boot/grub/grub.cfg", "boot/vmlinuz-6.1.0"])
 def test_grub_without_its_files_is_not_known(missing: str, machine: Machine) -> None:
-    put(machine, GRUB_FILES)
+    put(machine, {**GRUB_FILES, "boot/efi/EFI/Linux/a.efi": IMAGE})
     (machine.root / missing).unlink()
     assert "boots no kernel by /boot/grub/grub.cfg" in unknown(machine)
 

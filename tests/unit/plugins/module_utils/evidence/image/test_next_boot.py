@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -70,12 +71,22 @@ def judged(data: bytes, *profiles: MeasurementProfile) -> str:
 
 def test_images_and_the_newest_kernel_are_found(tmp_path: Path) -> None:
     put(tmp_path / "boot/efi/EFI/Linux/debian.efi", IMAGE)
-    for version in ("6.9.0", "6.12.1", "6.10.7", "5.19.3"):
+    for version in ("6.9.0", "6.12.1"):
         put(tmp_path / f"boot/vmlinuz-{version}", version.encode())
         put(tmp_path / f"boot/initrd.img-{version}", b"initrd")
     image, kernel = find_next_boots(tmp_path)
     assert (image.path, image.image) == (str(tmp_path / "boot/efi/EFI/Linux/debian.efi"), read_image(IMAGE))
     assert (kernel.kernel, kernel.initrd) == (hashlib.sha256(b"6.12.1").digest(), hashlib.sha256(b"initrd").digest())
+
+
+def test_the_newest_kernel_is_the_one_with_the_highest_numbers(tmp_path: Path) -> None:
+    """In whatever order the folder names them."""
+    versions = ("6.9.0", "6.10.3", "6.12.1")
+    for number, order in enumerate(itertools.permutations(versions)):
+        for version in order:
+            put(tmp_path / str(number) / f"boot/vmlinuz-{version}", version.encode())
+        (found,) = find_next_boots(tmp_path / str(number))
+        assert found.kernel == hashlib.sha256(b"6.12.1").digest()
 
 
 def test_a_kernel_without_an_initrd_has_none(tmp_path: Path) -> None:
