@@ -66,15 +66,19 @@ MASKED = (
 MASK = f'for unit in {" ".join(MASKED)}; do ln -sf /dev/null "$1/etc/systemd/system/$unit"; done'
 
 
+def packages(suite: str) -> list[str]:
+    """Return the packages of a machine, as a suite calls them."""
+    return [RENAMED.get(suite, {}).get(name, name) for name in PACKAGES]
+
+
 def recipe(suite: str) -> list[str]:
     """Return the mmdebstrap command that writes the root file system of a suite to standard output."""
-    packages = [RENAMED.get(suite, {}).get(name, name) for name in PACKAGES]
     return [
         "mmdebstrap", "--quiet", "--variant=minbase",
         "--dpkgopt=path-exclude=/usr/share/man/*",
         "--dpkgopt=path-exclude=/usr/share/doc/*",
         "--dpkgopt=path-exclude=/usr/share/locale/*",
-        f"--include={','.join(packages)}",
+        f"--include={','.join(packages(suite))}",
         *(f"--customize-hook={hook}" for hook in (ADMIN, SSHD, SYSTEMD, MASK, FORGET)),
         suite, "-",
     ]  # fmt: skip

@@ -82,8 +82,8 @@ Host *
 class Machine:
     """One machine: its name, addresses, the boot it replays, the CA that certifies its TPM, what is mounted.
 
-    A virtual machine (``vms.py``) replays nothing; what it is made of stands under ``hardware``. ``suite`` is the
-    Debian of a container.
+    A virtual machine (``vms.py``) replays nothing; what it is made of stands under ``hardware``. ``suite`` is its
+    Debian.
     """
 
     name: str

@@ -1,29 +1,36 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make the disk of the lab's virtual machines, once for each recipe, from packages alone.
+"""Make the disks of the lab's virtual machines, one a suite of Debian, once for each recipe, from packages alone.
 
 The same Debian as the node image, and what a machine without a container engine needs: a kernel, an initrd, and both
 with the command line in one unified kernel image, which the firmware starts and measures. No loop device, mount or
 device mapper of this host is used. The image's directory is named by the hash of everything that goes in.
 
 What is put on a machine's own system partition is made here too, so that a machine may get another command line.
+Reads a JSON list of suites from standard input.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import platform
 import shutil
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from common import Lab, LabError, program, run, write
-from image import ADMIN, FORGET, PACKAGES, SSHD, SUITE, SYSTEMD
+from image import ADMIN, FORGET, SSHD, SYSTEMD, packages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 GUEST = Path(__file__).resolve().parents[1] / "vm"
 
@@ -75,7 +82,7 @@ start={ROOT_START_MEBIBYTES}MiB, size={ROOT_MEBIBYTES}MiB, type=linux, uuid=BBBB
 # raised when the functions below make something else of the same words
 EDITION = "1"
 
-# where systemd-stub of this suite has room for what is added to it; it reads the sections by their names
+# behind its base, where systemd-stub has room for what is added to it; it reads the sections by their names
 SECTIONS = {".osrel": 0x20000, ".cmdline": 0x30000, ".uname": 0x40000, ".linux": 0x2000000, ".initrd": 0x4000000}
 
 
@@ -96,21 +103,21 @@ class VmImage:
         return self.path / "parts"
 
 
-def recipe(tree: Path) -> list[str]:
-    """Return the mmdebstrap command that makes the root file system in a directory."""
+def recipe(tree: Path, suite: str) -> list[str]:
+    """Return the mmdebstrap command that makes the root file system of a suite in a directory."""
     return [
         "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--aptopt=Apt::Install-Recommends false",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT),
-        f"--include={','.join((*PACKAGES, *MORE_PACKAGES))}",
+        f"--include={','.join((*packages(suite), *MORE_PACKAGES))}",
         f"--setup-hook={INITRD}",
         *(f"--customize-hook={hook}" for hook in (ADMIN, SSHD, SYSTEMD, MASK, UNITS, FORGET)),
-        SUITE, str(tree),
+        suite, str(tree),
     ]  # fmt: skip
 
 
-def image(lab: Lab) -> VmImage:
-    """Return where the image of this recipe is, or will be."""
-    words = [platform.machine(), EDITION, *recipe(Path("root")), COMMAND_LINE, TABLE, repr(SECTIONS)]
+def image(lab: Lab, suite: str) -> VmImage:
+    """Return where the image of a suite's recipe is, or will be."""
+    words = [platform.machine(), EDITION, *recipe(Path("root"), suite), COMMAND_LINE, TABLE, repr(SECTIONS)]
     words += [file.read_text() for file in sorted(GUEST.iterdir())]
     key = hashlib.sha256("\0".join(words).replace(str(GUEST), "").encode()).hexdigest()
     return VmImage(path=lab.cache / "vm-images" / key[:20])
@@ -134,9 +141,10 @@ def make_system_partition(parts: Path, target: Path, *, command_line: str = "") 
         unified, line = Path(scratch) / "unified.efi", Path(scratch) / ".cmdline"
         write(line, command_line or (parts / ".cmdline").read_text())
         files = {name: line if name == ".cmdline" else parts / name for name in SECTIONS}
+        base = base_of(parts / "stub")
         added = [
             word for name, file in files.items()
-            for word in (f"--add-section={name}={file}", f"--change-section-vma={name}={SECTIONS[name]:#x}")
+            for word in (f"--add-section={name}={file}", f"--change-section-vma={name}={base + SECTIONS[name]:#x}")
         ]  # fmt: skip
         run("objcopy", *added, str(parts / "stub"), str(unified))
         forget_time(unified)
@@ -148,12 +156,25 @@ def make_system_partition(parts: Path, target: Path, *, command_line: str = "") 
         run("mcopy", "-i", str(target), str(unified), "::/EFI/BOOT/BOOTX64.EFI")
 
 
-def forget_time(program: Path) -> None:
-    """Take the time of its making out of a program, or the same parts would be measured otherwise each time."""
-    data = bytearray(program.read_bytes())
+def header_in(program: Path, data: bytes) -> int:
+    """Return where the header of a program for the firmware begins."""
     header = int.from_bytes(data[0x3C:0x40], "little")
     if data[header : header + 4] != b"PE\0\0":
         raise LabError(f"expected a program for the firmware in {program}, got none")
+    return header
+
+
+def base_of(program: Path) -> int:
+    """Return the address that a program's sections are counted from: 0 in Debian 12, another one in Debian 13."""
+    data = program.read_bytes()
+    header = header_in(program, data)
+    return int.from_bytes(data[header + 48 : header + 56], "little")
+
+
+def forget_time(program: Path) -> None:
+    """Take the time of its making out of a program, or the same parts would be measured otherwise each time."""
+    data = bytearray(program.read_bytes())
+    header = header_in(program, data)
     data[header + 8 : header + 12] = bytes(4)
     data[header + 88 : header + 92] = bytes(4)  # the checksum, which nobody reads
     program.write_bytes(data)
@@ -174,12 +195,12 @@ def make_disk(tree: Path, partition: Path, disk: Path) -> None:
     )  # fmt: skip
 
 
-def build(wanted: VmImage) -> None:
+def build(wanted: VmImage, suite: str) -> None:
     """Make the image beside its place and move it there as a whole."""
     with TemporaryDirectory(prefix=".new-", dir=wanted.path.parent) as scratch:
         fresh, tree = VmImage(path=Path(scratch) / "image"), Path(scratch) / "root"
         fresh.path.mkdir(mode=0o755)
-        made = subprocess.run(recipe(tree), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        made = subprocess.run(recipe(tree, suite), stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if made.returncode:
             raise LabError(f"the image could not be built: {made.stderr.decode(errors='replace')[-2000:]}")
         keep_parts(tree, fresh.parts)
@@ -189,17 +210,19 @@ def build(wanted: VmImage) -> None:
         fresh.path.rename(wanted.path)
 
 
-def ensure(lab: Lab) -> dict[str, object]:
-    """Build the image unless the cache has it; say where it is and how long it took."""
-    wanted, began = image(lab), time.monotonic()
-    wanted.path.parent.mkdir(parents=True, exist_ok=True)
-    with (wanted.path.parent / "lock").open("w") as lock:  # another lab may be at it
+def ensure(lab: Lab, suites: Sequence[str]) -> dict[str, object]:
+    """Build the images that the cache does not have; say where they are and how long it took."""
+    wanted, began = {suite: image(lab, suite) for suite in suites}, time.monotonic()
+    place = lab.cache / "vm-images"
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "lock").open("w") as lock:  # another lab may be at it
         fcntl.flock(lock, fcntl.LOCK_EX)
-        changed = not wanted.path.exists()
-        if changed:
-            build(wanted)
-    return {"changed": changed, "image": str(wanted.path), "seconds": round(time.monotonic() - began, 1)}
+        missing = [suite for suite, one in wanted.items() if not one.path.exists()]
+        for suite in missing:
+            build(wanted[suite], suite)
+    images = {suite: str(one.path) for suite, one in wanted.items()}
+    return {"changed": bool(missing), "images": images, "seconds": round(time.monotonic() - began, 1)}
 
 
 if __name__ == "__main__":
-    program(lambda lab, _unused: ensure(lab), ("ensure",))
+    program(lambda lab, _unused: ensure(lab, json.load(sys.stdin)), ("ensure",))

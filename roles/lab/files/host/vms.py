@@ -94,6 +94,11 @@ class Vm:
         object.__setattr__(self, "home", self.lab.machine(self.machine.name))
         object.__setattr__(self, "hardware", Hardware(**self.machine.hardware))
 
+    @classmethod
+    def of(cls, lab: Lab, machine: Machine) -> Vm:
+        """Return the machine with the image of its suite."""
+        return cls(lab=lab, machine=machine, image=image(lab, machine.suite))
+
     @property
     def pid_file(self) -> Path:
         """Process id of the machine itself."""
@@ -326,17 +331,16 @@ def said_by(vm: Vm, command: str) -> str:
 
 def describe(lab: Lab, wanted: list[Machine]) -> list[str]:
     """Write what the machines read of themselves, and who is who; start nothing; return the names of what differed."""
-    vms = [Vm(lab=lab, machine=machine, image=image(lab)) for machine in wanted]
+    vms = [Vm.of(lab, machine) for machine in wanted]
     changed = [vm.machine.name for vm in vms if write_machine(lab, vm.machine) | write_shares(vm)]
     return changed + (["names"] if write_names(lab, all_machines(lab)) else [])
 
 
 def start(lab: Lab, wanted: list[Machine], *, restart: bool = False) -> list[str]:
     """Start the machines side by side; return the names of those that were changed."""
-    built = image(lab)
-    if not built.path.exists():
-        raise LabError(f"expected the image of virtual machines in {built.path}, got none: run vm_image.py first")
-    vms = [Vm(lab=lab, machine=machine, image=built) for machine in wanted]
+    vms = [Vm.of(lab, machine) for machine in wanted]
+    for path in {vm.image.path for vm in vms if not vm.image.path.exists()}:
+        raise LabError(f"expected the image of virtual machines in {path}, got none: run vm_image.py first")
     changed = describe(lab, wanted)
     authorities = [machine.authority for machine in wanted]
     write_authorities(lab, authorities)
@@ -377,7 +381,7 @@ def work(lab: Lab, command: str) -> dict[str, Any]:
     if command == "describe":
         described = describe(lab, machines)
         return {"changed": bool(described), "machines": described}
-    vms = [Vm(lab=lab, machine=machine, image=image(lab)) for machine in machines]
+    vms = [Vm.of(lab, machine) for machine in machines]
     if command in ENDINGS:
         done = [vm.machine.name for vm in vms if ENDINGS[command](vm)]
         return {"changed": bool(done), "machines": done}

@@ -44,13 +44,13 @@ def a_vm(programs: dict[str, Any], root: Path, **hardware: Any) -> Any:
     machine = programs["machines"].Machine(
         name="vw-1", address="10.89.7.51", forward="127.44.0.51", mounts={"/srv/bundles": "/b"}, hardware=hardware
     )
-    vm = programs["vms"].Vm(lab=lab, machine=machine, image=programs["vm_image"].image(lab))
+    vm = programs["vms"].Vm(lab=lab, machine=machine, image=programs["vm_image"].image(lab, "bookworm"))
     vm.home.mkdir(parents=True)
     return vm
 
 
 def test_a_virtual_machine_has_the_packages_of_a_container_and_a_kernel(programs):
-    node, vm = programs["image"].recipe("bookworm"), programs["vm_image"].recipe(Path("root"))
+    node, vm = programs["image"].recipe("bookworm"), programs["vm_image"].recipe(Path("root"), "bookworm")
     packages = [
         set(word.removeprefix("--include=").split(","))
         for words in (node, vm)
@@ -62,14 +62,14 @@ def test_a_virtual_machine_has_the_packages_of_a_container_and_a_kernel(programs
     assert vm[-2] == node[-2] == "bookworm"
 
 
-@pytest.mark.parametrize("what", ["COMMAND_LINE", "EDITION", "SUITE", "TABLE"])
+@pytest.mark.parametrize("what", ["COMMAND_LINE", "EDITION", "TABLE"])
 def test_another_recipe_is_another_image(programs, tmp_path, monkeypatch, what):
     vm_image = programs["vm_image"]
     lab = programs["common"].Lab(name="lab", loopback="127.44.0", root=tmp_path, cache=tmp_path)
-    before = vm_image.image(lab)
-    assert vm_image.image(lab) == before
+    before = vm_image.image(lab, "bookworm")
+    assert vm_image.image(lab, "bookworm") == before
     monkeypatch.setattr(vm_image, what, getattr(vm_image, what) + "x")
-    assert vm_image.image(lab) != before
+    assert vm_image.image(lab, "bookworm") != before
 
 
 def test_another_unit_in_the_guest_is_another_image_and_another_place_of_the_collection_is_not(
@@ -77,16 +77,16 @@ def test_another_unit_in_the_guest_is_another_image_and_another_place_of_the_col
 ):
     vm_image = programs["vm_image"]
     lab = programs["common"].Lab(name="lab", loopback="127.44.0", root=tmp_path, cache=tmp_path)
-    before, units = vm_image.image(lab), vm_image.UNITS
+    before, units = vm_image.image(lab, "bookworm"), vm_image.UNITS
     copy = tmp_path / "elsewhere"
     copy.mkdir()
     unit = vm_image.GUEST / "lab-machine.service"
     (copy / unit.name).write_text(unit.read_text())
     monkeypatch.setattr(vm_image, "UNITS", units.replace(str(vm_image.GUEST), str(copy)))
     monkeypatch.setattr(vm_image, "GUEST", copy)
-    assert vm_image.image(lab) == before
+    assert vm_image.image(lab, "bookworm") == before
     (copy / unit.name).write_text(unit.read_text() + "# changed\n")
-    assert vm_image.image(lab) != before
+    assert vm_image.image(lab, "bookworm") != before
 
 
 @pytest.mark.parametrize(
@@ -303,8 +303,30 @@ def test_virtual_machines_are_nodes_of_the_site_and_a_group_of_their_own(counts,
     }
 
 
+def test_another_debian_is_another_image(programs, tmp_path):
+    lab = programs["common"].Lab(name="lab", loopback="127.44.0", root=tmp_path, cache=tmp_path)
+    images = [programs["vm_image"].image(lab, suite).path for suite in ("bookworm", "trixie")]
+    assert len(set(images)) == 2
+
+
+@pytest.mark.parametrize("base", [0, 0x14DF40000], ids=["as in Debian 12", "as in Debian 13"])
+def test_sections_are_counted_from_the_base_of_the_stub(programs, tmp_path, base):
+    stub = bytearray(256)
+    stub[0x3C:0x40] = (64).to_bytes(4, "little")
+    stub[64:68] = b"PE\0\0"
+    stub[112:120] = base.to_bytes(8, "little")
+    (tmp_path / "stub").write_bytes(stub)
+    assert programs["vm_image"].base_of(tmp_path / "stub") == base
+
+
+def test_a_stub_that_is_no_program_is_refused(programs, tmp_path):
+    (tmp_path / "stub").write_bytes(bytes(256))
+    with pytest.raises(programs["common"].LabError, match="expected a program for the firmware"):
+        programs["vm_image"].base_of(tmp_path / "stub")
+
+
 def test_a_machine_with_another_debian_has_its_image_and_its_python():
-    suites = {"cp-1": "trixie", "w-2": "trixie"}
+    suites = {"cp-1": "trixie", "w-2": "trixie", "vw-1": "trixie"}
     groups = rendered("hosts.yml.j2", suites=suites, control_planes=1, workers=2)["nodes"]["children"]
     found = groups["control_planes"]["hosts"] | groups["workers"]["hosts"]
     assert {name: host.get("attested_python_version") for name, host in found.items()} == {
@@ -314,6 +336,7 @@ def test_a_machine_with_another_debian_has_its_image_and_its_python():
     }
     machines = rendered("machines.json.j2", suites=suites, control_planes=1, workers=2)
     assert [one["suite"] for one in machines] == ["trixie", "bookworm", "trixie"]
+    assert [one["suite"] for one in rendered("vms.json.j2", suites=suites, vm_workers=2)] == ["trixie", "bookworm"]
 
 
 @pytest.mark.parametrize(
