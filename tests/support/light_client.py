@@ -50,10 +50,11 @@ from ansible_collections.attested.kubernetes.tests.support import boots
 from ansible_collections.attested.kubernetes.tests.support.exchange import logs_of
 from ansible_collections.attested.kubernetes.tests.support.service_bed import GOOD_BOOT
 from ansible_collections.attested.kubernetes.tests.support.soft_tpm import SoftTpm
+from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from OpenSSL import SSL, crypto
+from OpenSSL import SSL
 
 if TYPE_CHECKING:
     from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evidence import EventLogs
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 _EXPORTER = (b"EXPORTER-Channel-Binding", 32)
 _SECONDS = 60
 _RECEIVE = 1 << 16
+_PATIENCE = struct.pack("ll", _SECONDS, 0)
+"""A struct timeval: a blocking read ends after it, so that a service that says nothing ends the benchmark."""
 
 # HTTP/2, RFC 9113
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -157,23 +160,22 @@ class _Certificate:
 
     def __init__(self, attester: Attester) -> None:
         """Make a key and a certificate with evidence over a nonce of zeros."""
-        self._issuer, self._key = DoorkeeperIssuer(attester), new_key()
-        self.spki_sha256 = spki_sha256(self._key.public_key())
-        self.private_key = crypto.PKey.from_cryptography_key(self._key)
+        self._issuer, self.private_key = DoorkeeperIssuer(attester), new_key()
+        self.spki_sha256 = spki_sha256(self.private_key.public_key())
         self._evidence = self._issuer.issue(user_data=self.spki_sha256, nonce=bytes(NONCE_BYTES))
-        made = make_certificate(self._key, oid=self._issuer.oid, evidence=self._evidence, now=datetime.now(UTC))
+        made = make_certificate(self.private_key, oid=self._issuer.oid, evidence=self._evidence, now=datetime.now(UTC))
         self._signed_part, self._whole = made.tbs_certificate_bytes, made.public_bytes(Encoding.DER)
         self._algorithm = self._whole[4 + len(self._signed_part) :][: 2 + self._whole[5 + len(self._signed_part)]]
 
-    def fresh(self, nonce: bytes) -> crypto.X509:
+    def fresh(self, nonce: bytes) -> x509.Certificate:
         """Return it with evidence over ``nonce``."""
         evidence = self._issuer.issue(user_data=self.spki_sha256, nonce=nonce)
         if len(evidence) != len(self._evidence):
             raise ValueError("expected evidence of one length")
         signed_part = self._signed_part.replace(self._evidence, evidence)
-        signature = self._key.sign(signed_part, ec.ECDSA(hashes.SHA256()))
+        signature = self.private_key.sign(signed_part, ec.ECDSA(hashes.SHA256()))
         rest = signed_part + self._algorithm + bytes((3, len(signature) + 1, 0)) + signature
-        return crypto.load_certificate(crypto.FILETYPE_ASN1, b"\x30\x82" + len(rest).to_bytes(2, "big") + rest)
+        return x509.load_der_x509_certificate(b"\x30\x82" + len(rest).to_bytes(2, "big") + rest)
 
 
 class LightConnection:
@@ -187,6 +189,7 @@ class LightConnection:
         self._buffer = b""
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
         self._socket.settimeout(None)  # OpenSSL reads the descriptor itself and wants it blocking
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls = SSL.Connection(_CONTEXT, self._socket)
         self._tls.set_app_data(self)
