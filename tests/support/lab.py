@@ -75,9 +75,12 @@ class Lab:
         )
 
     def ssh(self, machine: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command on a machine as its admin, through the forwarder."""
+        """Run a command on a machine as its admin, through the forwarder; one that hangs ends as without an answer."""
         argv = ["ssh", "-F", str(self.directory / "ssh" / "config"), "-o", "ConnectTimeout=5", machine, *words]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+        try:
+            return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+        except subprocess.TimeoutExpired as slow:
+            return subprocess.CompletedProcess(argv, returncode=255, stdout="", stderr=str(slow))
 
     def tpm(self, machine: str, *words: str) -> bytes:
         """Run a program of tpm2-tools on the TPM of a machine."""

@@ -138,6 +138,12 @@ class HybridRoad(Road):
         """Run the playbook `lab_machine` on a virtual machine."""
         self.play("lab_machine", "-e", f"machine={machine}", *words)
 
+    def reboot(self, machine: str) -> str:
+        """Reboot a machine and return the id of its new boot, however long its firmware takes."""
+        before = self.boot_id(machine)
+        self.lab.ssh(machine, "sudo systemctl reboot")
+        return self.lab.wait_for_boot(machine, other_than=before, seconds=SECONDS)
+
     def joined(self, machine: str) -> str:
         """Wait until a machine is Ready in the boot that it is in; return that boot's id."""
         boot = self.boot_id(machine)
@@ -242,7 +248,7 @@ def run_a_pod(road: HybridRoad, machine: str, name: str) -> str:
         "command": ["/bin/busybox", "sh", "-c", "uname -r && exec sleep 1000000"],
     }
     spec = {
-        "nodeName": machine,
+        "nodeSelector": {"kubernetes.io/hostname": machine},
         "automountServiceAccountToken": False,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
