@@ -55,6 +55,11 @@ FLEETS: dict[str, tuple[dict[str, Any], dict[str, str], list[Any], list[str]]] =
         {"cp-1": "swtpm", "vc-1": "device", "vw-1": "device", "vw-2": "device", "w-1": "swtpm"},
         ["lab", ["cp-1"]], ["vc-1", "vw-1"],
     ),
+    "each machine with another Debian is one more reference": (
+        {"lab_vm_control_planes": 1, "lab_vm_workers": 3, "lab_suites": {"vw-1": "trixie", "vw-3": "trixie"}},
+        dict.fromkeys(("cp-1", "w-1", "w-2"), "swtpm") | dict.fromkeys(("vc-1", "vw-1", "vw-2", "vw-3"), "device"),
+        ["lab", ["cp-1"]], ["vc-1", "vw-1", "vw-3"],
+    ),
     "the first of all nodes is no container": (
         {"lab_control_planes": 0, "lab_vm_control_planes": 1, "lab_workers": 1},
         {"vc-1": "device", "w-1": "swtpm"},
