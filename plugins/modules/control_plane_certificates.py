@@ -131,7 +131,7 @@ SPEC = ArgumentSpec(options={"at_once": {"type": "bool", "default": False}}).mer
 
 def main() -> None:
     """Run the module."""
-    run_module(SPEC, run_control_plane, libraries=("cryptography", "kubernetes", "yaml"))
+    run_module(SPEC, run_control_plane, libraries=("cryptography", "yaml"))
 
 
 if __name__ == "__main__":

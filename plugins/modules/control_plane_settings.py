@@ -132,7 +132,7 @@ def main() -> None:
     run_module(
         SPEC,
         installed("node.control_plane_settings:run_control_plane_settings"),
-        libraries=("cryptography", "kubernetes", "yaml"),
+        libraries=("cryptography", "yaml"),
     )
 
 

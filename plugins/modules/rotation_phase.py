@@ -126,9 +126,7 @@ SPEC = ArgumentSpec(
 
 def main() -> None:
     """Run the module."""
-    run_module(
-        SPEC, installed("node.rotation:run_phase"), libraries=("cryptography", "kubernetes", "google.protobuf", "yaml")
-    )
+    run_module(SPEC, installed("node.rotation:run_phase"), libraries=("cryptography", "google.protobuf", "yaml"))
 
 
 if __name__ == "__main__":

@@ -123,18 +123,9 @@ def test_third_party_libraries_come_through_deps(path):
     assert foreign == set()
 
 
-def test_what_asks_for_the_kubernetes_client_runs_on_control_planes_alone():
-    """A worker's environment has no such package (`_deps/kube.py`)."""
-    asking = {
-        path.stem for path in house.plugin_files() if 'libraries=("cryptography", "kubernetes"' in path.read_text()
-    }
-    assert asking == {"control_plane_certificates", "control_plane_settings", "rotation_phase"}
-
-
 @pytest.mark.parametrize(
     ("library", "packages"),
     [
-        pytest.param("kube", {"keyservice"}, id="only the key service speaks the Kubernetes client"),
         pytest.param("tls", {"transport"}, id="only transport speaks TLS"),
         pytest.param("grpc", {"transport", "services"}, id="grpc stays in transport, services and clients"),
     ],

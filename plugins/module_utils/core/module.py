@@ -74,7 +74,7 @@ def run_form(form: Form) -> None:
 def run_module(spec: ArgumentSpec, run: Run, *, libraries: tuple[str, ...] = (), carries_secrets: bool = False) -> None:
     """Parse the options of ``spec``, call ``run`` once and leave with its result.
 
-    ``libraries`` names the Python packages that ``run`` needs ("cryptography", "grpc", "kubernetes", "OpenSSL").
+    ``libraries`` names the Python packages that ``run`` needs ("cryptography", "grpc", "OpenSSL").
     ``carries_secrets`` refuses a temporary directory of Ansible that is not in memory (NOT_TMPFS), because the
     module's options lie there in a file.
     """

@@ -14,7 +14,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.core.host impo
 from ansible_collections.attested.kubernetes.plugins.module_utils.node import agent, reattest
 from ansible_collections.attested.kubernetes.tests.support.house import OURS, ROOT
 
-HEAVY = ("grpc", "kubernetes", "OpenSSL", "ansible_runner")
+HEAVY = ("grpc", "OpenSSL", "ansible_runner")
 
 
 def test_each_command_is_that_of_the_unit_of_its_name():
