@@ -19,10 +19,12 @@ import pytest
 import yaml
 from ansible_collections.attested.kubernetes.tests.support.vm_bed import (
     COMMAND_LINE,
+    SECONDS,
     VM,
     HybridRoad,
     hybrid_road,
 )
+from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,3 +179,37 @@ def test_with_its_profile_in_force_the_worker_gets_the_next_kernel(road: HybridR
     assert takes_pods(road)
     again = update(road, "-e", f"image={NEXT}", "--limit", VM, profiles=(BEFORE, NEXT))
     assert (again.returncode, again.changes()[VM]) == (0, 0), again.output[-8000:]
+
+
+@pytest.mark.usefixtures("took")
+def test_after_its_retirement_the_image_of_before_is_refused(road: HybridRoad) -> None:
+    """The old entry is booted by hand, as a person could; the next boot is the image again."""
+    order = json.dumps({"site": str(road.site), "name": BEFORE, "state": "retired"})
+    retire = road.site / "retire.yml"
+    retire.write_text(
+        yaml.safe_dump(
+            [
+                {
+                    "name": "Retire the profile",
+                    "hosts": "localhost",
+                    "gather_facts": False,
+                    "tasks": [{"name": "Retire it", "attested.kubernetes.measurement_profile": json.loads(order)}],
+                }
+            ]
+        )
+    )
+    road.play(str(retire))
+    apply_policy(road, NEXT, BEFORE)
+    found = re.search(r"^Boot([0-9A-F]{4})\* UEFI Misc Device", road.inside(VM, "efibootmgr"), re.MULTILINE)
+    assert found
+    road.inside(VM, "efibootmgr", "--bootnext", found[1])
+    road.reboot(VM)
+    wait_for(lambda: "PCR_MISMATCH" in refusals(road), seconds=SECONDS)
+    assert not road.is_active(VM, "kubelet")
+    road.reboot(VM)
+    road.joined(VM)
+
+
+def refusals(road: HybridRoad) -> str:
+    """Return what the key service decided lately."""
+    return road.inside("cp-1", "journalctl", "--unit=attested-key-service", "--since=-10min", "--output=cat")
