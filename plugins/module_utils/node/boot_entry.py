@@ -97,12 +97,12 @@ def _path_of(told: str) -> str:
 
 def _with_options(lines: Sequence[str]) -> frozenset[str]:
     """Return the entries that give what they start options: behind File(PATH), or in a line of their own."""
-    found, number = set(), ""
+    found, numbers = set(), []
     for line in lines:
         entry = _ENTRY.match(line)
-        number = entry[1].upper() if entry else number
+        numbers += [entry[1].upper()] if entry else []
         behind = line.partition("File(")[2].partition(")")[2] if entry else line.strip().partition("data:")[2]
-        found |= {number} if behind.strip() else set()
+        found |= {*numbers[-1:]} if behind.strip() else set()
     return frozenset(found)
 
 
@@ -135,14 +135,14 @@ class Machine:
         """Return an absolute path below the root."""
         return self.root / path.relative_to("/")
 
-    def variable(self, name: str) -> bytes:
-        """Return a variable of the firmware, behind its four bytes of attributes; empty where there is none."""
+    def variable(self, name: str) -> int:
+        """Return a variable of the firmware, behind its four bytes of attributes; 0 where there is none."""
         file = self.root / _VARIABLES / f"{name}-{_GLOBAL}"
-        return file.read_bytes()[4:] if file.exists() else b""
+        return int.from_bytes(file.read_bytes()[4:], "little") if file.exists() else 0
 
     def enforces_signatures(self) -> bool:
         """Whether Secure Boot is on, as the firmware says."""
-        return self.variable("SecureBoot") == b"\x01"
+        return self.variable("SecureBoot") == 1
 
     def identity_of(self, partition: Path) -> str:
         """Return the unique name of the mounted partition (PARTUUID), empty where the system does not know it."""
@@ -298,19 +298,19 @@ def run_next(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: AR
 def find_next(machine: Machine, *, architecture: str | None = None) -> NextBoot:
     """Return what the firmware starts next; its problem says why nobody knows what that will be measured as."""
     try:
-        return _next(machine, _REMOVABLE.get(architecture or os.uname().machine, ""))
+        return _next(machine, _REMOVABLE.get(architecture or os.uname().machine))
     except (AttestedError, OSError) as error:
         return NextBoot(path="the next boot", problem=str(error))
 
 
-def _next(machine: Machine, removable: str) -> NextBoot:
+def _next(machine: Machine, removable: str | None) -> NextBoot:
     """Read it.
 
     1. The firmware does nothing else before: no capsule, no menu.
     2. Its entry names a file of the mounted system partition, or none at all.
     3. The file is a unified kernel image that no options of the entry change, or GRUB.
     """
-    asked = int.from_bytes(machine.variable("OsIndications"), "little")
+    asked = machine.variable("OsIndications")
     if asked:  # 1
         return NextBoot(path="the firmware", problem=f"is asked to do something else first (OsIndications {asked:#x})")
     entries = machine.entries()
@@ -341,7 +341,7 @@ def _by_grub(machine: Machine, place: Path, program: bytes) -> NextBoot:
     if not kernel or not (configuration / "grub.cfg").exists():
         return NextBoot(path=str(place), problem="boots no kernel by /boot/grub/grub.cfg")
     folder = machine.below(place).parent
-    second = sorted(folder.glob("grub*.efi")) if place.name.lower().startswith("shim") else []
+    second = folder.glob("grub*.efi") if place.name.lower().startswith("shim") else ()
     files = {str(place): program}
     files |= {one.name: parse_program(read_bytes(one, limit=MAX_IMAGE_BYTES)).digest for one in second}
     read = (folder / "grub.cfg", configuration / "grub.cfg", configuration / "grubenv")

@@ -243,7 +243,7 @@ def _asserted(image: KernelImage, profile: MeasurementProfile) -> _Deviations:
     assertions = profile.assertions
     missing: dict[int, str] = {}
     digests = [event.digest for event in image_events(image, (), missing)]
-    measured = dict(zip(digests[::2], digests[1::2], strict=True))
+    measured = {digests[at]: digests[at + 1] for at in range(0, len(digests), 2)}
     release = measured.get(hashlib.sha256(b".uname\0").digest(), b"")
     told = Assertions(kernels=() if IMAGE_REGISTER in missing else assertions.kernels)
     if ".cmdline" in image.sections:

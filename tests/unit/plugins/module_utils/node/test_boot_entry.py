@@ -71,6 +71,7 @@ class Firmware:
         assert (stdin, env, timeout_seconds) == (None, None, 60)
         words = tuple(argv)
         if words[:3] == ("findmnt", "--noheadings", "--output=PARTUUID"):
+            assert words[3:] == ("--mountpoint=/boot/efi",)
             return CommandResult(argv=words, returncode=0, stdout=f"{self.partition}\n".encode(), stderr=b"")
         if words[0] == "findmnt":
             assert words[:3] == ("findmnt", "--noheadings", "--output=SOURCE")
@@ -552,6 +553,18 @@ def test_the_module_tells_the_next_boot_and_all_that_lies_ready(tmp_path: Path) 
     assert sorted(values) == ["next_boot", "next_boots"]
     assert values["next_boot"]["problem"]
     assert [NextBoot.of_mapping(one).image for one in values["next_boots"]] == [read_image(IMAGE)]
+
+
+def test_options_belong_to_the_entry_above_them() -> None:
+    text = Firmware(data=("0003",)).text()
+    assert Entries.parse(text).with_options == {"0003"}
+    assert Entries.parse(f"data: 66\n{text}").with_options == {"0003"}
+
+
+def test_a_machine_that_does_not_tell_its_mounts_is_not_known(machine: Machine) -> None:
+    put(machine, GRUB_FILES)
+    (machine.root / "proc/self/mounts").unlink()
+    assert unknown(machine).startswith("the next boot")
 
 
 def test_a_machine_without_entries_is_not_known(machine: Machine, firmware: Firmware) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,8 +37,6 @@ from ansible_collections.attested.kubernetes.tests.support import pe
 from ansible_collections.attested.kubernetes.tests.support.boot_facts import learned
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ansible_collections.attested.kubernetes.plugins.module_utils.policy.profile import MeasurementProfile
 
 IMAGE = pe.image(stub=252)
@@ -79,14 +78,31 @@ def test_images_and_the_newest_kernel_are_found(tmp_path: Path) -> None:
     assert (kernel.kernel, kernel.initrd) == (hashlib.sha256(b"6.12.1").digest(), hashlib.sha256(b"initrd").digest())
 
 
-def test_the_newest_kernel_is_the_one_with_the_highest_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["boot/efi/EFI/Linux", "boot/EFI/Linux", "efi/EFI/Linux"])
+def test_images_are_found_at_each_place_of_the_partition(place: str, tmp_path: Path) -> None:
+    put(tmp_path / place / "a.efi", IMAGE)
+    assert [found.image for found in find_next_boots(tmp_path)] == [read_image(IMAGE)]
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(("6.9.0", "6.10.3", "6.12.1"))])
+def test_the_newest_kernel_is_the_one_with_the_highest_numbers(
+    order: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In whatever order the folder names them."""
-    versions = ("6.9.0", "6.10.3", "6.12.1")
-    for number, order in enumerate(itertools.permutations(versions)):
-        for version in order:
-            put(tmp_path / str(number) / f"boot/vmlinuz-{version}", version.encode())
-        (found,) = find_next_boots(tmp_path / str(number))
-        assert found.kernel == hashlib.sha256(b"6.12.1").digest()
+    paths = [tmp_path / f"boot/vmlinuz-{version}" for version in order]
+    for path in paths:
+        put(path, path.name.encode())
+    named = {"vmlinuz-*": paths}
+    monkeypatch.setattr(Path, "glob", lambda _folder, pattern: iter(named.get(pattern, [])))
+    (found,) = find_next_boots(tmp_path)
+    assert found.kernel == hashlib.sha256(b"vmlinuz-6.12.1").digest()
+
+
+def test_a_kernel_that_cannot_be_read_is_told_with_its_problem(tmp_path: Path) -> None:
+    (tmp_path / "boot/vmlinuz-1").mkdir(parents=True)
+    (found,) = find_next_boots(tmp_path)
+    assert (found.path, found.kernel) == (str(tmp_path / "boot/vmlinuz-1"), b"")
+    assert "vmlinuz-1" in found.problem
 
 
 def test_a_kernel_without_an_initrd_has_none(tmp_path: Path) -> None:
@@ -107,8 +123,11 @@ def test_what_is_too_large_to_be_booted_is_not_read(size: int, tmp_path: Path, m
     monkeypatch.setattr(next_boot, "MAX_IMAGE_BYTES", 8)
     put(tmp_path / "boot/vmlinuz-1", bytes(size))
     put(tmp_path / "efi/EFI/Linux/a.efi", bytes(size))
-    told = [f"expected at most 8 bytes in {found.path}" in found.problem for found in find_next_boots(tmp_path)]
-    assert told == [size > 8] * 2
+    boots = find_next_boots(tmp_path)
+    assert [f"expected at most 8 bytes in {found.path}" in found.problem for found in boots] == [size > 8] * 2
+    assert ["IMAGE_MALFORMED" in found.problem for found in boots if found.kernel or "vmlinuz" in found.path] == [
+        size > 8
+    ]
 
 
 def test_a_machine_without_any_is_found_empty(tmp_path: Path) -> None:
@@ -251,6 +270,12 @@ def test_assertions_of_a_profile_that_holds_no_loader_are_warned_of() -> None:
             {"kernels": ("6.12.1",)},
             "the kernel's release cannot be computed: systemd-stub 253 measures sections of its own choice",
             id="a stub that nobody compared",
+        ),
+        pytest.param(
+            with_line(ALLOWED, stub=253),
+            {"boot_options": tuple(ALLOWED.split())},
+            "",
+            id="a release that nobody asserts",
         ),
         pytest.param(
             pe.image(cmdline=b""),
@@ -421,6 +446,16 @@ def test_keys_of_another_signer_are_not_known_ahead(running: MeasurementProfile 
     """From image to image firmware notes the same in PCR 7, unless another key signs; from GRUB it does not."""
     registers = {7: b"x" * 32}
     assert judged_boot(boot_of(), expected(), registers=registers, profile=running)[0] is verdict
+
+
+def test_keys_are_not_compared_where_grub_follows_an_image() -> None:
+    assert 7 in GRUB.registers
+    assert judged_boot(grub(), GRUB, registers={7: b"x" * 32}, profile=BASE)[0] is Verdict.ALLOWED
+
+
+def test_a_file_is_looked_for_in_the_registers_that_the_profile_has() -> None:
+    """GRUB notes the files that it reads in PCR 9, of which this profile says nothing."""
+    assert judged_boot(grub(), dataclasses.replace(GRUB, registers={8: GRUB.registers[8]}))[0] is Verdict.UNKNOWN
 
 
 def test_the_boot_of_grub_that_was_recorded_is_allowed_again() -> None:
