@@ -132,6 +132,19 @@ def test_nothing_is_written_for_a_caller_who_hung_up(bed: Bed, reattester: Reatt
     assert (bed.gateway.writes, bed.status()) == (0, before)
 
 
+def test_what_no_other_reading_of_the_policy_changes_is_not_asked_of_the_api(
+    bed: Bed, reattester: Reattester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    bed.watch()
+    bed.pushes.configure(rate=0.001, burst=2)
+    push(bed, reattester)
+    monkeypatch.setattr(bed.live, "snapshot_for", asked.append)
+    assert refused(bed, reattester, gone=lambda: True).code == "CALL_GONE"
+    assert refused(bed, reattester).code == "IDENTITY_RATE"
+    assert asked == []
+
+
 def served(bed: Bed, **options: Any) -> bytes:
     """Return what the service answers a good push."""
     channel, request, binding = bed.push()
