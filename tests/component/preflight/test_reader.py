@@ -62,6 +62,7 @@ def options(tcti: str, **changed: Any) -> dict[str, Any]:
         "role": "worker",
         "packages": [],
         "install_packages": False,
+        "python_version": ".".join(map(str, sys.version_info[:2])),
         "allow_cgroup_v1": True,
         "ignore_preflight_errors": [],
         "tcti": tcti,
