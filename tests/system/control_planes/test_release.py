@@ -10,7 +10,6 @@ programs; test_kubernetes_upgrade.py has two versions.
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,16 +87,12 @@ def look(road: Road) -> dict[str, Any]:
 
 
 def look_at_rest(road: Road) -> dict[str, Any]:
-    """Wait until the services that only start a node have ended, then return what LOOK sees."""
-    seen = [look(road)]
-
-    def is_equal() -> bool:
-        time.sleep(5)
-        seen.append(look(road))
-        return seen[-1] == seen[-2]
-
-    wait_for(is_equal, seconds=300)
-    return seen[-1]
+    """Wait until what makes a node of a machine has ended by itself, then return what LOOK sees."""
+    asked = ("systemctl", "is-active", "attested-bootstrapper.service", "attested-init-service.service")
+    wait_for(
+        lambda: all({*road.inside(node, *asked, check=False).split()} == {"inactive"} for node in NODES), seconds=120
+    )
+    return look(road)
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, list[Any]]:
