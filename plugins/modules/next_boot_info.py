@@ -50,7 +50,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 next_boot:
-  description: What the firmware starts next. C(problem) says why nobody knows what it will be measured as.
+  description: What the firmware starts next. C(problem) says why it is not known what it will be measured as.
   returned: success
   type: dict
   sample:

@@ -119,7 +119,7 @@ class Snapshot(SignedPolicy):
 
 
 class Remembering(Protocol):
-    """What the watches have told; for what decides about no machine. Each raises API_UNAVAILABLE without a watch."""
+    """What the watches reported, for uses that decide about no machine. Raises API_UNAVAILABLE without a watch."""
 
     def registrations(self, node_name: str = "") -> tuple[Registration, ...]:
         """Return the identities that can be read; with ``node_name`` only those that are, or were, this node."""
@@ -134,7 +134,7 @@ class LivePolicy:
     def __init__(
         self, gateway: Reader, guard: Guard, *, clock: Clock, lock_register: int = 15, remembers: int = 1024
     ) -> None:
-        """Ask through ``gateway``, believe as far as ``guard`` does; ``lock_register`` is always quoted.
+        """Ask through ``gateway``, trust what ``guard`` trusts; ``lock_register`` is always quoted.
 
         So many objects as it ``remembers`` are parsed once as long as they stay the same.
         """

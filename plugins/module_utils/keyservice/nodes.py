@@ -92,7 +92,7 @@ class NodeWatcher:
     def settle(self, nodes: frozenset[str]) -> None:
         """Write the phase of each identity that these Nodes complete; one that changed meanwhile is read again.
 
-        What the watches have told suffices, since a write counts only for an identity that nobody changed since. Where
+        What the watches reported suffices, since a write counts only for an identity that did not change since. Where
         they tell of no machine that has joined as a Node, the API is asked: they may lag behind.
         """
         left = nodes - self._settled_near(nodes)

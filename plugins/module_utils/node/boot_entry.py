@@ -296,7 +296,7 @@ def run_next(params: Mapping[str, Any], check_mode: bool) -> Result:  # noqa: AR
 
 
 def find_next(machine: Machine, *, architecture: str | None = None) -> NextBoot:
-    """Return what the firmware starts next; its problem says why nobody knows what that will be measured as."""
+    """Return what the firmware starts next; its problem says why it is not known what that will be measured as."""
     try:
         return _next(machine, _REMOVABLE.get(architecture or os.uname().machine))
     except (AttestedError, OSError) as error:

@@ -47,7 +47,7 @@ class NextBoot:
     """One thing that a machine may boot: an image, or a kernel's file with its initrd (SHA-256 of the files).
 
     The machine tells it of itself, so a reboot may depend on it and nothing more. ``files``: what else a boot loader
-    measures, by path. ``problem``: why nobody knows what it will be measured as.
+    measures, by path. ``problem``: why it is not known what it will be measured as.
     """
 
     path: str
