@@ -23,8 +23,8 @@ options:
     default: unix:///run/containerd/containerd.sock
   ignore_preflight_errors:
     description:
-      - Names of preflight checks of kubeadm whose errors shall be warnings.
-      - V(all) is refused with V(OPTION_INVALID), since it would hide what nobody thought of.
+      - Names of preflight checks of kubeadm whose errors are treated as warnings.
+      - V(all) is refused with V(OPTION_INVALID), since it would hide unexpected errors.
     type: list
     elements: str
     default: []

@@ -81,7 +81,7 @@ certificate:
   type: str
   sample: "-----BEGIN CERTIFICATE-----..."
 cluster_ca:
-  description: The cluster CAs that this control plane believes, PEM.
+  description: The cluster CAs that this control plane trusts, PEM.
   returned: success
   type: str
   sample: "-----BEGIN CERTIFICATE-----..."

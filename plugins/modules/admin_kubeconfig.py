@@ -33,7 +33,7 @@ attributes:
   idempotent:
     support: partial
     details:
-      - With O(certificate) the file is written anew, because encrypting it again gives other bytes.
+      - With O(certificate) the file is written again, because a new encryption gives other bytes.
 options:
   cluster_name:
     description: Name of the cluster in the kubeconfig.
@@ -72,8 +72,8 @@ options:
     type: bool
   file:
     description:
-      - File that is to hold the kubeconfig in clear, with mode 0600. It lies outside of the site.
-      - Another file than an earlier one of this user and cluster is left alone (V(OPTION_INVALID)).
+      - File for the kubeconfig in clear, with mode 0600. It must be outside of the site.
+      - A file that is not an earlier kubeconfig of this user and cluster is kept (V(OPTION_INVALID)).
     type: path
   merge:
     description:

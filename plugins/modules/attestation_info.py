@@ -7,13 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: attestation_info
-short_description: Say who this machine is and, over a challenge, what it booted
+short_description: Read the identity of this machine and, over a challenge, evidence of its boot
 version_added: 0.1.0
 description:
   - Reads the TPM of a prepared machine. Without O(challenge) it returns the machine's identity and registers.
   - With O(challenge) it proves that the machine holds the keys it named and quotes the registers over the exchange;
     M(attested.kubernetes.attestation_verification) and M(attested.kubernetes.cluster) send one and judge the answer.
-  - Evidence means nothing without a verifier, so nothing here says that a machine is good.
+  - Only a verifier can judge evidence. The result does not say whether the machine is good.
   - Fails with the reason codes of the TPM, C(NODE_CONFIG_MALFORMED), C(EVIDENCE_MALFORMED) or C(PROTOCOL_VERSION).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)

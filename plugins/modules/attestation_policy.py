@@ -20,7 +20,7 @@ description:
   - A record holds register values and no event log. Where a profile asserts more than values, or asks for a register
     that was not judged last, the node is asked over its verification service. A node that does not answer is neither
     good nor bad, it is RV(unknown), and the module fails with C(POLICY_OUTLOOK_UNKNOWN) unless O(confirm_refusals) is
-    set. A policy that takes no profile and no exception away asks nobody.
+    set. If the policy removes no profile and no exception, no node is asked.
   - Fails with C(SITE_POLICY_EXCEPTION), C(PROFILE_UNKNOWN), C(POLICY_EMPTY), C(MANIFEST_INVALID) or C(SITE_VAULT).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
@@ -159,7 +159,7 @@ failing:
   elements: str
   sample: ["w-1 would fail: it was attested as r650-debian12 last (nearest r650-debian13: PCR 7)"]
 unknown:
-  description: Nodes of which nobody can say whether they would fail, and why.
+  description: Nodes for which it is not known whether they would fail, and why.
   returned: success
   type: list
   elements: str

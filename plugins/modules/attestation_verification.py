@@ -41,7 +41,7 @@ options:
         kernel image or by firmware itself; where Secure Boot is not proven to be on, firmware as well.
       - V(image) is one unified kernel image; V(strict) is every register with a reference value.
       - V(secure-boot) is Secure Boot's state and keys alone, for a machine that starts a signed unified kernel image
-        and nothing else. It lives through kernel updates, and its posture is V(keys), since whoever signs is free.
+        and nothing else. It stays valid after kernel updates. Its posture is V(keys): any signed image passes.
       - Fails with C(PRESET_UNMET) where the machine is not what the preset is for.
     type: str
     choices: [auto, image, secure-boot, strict]
@@ -51,7 +51,7 @@ options:
     type: bool
     default: false
   insecure_first_use:
-    description: Believe a TPM for which nobody vouches; only with O(purpose=enroll). Warns at each use.
+    description: Accept a TPM without a trusted certificate; only with O(purpose=enroll). Warns at each use.
     type: bool
     default: false
   replacing:

@@ -16,7 +16,7 @@ description:
     whatever makes the manifest of the network. Cilium itself was never tried with it.
   - Names and types are checked against a table of the keys that are written here and of those that a site has reason to
     change with them; they were compared with the schema of a chart of about 1.17. That is not the chart's whole schema;
-    other keys belong into a second values file, which nobody checks here.
+    put other keys into a second values file, which is not checked here.
   - Pods are encrypted between nodes with WireGuard, no container of the agent may load kernel modules or is privileged,
     none mounts a file system on the host, and Hubble is off, unless O(values) says something else where it may.
 author:

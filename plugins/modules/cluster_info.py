@@ -11,7 +11,7 @@ short_description: Read nodes, identities and refusals of the cluster, and what 
 version_added: 0.1.0
 description:
   - Reads with the kubectl of this control plane. Nodes and identities come as one list, so that a machine that is
-    known and has not joined, and a node that nobody enrolled, are both seen.
+    enrolled and has not joined, and a node that is not enrolled, are both seen.
   - Lists what a cluster of this collection never has, which are pending certificate requests, bootstrap tokens,
     bindings that approve automatically, and rights of strangers.
   - Lists the C(JoinAttempt) objects of the cluster. The key service writes one a machine and reason after it has

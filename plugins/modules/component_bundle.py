@@ -68,9 +68,9 @@ options:
       - wheels-3.14
   kubernetes_version:
     description:
-      - Minor version, which stands for its default patch in the table of releases, or exactly a patch of the table.
-      - Anything else fails with V(RELEASE_UNKNOWN), which names what there is. So does a patch whose Go modules this
-        collection does not pin. A damaged table fails with V(RELEASE_TABLE_MALFORMED).
+      - A minor version, which selects its default patch in the table of releases, or a patch of the table.
+      - Anything else fails with V(RELEASE_UNKNOWN), which lists the known versions. So does a patch whose Go modules
+        this collection does not pin. A damaged table fails with V(RELEASE_TABLE_MALFORMED).
     type: str
     default: "1.35"
   steps:
@@ -125,7 +125,7 @@ options:
         elements: str
         required: true
       sha256:
-        description: SHA-256 of what lies there, in hex.
+        description: SHA-256 of the file, in hex.
         type: str
         required: true
       extract:
@@ -232,7 +232,7 @@ path:
   type: str
   sample: /srv/sites/prod/bundle
 manifest_sha256:
-  description: SHA-256 of the manifest; whoever knows it can trust the whole bundle.
+  description: SHA-256 of the manifest. It covers the whole bundle.
   returned: O(state) is V(present) or V(verified)
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
@@ -270,7 +270,7 @@ part:
   type: str
   sample: kubelet
 file:
-  description: Where the part lies in the cache.
+  description: Path of the part in the cache.
   returned: O(state=cached), not in check mode
   type: str
   sample: /home/admin/.cache/attested-kubernetes/programs/1f9c/kubelet

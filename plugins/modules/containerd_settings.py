@@ -11,7 +11,7 @@ short_description: Configure containerd with the site's registries, runtimes and
 version_added: 0.2.0
 description:
   - Writes C(/etc/containerd/config.toml) in version 2, which containerd 1.6, 1.7 and 2 read, and the files of the
-    registries below C(/etc/attested/registries). What lies there and is not of O(registries) is removed.
+    registries below C(/etc/attested/registries). Other files there are removed.
   - Enables and runs containerd, and restarts it only if C(config.toml) changed. If containerd or its interface for
     Kubernetes does not start with the new file, the former one is put back and the module fails.
   - Fails with V(CONFIG_INVALID) for what this collection sets itself, and with V(COMMAND_FAILED) if containerd does not

@@ -11,7 +11,7 @@ short_description: Renew the certificates of this control plane itself
 version_added: 0.1.0
 description:
   - Renews the certificates that C(kubeadm) made for API server, etcd, controller manager, scheduler and C(admin.conf),
-    each by its name, when 60 days or less are left (a third of a shorter life), and starts each component anew with
+    each by its name, when 60 days or less are left (a third of a shorter life), and restarts each component with
     them. C(super-admin.conf) is not among them and does not come back.
   - One component after the other, and each only where it was well before (V(CONTROL_PLANE_COMPONENT_UNHEALTHY)); etcd
     only where every member of it is (V(ETCD_MEMBER_UNHEALTHY)). One control plane of a cluster at a time; after five
@@ -101,7 +101,7 @@ steps:
   elements: dict
   contains:
     name:
-      description: The component, V(files) for what no component has to be started anew for.
+      description: The component; V(files) if no component has to be restarted.
       type: str
     title:
       description: What a person reads.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: etcd_member_info
-short_description: Read who is a member of etcd, and who answers
+short_description: Read the members of etcd and their health
 version_added: 0.1.0
 description:
   - Asks the member of this control plane for the list, and each member how it is, over TLS with the certificate that

@@ -17,7 +17,7 @@ description:
     one-member cluster of the backup with a raised revision, and starts both.
   - With O(state=stopped) stops the static pods of etcd and the API server of a control plane that is not part of the
     restored cluster. It is to be reset and to join again.
-  - The snapshot in clear lies in C(/var/lib/etcd) only, beside the data of etcd, and is removed at the end.
+  - The snapshot is in clear in C(/var/lib/etcd) only, next to the data of etcd, and is removed at the end.
   - Usually called by M(attested.kubernetes.etcd_backup), which fetches the file, and by
     M(attested.kubernetes.etcd_restoration), which sends it.
   - Needs C(etcd), C(etcdctl) and C(etcdutl), which the bundle installs on control planes, and the Python package

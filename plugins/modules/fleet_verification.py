@@ -12,8 +12,8 @@ version_added: 0.2.0
 description:
   - Asks the verification services of many nodes at once for evidence over fresh challenges, on the machine that runs
     the playbook, and judges each answer by the site's policy. It changes nothing on any node and needs no ssh.
-  - A node is asked again for O(wait_seconds) while time alone may help. A node that is refused or silent does not fail
-    the task; it stands in RV(not_verified), and its finding says why.
+  - Failures that may be temporary are retried for O(wait_seconds). A node that is refused or silent does not fail
+    the task. It is listed in RV(not_verified), and its finding gives the reason.
   - Evidence is bound to the very connection, so a proxy in between is refused with C(CHANNEL_NOT_BOUND).
   - Run it once for all nodes, with C(run_once).
 author:
@@ -33,7 +33,7 @@ attributes:
   idempotent:
     support: none
     details:
-      - Each run asks anew, so with O(report) each run writes another report.
+      - Each run takes new evidence, so with O(report) each run writes a new report.
 options:
   nodes:
     description: Names of the nodes; each is asked at its C(ansible_host).
@@ -54,7 +54,7 @@ options:
     default: 20
   results:
     description:
-      - Results of M(attested.kubernetes.attestation_verification) by node, from a run over ssh. Then nobody is asked
+      - Results of M(attested.kubernetes.attestation_verification) by node, from a run over ssh. Then no node is asked
         over the network.
     type: dict
   report:

@@ -20,19 +20,19 @@ description:
     anything, hands it to its key service and applies it; fails with C(POLICY_SIGNATURE), C(MANIFEST_INVALID) or
     C(POLICY_ROLLED_BACK), or with C(MESSAGE_TOO_LARGE) where it does not fit into a request.
   - What the machine does is printed while it happens, a line a task.
-  - A connection that breaks ends nothing on the machine. The same is asked again, and followed from where it stood; so
-    it is when the task is run again. A request with other options is refused with C(INIT_REQUEST_DIFFERS); one with
+  - A broken connection stops nothing on the machine. The module connects again and follows the same init; so does
+    another run of the task. A request with other options is refused with C(INIT_REQUEST_DIFFERS); one with
     another policy is the same request, and RV(policy_missing) says where the machine was at work with the one before.
-  - A machine in the place of the one that made the cluster is refused with C(CLUSTER_FOUNDER_GONE).
+  - A machine that replaced the founder of the cluster is refused with C(CLUSTER_FOUNDER_GONE).
   - At the end it writes C(.secrets/admin.kubeconfig) of the site, with the certificate that the machine gave and the
     admin's own key, which never left this machine. Fails with C(INIT_KUBECONFIG_HOLDS_KEY),
     C(INIT_KUBECONFIG_MALFORMED), C(INIT_CERTIFICATE_FOREIGN) or C(INIT_CERTIFICATE_UNUSABLE), and writes nothing, where
     the machine gave something else; with C(CLUSTER_ID_MISMATCH) where it speaks of another cluster.
   - Where that kubeconfig is there, by the admin's own key, for O(cluster_name), and a quarter of the life of its
-    certificate is left, nobody is asked and nothing changes. A certificate that is due cannot be renewed this way,
+    certificate is left, no machine is asked and nothing changes. A certificate that is due cannot be renewed this way,
     because a machine that is a node has no init service any more; the playbook C(attested.kubernetes.kubeconfig) does.
   - Fails with the reason of the check that refused, with that of the machine's own step, C(SITE_VAULT),
-    C(SITE_SECRETS_INCOMPLETE), C(ROLE_NOT_REGISTERED), or C(PEER_UNREACHABLE) where nobody listens.
+    C(SITE_SECRETS_INCOMPLETE), C(ROLE_NOT_REGISTERED), or C(PEER_UNREACHABLE) if no init service listens.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:
@@ -82,7 +82,7 @@ options:
     elements: dict
     default: []
   send_policy:
-    description: Whether the signed policy goes along; without it somebody applies it afterwards.
+    description: Whether to send the signed policy. If not, apply it afterwards with the playbook C(policy).
     type: bool
     default: true
   port:

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Runs C(kubeadm init) phase by phase, without any bootstrap token. The phases that would make one never run, the API
     server refuses such tokens, and no binding approves certificates automatically.
-  - A phase that is done stays done; after a failure or a kill the next run goes on where the last one stopped.
+  - Completed phases are not repeated. After a failure or a kill the next run continues where the last one stopped.
   - Needs the machine locked to its cluster (V(NODELOCK_NOT_HELD)) and installed by C(attested.kubernetes.prepare).
   - A phase that fails or hangs ends with V(KUBEADM_PHASE_FAILED), and a failed one shows the last lines of kubeadm.
   - Secrets are encrypted in etcd with a key that is made once, in C(/etc/kubernetes/attested/encryption.yaml), and
@@ -75,7 +75,7 @@ options:
   kubelet_serving_certificates:
     description:
       - Let kubelets ask the cluster for the certificate that they serve with, which the key service decides about, and
-        let API servers demand one. Without it these certificates are self-signed, and nobody looks at them.
+        let API servers demand one. Without it these certificates are self-signed and not verified.
       - Certificates that the controller manager signs are good for 72 hours then, those of other requests too.
       - Counts when the cluster is made, for all of its nodes.
     type: bool

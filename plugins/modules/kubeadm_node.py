@@ -58,7 +58,7 @@ options:
     type: str
   state_disk:
     description:
-      - The disk that the state of a worker lies on, by its path below C(/dev/disk/by-id). It is formatted at the first
+      - The state disk of a worker, by its path below C(/dev/disk/by-id). It is formatted at the first
         join alone and opened at each boot, with the ticket's key, before the machine is locked; see
         M(attested.kubernetes.state_disk), whose reason codes it fails with.
       - Its volume takes the place of C(/var/lib/kubelet), which has to be empty before (V(STATE_DISK_HIDES_DATA)). A

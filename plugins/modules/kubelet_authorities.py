@@ -7,15 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: kubelet_authorities
-short_description: Take a ticket for this node"s kubelet, and believe whom it names
+short_description: Renew the certificate of this node's kubelet and the CAs that it trusts
 version_added: 0.1.0
 description:
   - Asks a join service for a new certificate of the kubelet with fresh evidence, as C(attested renew --now) does, and
-    takes the cluster CAs of that ticket too, so that the kubelet believes both while they are replaced. The kubelet is
-    started anew; what runs on the node is not.
+    installs the cluster CAs of that ticket too, so that the kubelet trusts both while they are replaced. The kubelet is
+    restarted; the Pods of the node are not.
   - On a control plane, whose CAs a rotation writes itself, only the certificate is taken.
   - Fails as a renewal does, with V(NODELOCK_NOT_HELD), V(KUBELET_CREDENTIAL_MISSING), V(KUBELET_CREDENTIAL_REFUSED),
-    V(KUBELET_NOT_RUNNING) or what the join services refuse; the kubelet has then what it had.
+    V(KUBELET_NOT_RUNNING) or what the join services refuse; the kubelet then keeps its certificate and CAs.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:

@@ -21,7 +21,7 @@ options:
   configuration:
     description:
       - Fields of a C(KubeletConfiguration) of C(kubelet.config.k8s.io/v1beta1).
-      - Refused are the fields that decide whom the kubelet trusts and what it starts without the API server, such as
+      - Refused are fields that set which clients the kubelet trusts or what it starts without the API server, such as
         C(authentication), C(authorization), C(staticPodPath), C(rotateCertificates) and C(readOnlyPort).
     type: dict
     default: {}

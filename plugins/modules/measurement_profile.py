@@ -29,8 +29,8 @@ attributes:
 options:
   state:
     description:
-      - V(present) writes the profile, beside those that are there; several may be active at once.
-      - V(retired) marks the profile O(name) so that it accepts nobody and is still known by its name.
+      - V(present) writes the profile. Several profiles may be active at once.
+      - V(retired) marks the profile O(name): it accepts no machine, and its name stays known.
       - V(absent) removes it.
     type: str
     choices: [absent, present, retired]
@@ -73,7 +73,7 @@ options:
     description: What the values are, for example a release; the image's file name if absent with O(image).
     type: str
   expires:
-    description: From then on the profile accepts nobody, for example V(2027-01-31T12:00:00Z).
+    description: From then on the profile accepts no machine, for example V(2027-01-31T12:00:00Z).
     type: str
   replace:
     description: Replace another profile of the same name.

@@ -149,7 +149,7 @@ held:
       description: Where it lay.
       type: str
     could:
-      description: What whoever has it could still do.
+      description: What its holder could still do.
       type: str
     ends:
       description: When that ends by itself.

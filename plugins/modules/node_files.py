@@ -13,9 +13,9 @@ description:
   - Makes several files of this machine what they have to be, with their directories, in one task instead of one task
     a file.
   - Each file is replaced by one rename with its mode from the first byte on; check mode and diff show all of them.
-  - Users that are named are made before, those of services.
-  - Units of systemd that are named are enabled and started afterwards, and restarted where one of the files was
-    written or systemd has not read their unit files anew.
+  - The system users in O(users) are created first.
+  - The systemd units in O(units) are enabled and started afterwards. They are restarted if a file was written or
+    if systemd has not reloaded their unit files.
   - Not for secrets, since the options of a module can be seen.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)

@@ -15,8 +15,8 @@ description:
     is locked to the same cluster is left as it is.
   - Fails with V(NODELOCK_FOREIGN) when the register holds an event that no log explains, and with
     V(NODELOCK_OTHER_CLUSTER) when the machine is locked to another cluster; both end with a reset of the machine.
-  - What the lock proves is that nobody extended the register since the reset but by logged events. It is no proof of
-    membership, and a user with full rights on the machine can take it by hand.
+  - The lock proves that only logged events extended the register since the reset. It is no proof of membership, and
+    root on the machine can take it by hand.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Looks at packages, swap, cgroup version, kernel and init system of this machine and lists all that has to be
     repaired before it can be a node, in one go.
-  - Changes nothing and does not fail because of what it finds; whoever asks decides.
+  - Changes nothing and does not fail because of what it finds; the caller decides.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:

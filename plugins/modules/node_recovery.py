@@ -14,13 +14,13 @@ description:
     workers. Each is judged by the site's profiles and identities over its own connection; only then it gets the key of
     its own disk and the measurement secret, sealed to what was judged. Needs neither ssh nor a cluster.
   - The secrets come from the site (with the vault password of this run) or from O(kit), and stay in memory here.
-  - Which disk is whose is C(attested_disk_id) of the host, else what O(kit) says of it. The node is never asked for it.
-  - Prints a line as soon as it is known what became of a node, and a table at the end. That another one was first (the
-    cluster, or another admin) is good news and no failure.
-  - Fails with C(RECOVERY_INCOMPLETE) where a node stays locked; the table says why. A node without a known disk is a
-    row with C(RECOVERY_DISK_UNKNOWN) and keeps no other from being recovered.
-  - A host whose machine is not enrolled, refused or revoked is left out. Fails with C(SITE_INVENTORY) where nobody is
-    left, and for two hosts with one disk.
+  - The disk of a node is C(attested_disk_id) of the host, else what O(kit) holds. The node is never asked for it.
+  - Prints a line as soon as the result of a node is known, and a table at the end. A node that the cluster or another
+    admin recovered first counts as recovered.
+  - Fails with C(RECOVERY_INCOMPLETE) if a node stays locked; the table gives the reason. A node without a known disk
+    is a row with C(RECOVERY_DISK_UNKNOWN); the other nodes are still recovered.
+  - A host whose machine is not enrolled, refused or revoked is left out. Fails with C(SITE_INVENTORY) if no host
+    is left, and for two hosts with one disk.
   - Run it once for all nodes, with C(run_once).
 author:
   - The attested.kubernetes authors (@attested-kubernetes)

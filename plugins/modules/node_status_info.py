@@ -12,11 +12,10 @@ version_added: 0.1.0
 description:
   - Reads the node's journal, the marker of the lock, the kubelet's unit and its certificate. It does not use the TPM.
   - The same is printed on the machine by the command C(attested status).
-  - A renewal of the kubelet's certificate that failed is told by its code, with the time of the next try. It needs a
-    person where something was refused, where this machine or its clock is wrong, and where less than twelve hours are
-    left.
-  - A node that runs on after its cluster refused its last push of evidence needs a person, with the code
-    V(EVIDENCE_REFUSED). It was revoked, or boots what no profile allows any more; it is not told which.
+  - Reports a failed renewal of the kubelet's certificate by its reason code, with the time of the next retry. It needs
+    an operator if it was refused, if this machine or its clock is wrong, or if less than twelve hours are left.
+  - A node whose last pushed evidence was refused keeps running and needs an operator (V(EVIDENCE_REFUSED)). It was
+    revoked, or no active profile allows its boot; the node does not know which.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 extends_documentation_fragment:

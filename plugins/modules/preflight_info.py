@@ -11,12 +11,12 @@ short_description: Say whether this machine can be an attested node, before anyt
 version_added: 0.1.0
 description:
   - Looks at the TPM, the logs of this boot, packages, kernel, cgroups, swap, ports, addresses, clock, memory and disk
-    of this machine, and lists all that is missing in one go, each with what to do next.
-  - Needs Python on the machine and no library beyond it. What would need one is told as not looked at.
-  - Changes nothing and does not fail because of what it finds; whoever asks decides. No key of the TPM is made or
+    of this machine, and lists everything that is missing, each with what to do next.
+  - Needs Python on the machine and no library beyond it. Checks that need a library are reported as skipped.
+  - Changes nothing and does not fail because of what it finds; the caller decides. No key of the TPM is made or
     used.
   - Where C(/etc/attested/node.yml) exists, our own programs may run. Ports, disk space and another Kubernetes are then
-    not held against the machine.
+    no finding.
 author:
   - The attested.kubernetes authors (@attested-kubernetes)
 options:

@@ -25,7 +25,7 @@ options:
     required: true
   wanted:
     description:
-      - Exact version, or a minor version, which stands for its default patch. Empty stands for the default patch of the
+      - Exact version, or a minor version, which selects its default patch. Empty selects the default patch of the
         newest minor version.
     type: str
     default: ""
@@ -67,7 +67,7 @@ RETURN = r"""
 releases:
   description:
     - All releases, the newest first.
-    - C(default) is the release that its minor version stands for, C(bundle) whether a bundle can be made of it.
+    - C(default) is the release that its minor version selects, C(bundle) whether a bundle can be made of it.
     - C(nodes) has the names of the nodes that run it, C(components) the versions that belong to it, and C(unpinned) the
       components whose hash is pinned at the first fetch.
   returned: success

@@ -138,7 +138,7 @@ files:
   elements: str
   sample: [/dev/shm/keys/measurement-secret]
 data:
-  description: What was copied, where the hash of each file stands, and the hash of that list; empty in check mode.
+  description: What was copied, the path of the list of file hashes, and the hash of that list; empty in check mode.
   returned: with O(data_to)
   type: dict
   sample:

@@ -106,9 +106,9 @@ source:
   sample: cp-1
 changes:
   description:
-    - By node that the first phase changes, what it has then. Of authorities whom it trusts, by authority; of an
-      encryption key the keys of its file (C(keys)); of the master secret the versions of its key service or its disk
-      (C(names)).
+    - By node that the first phase changes, what the node has afterwards. For authorities the trusted CAs by authority;
+      for an encryption key the keys of its file (C(keys)); for the master secret the versions of its key service or
+      its disk (C(names)).
   returned: success
   type: dict
   sample: {"cp-2": {"cluster": ["9f2c1d5e9f2c1d5e", "1d5e9f2c1d5e9f2c"]}}

@@ -22,8 +22,8 @@ description:
     (V(CONTROL_PLANE_COMPONENT_UNHEALTHY), V(CONTROL_PLANE_RENEWAL_UNDONE)).
   - V(encryption_key). C(make) adds a key at the end of C(/etc/kubernetes/attested/encryption.yaml). C(share), C(lead)
     and C(retire) write the file with the keys of the plan, and wait until the API server uses that very file, which
-    takes up to a minute and no restart. An API server that was made before Secrets were encrypted is told of the file
-    first, which restarts it, and so are control planes that join later, by the ConfigMap C(kubeadm-config).
+    takes up to a minute and no restart. An API server that was made before Secrets were encrypted gets the argument
+    first, which restarts it; control planes that join later get it from the ConfigMap C(kubeadm-config).
   - V(master_secret). Opens O(sealed), keeps the versions under the TPM, sealed to the verified registers and to what
     the register of the node lock held before this boot's lock, and restarts the key service unless it runs with them.
     M(attested.kubernetes.rotation_recipient) calls this; there is no other use.

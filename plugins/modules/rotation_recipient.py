@@ -84,7 +84,7 @@ handle:
   type: str
   sample: 9f2c1d5e9f2c1d5e9f2c1d5e9f2c1d5e
 order:
-  description: To whom the keys are to be sealed, itself sealed to the offer, base64.
+  description: The recipient of the keys, sealed to the offer, base64.
   returned: for authorities and encryption_key
   type: str
   sample: CAESDA==

@@ -10,9 +10,9 @@ module: rotation_share
 short_description: Seal the new keys of a rotation to other control planes
 version_added: 0.1.0
 description:
-  - Offers a one-time key, to which the admin's machine seals whom it has verified
-    (M(attested.kubernetes.rotation_recipient)); then seals keys of this control plane to those machines, in the state
-    that was verified. Nobody else can open what is returned.
+  - Offers a one-time key, to which the admin's machine seals the list of machines that it has verified
+    (M(attested.kubernetes.rotation_recipient)). Then seals keys of this control plane to those machines, in the state
+    that was verified. No other machine can open the result.
   - For V(authorities) these are the staged successors, all of them together; for V(encryption_key) the keys that each
     order names.
   - Fails with V(OPTION_INVALID) for an order of anything but all authorities, V(AUTHORITY_UNUSABLE),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: state_disk
-short_description: Format, open or close the encrypted disk that a node's state lies on
+short_description: Format, open or close the encrypted state disk of a node
 version_added: 0.1.0
 description:
   - Brings a disk to O(state) from whatever it is, in steps that are continued by a further run where one was cut off,
@@ -46,7 +46,7 @@ options:
     required: true
   state:
     description:
-      - V(formatted) makes the encrypted volume, under a random key that lies in memory, and wipes it, which takes
+      - V(formatted) makes the encrypted volume, under a random key in memory, and wipes it, which takes
         minutes on a large disk. A disk in use is left as it is.
       - V(opened) does that where it is needed, exchanges the random key for the one in O(key_file), makes the file
         system
@@ -81,8 +81,8 @@ options:
     default: []
   volume:
     description:
-      - The volume that was in use on the disk the last time, RV(volume), for whoever remembers it. Another one, such as
-        a disk that was formatted anew with the same id, then fails with V(LUKS_VOLUME_FOREIGN), and a disk that would
+      - The volume that was last in use on the disk (RV(volume) of an earlier run). Another volume, such as one on
+        a disk that was formatted again with the same id, then fails with V(LUKS_VOLUME_FOREIGN), and a disk that would
         be formatted with V(STATE_DISK_ROLLED_BACK).
       - Anything but 64 hexadecimal digits fails with V(STATE_DISK_OPTION).
     type: str

@@ -102,7 +102,7 @@ header:
   type: dict
   sample: {uuid: 6ab3c1e2-6c1f-4d58-9a39-0a4f5e2a7c11, label: attested-state, slots: [0], refused: LUKS_HEADER_FOREIGN}
 wipe:
-  description: C(done_bytes) and C(size_bytes) of a wipe that goes on or was cut off, else empty.
+  description: C(done_bytes) and C(size_bytes) of a wipe that runs or was interrupted, else empty.
   returned: success
   type: dict
   sample: {done_bytes: 268435456, size_bytes: 1000204886016}

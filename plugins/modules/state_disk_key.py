@@ -11,12 +11,12 @@ short_description: Take the state disk of a running node to another version of t
 version_added: 0.1.0
 description:
   - Takes a ticket, which brings the disk's key under each version that is in use, and has a short-lived process
-    exchange the key of the open disk. The new key is put beside the old one and proven on a fresh copy of the header
-    before the old one's slot is wiped; the header is then recorded, in the volume and by the TPM's counter, with the
-    name of the version. A run that was cut off is gone on with by the next one.
-  - A header that somebody copied before still opens with the old key, and gives the same volume key; only a disk that
-    is formatted anew has another one.
-  - Keys lie on tmpfs, for root alone, as long as that process runs. They are neither options nor results.
+    exchange the key of the open disk. The new key gets a key slot of its own and is tested on a fresh copy of the
+    header before the slot of the old key is wiped. The header is then recorded, in the volume and by the TPM's
+    counter, with the name of the version. The next run completes an interrupted one.
+  - A copy of the old header still opens with the old key and gives the same volume key. Only a disk that is formatted
+    again has another volume key.
+  - Keys are on tmpfs, readable by root only, while that process runs. They are neither options nor results.
   - Fails with V(MASTER_SECRET_UNKNOWN) where the ticket has no key under O(name), with V(STATE_DISK_CLOSED),
     V(DISK_KEY_WRONG), V(LUKS_KEYSLOTS) for a slot of somebody else, V(STATE_DISK_HEADER_CHANGED), V(SWAP_ACTIVE),
     V(NOT_TMPFS), and with what kept it from a ticket.
