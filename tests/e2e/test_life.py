@@ -18,7 +18,7 @@ import pytest
 import yaml
 from ansible_collections.attested.kubernetes.plugins.module_utils.admin.age_file import make_identity
 from ansible_collections.attested.kubernetes.tests.e2e.conftest import USED_LAB
-from ansible_collections.attested.kubernetes.tests.support import charts
+from ansible_collections.attested.kubernetes.tests.support import charts, upgrade_faults
 from ansible_collections.attested.kubernetes.tests.support.boot_lab import UNIT
 from ansible_collections.attested.kubernetes.tests.support.boundaries import commit
 from ansible_collections.attested.kubernetes.tests.support.joining import assert_a_clean_node, bring_before
@@ -29,6 +29,7 @@ from ansible_collections.attested.kubernetes.tests.support.striking import (
     suffer,
     tell,
 )
+from ansible_collections.attested.kubernetes.tests.support.upgrade_faults import Upgrades, case_of
 from ansible_collections.attested.kubernetes.tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -402,6 +403,13 @@ def test_the_network_and_the_labels_that_a_site_chose_are_applied_once(road: Roa
     ]
     assert road.kubectl("get", "configmap", "chosen-network", "--namespace=kube-system", "--output=name").strip()
     assert set(road.play("node", *words).changes().values()) == {0}
+
+
+def test_an_upgrade_is_completed_after_a_fault(road: Road, counted: Callable[[str], None]) -> None:
+    """A slice of the matrix of upgrades (tests/system/matrix): one case, chosen by the commit."""
+    case = case_of(commit())
+    counted(f"slice of the matrix of upgrades: {case}")
+    Upgrades.prepared(road, "next", words=("--limit", ",".join(upgrade_faults.NODES))).fail_and_complete(case)
 
 
 def credential(road: Road, node: str) -> dict[str, str]:

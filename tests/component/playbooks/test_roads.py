@@ -21,7 +21,7 @@ from ansible_collections.attested.kubernetes.tests.support.replaced_module impor
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 BIN = Path(sys.executable).parent
 OPTIONS = (
-    "admin_certificate", "allow_cgroup_v1", "at_once", "certificate", "cluster_ca", "cluster_name",
+    "admin_certificate", "allow_cgroup_v1", "at_once", "certificate", "cluster_ca", "cluster_name", "enabled",
     "endorsement_authorities", "exceptions", "extra_sans", "field_manager", "ignore_preflight_errors",
     "kubernetes_version", "manifests", "name", "node_ip", "policy_directory", "port", "profiles", "records",
     "send_policy", "server", "service_subnet", "site", "state", "tcti", "tls_server_name", "wait_seconds", "what",
@@ -79,6 +79,8 @@ class Site:
             made = {"complete": "{{ not ansible_check_mode }}", "kubernetes_version": "1.35.4", "cluster_ca": "ca"}
             signed = {**made, "admin_certificate": "certificate"}
             tasks.append({"ansible.builtin.set_fact": {"control_plane_result": signed}})
+        if entry == "joined":
+            tasks.append({"attested.kubernetes.node_status_info": {}, "register": "bootstrapper_node"})
         folder = self.collection / "roles" / role / "tasks"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{entry}.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
@@ -174,29 +176,30 @@ def test_check_mode_of_init_by_the_bootstrapper(site: Site, changed: bool, more:
 
 
 JOINED: dict[str, object] = {"phase": "Joined"}
-WRITTEN_DOWN = ["node_status_info", "policy_record", "node_identity"]
-HELD = ["node_status_info", "control_plane: guards"]
+AFTER = ["control_plane: guards", "policy_record", "node_identity"]
+BY_BOOTSTRAPPER = ["bootstrapper: joined"] * 2 + ["node_status_info"] * 2
 
 
 def test_node_joins_workers_itself_or_waits_for_them(site: Site) -> None:
     over_ssh = site.run("node", *BY_SSH, node_status_info=JOINED)
     by_bootstrapper = site.run("node", node_status_info=JOINED)
-    assert sorted(over_ssh[2:4]) == ["control_plane: up", "kubeadm_node"]
-    assert sorted(by_bootstrapper[2:4]) == ["bootstrapper: joined", "control_plane: up"]
     assert over_ssh[:2] == by_bootstrapper[:2] == ["tpm_authorization"] * 2
-    assert over_ssh[4:] == by_bootstrapper[4:] == ["verification_service"] * 2 + HELD + WRITTEN_DOWN
+    services = ["verification_service"] * 2
+    assert over_ssh[2:] == ["unit", "control_plane: up", "kubeadm_node", *services, "node_status_info", *AFTER]
+    assert by_bootstrapper[2:] == [*BY_BOOTSTRAPPER, "control_plane: up", *AFTER]
 
 
 def test_node_joins_a_worker_itself_where_the_sites_repository_does(site: Site) -> None:
     """It has no bootstrapper; on the machine itself the boot unit says so."""
     called = site.run("node", "-e", "attested_source_url=https://git.example/site.git", node_status_info=JOINED)
-    assert sorted(called[2:4]) == ["control_plane: up", "kubeadm_node"]
+    joined = ["bootstrapper: joined", "node_status_info", "control_plane: up", "kubeadm_node"]
+    assert called[2:] == [*joined, "verification_service", *AFTER]
 
 
 def test_node_asks_no_control_plane_that_has_not_joined_for_disks(site: Site) -> None:
     """A cluster that is not there yet has assigned none."""
     called = site.run("node", node_status_info={"phase": "Prepared"})
-    assert called[6:] == ["node_status_info", "node_status_info", "node_identity"]
+    assert called[2:] == [*BY_BOOTSTRAPPER, "control_plane: up", "node_status_info", "node_identity"]
 
 
 def test_node_applies_the_labels_of_each_node_on_a_control_plane(site: Site) -> None:
@@ -245,4 +248,5 @@ def test_the_first_one_joins_like_the_others_where_it_did_not_make_the_cluster(
     over_ssh = site.run("node", *BY_SSH, "-e", json.dumps(said), node_status_info=JOINED)
     assert sorted(over_ssh[2:4]) == ["control_plane: member", "kubeadm_node"]
     by_bootstrapper = site.run("node", "-e", json.dumps(said), node_status_info=JOINED)
-    assert by_bootstrapper[2:4] == ["bootstrapper: joined"] * 2
+    assert by_bootstrapper[2:6] == BY_BOOTSTRAPPER
+    assert "control_plane: up" not in by_bootstrapper
