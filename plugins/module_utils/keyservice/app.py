@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the key service is put together of, from its configuration: the one place that knows all parts.
+"""Build the key service from its configuration. This is the only file that knows all parts.
 
-1. `_ground`: the keys, the API and the policy, on which all else stands.
-2. `_releaser`, `_reattester`: what decides.
-3. `_service`, `_servers`: what is asked, and where.
-4. `_tasks`: what goes on beside the calls.
+1. `_ground`: the keys, the API and the policy, which all other parts need.
+2. `_releaser`, `_reattester`: the decisions.
+3. `_teller`, `_metrics`, `_audit`, `_servers`: reports of refusals, metrics, the audit log and the sockets.
+4. `_tasks`: the background tasks.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ if TYPE_CHECKING:
     from .kubelet import ClusterCa
 
 
-# What the key service does beside its calls: each task in a thread of its own, again and again.
+# The background tasks of the key service: each runs in a thread of its own, in a loop.
 
 _PAUSE_SECONDS = 5.0
 
 
 class Background:
-    """Tasks by name; each returns or raises when it must begin anew."""
+    """Tasks by name; each is started again when it returns or raises."""
 
     def __init__(self, tasks: Mapping[str, Callable[[], None]], *, clock: Clock, log: Log) -> None:
-        """Run each of ``tasks`` for ever once it is started."""
+        """Store the ``tasks``; `start` runs each of them for ever."""
         self._tasks = tasks
         self._clock = clock
         self._log = log
@@ -89,7 +89,7 @@ class Background:
             threading.Thread(target=self._repeat, args=(name,), name=name, daemon=True).start()
 
     def _repeat(self, name: str) -> None:
-        """Run it for ever; while the API is away, try again every few seconds, and say so once."""
+        """Run one task for ever; after an error wait a few seconds. Repeated errors of one reason are logged once."""
         told = ""
         while True:
             try:
@@ -102,14 +102,14 @@ class Background:
                 self._clock.sleep(_PAUSE_SECONDS)
 
 
-# The key service's own credential for the API: minted from the cluster CA, 24 h, renewed at half of its life.
+# The key service's own credential for the API: issued by the cluster CA for 24 h, renewed after half of its lifetime.
 
 
 class MintedCredential:
-    """Files in ``directory`` (root-only tmpfs) that hold a certificate which is never older than 12 h."""
+    """Files in ``directory`` (root-only tmpfs) with a client certificate that is never older than 12 h."""
 
     def __init__(self, ca: ClusterCa, directory: Path, *, clock: Clock) -> None:
-        """Mint from ``ca`` at the first use."""
+        """Store the arguments; ``ca`` issues the certificate at the first use."""
         self._ca = ca
         self._directory = directory
         self._clock = clock
@@ -118,7 +118,7 @@ class MintedCredential:
         self._renew_at: datetime | None = None
 
     def current(self) -> CredentialFiles:
-        """Return the files to use now; mints when there is no certificate or its half-life is over."""
+        """Return the files to use now; issues a certificate if there is none or half of its lifetime is over."""
         with self._lock:
             now = self._clock.now()
             if self._renew_at is None or now >= self._renew_at:
@@ -135,7 +135,7 @@ class MintedCredential:
         write_atomic(self._directory / "api-client.crt", certificate)
 
 
-# The key service's figures: it has no network listener, so the join service asks for them and shows them.
+# The metrics of the key service. It has no network listener, so the join service reads them and serves them.
 
 
 def key_metrics(
@@ -146,7 +146,7 @@ def key_metrics(
     reloader: Reloader[KeyServiceConfig],
     standings: StandingWatcher,
 ) -> Metrics | None:
-    """Return figures that count the lines of ``log`` and show the state of the rest; None without the library."""
+    """Return metrics of the lines of ``log`` and the state of the other arguments; None without the library."""
     metrics = counted("key", log)
     if metrics is None:
         return None
@@ -174,7 +174,7 @@ def key_metrics(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What runs: the answers, the sockets that take calls, and what goes on beside them."""
+    """The running parts: the service, the sockets that receive its calls, and the background tasks."""
 
     cluster_id: bytes
     service: KeyService
@@ -186,10 +186,10 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ground:
-    """The keys, the API through this node's credential, and the policy, read now (``policy``) and followed (``near``).
+    """The keys, the API, and the policy, read from the API (``policy``) and cached by watches (``near``).
 
-    ``attempts`` and ``waiting`` write what is told of refusals, ``standings`` what follows from them at the Nodes,
-    ``turns`` which control plane joins, ``release`` which Kubernetes.
+    ``attempts`` and ``waiting`` write objects for refusals, ``standings`` writes the conditions of Nodes, ``turns``
+    manages the Lease of joining control planes, ``release`` knows the Kubernetes version.
     """
 
     config: KeyServiceConfig
@@ -209,9 +209,9 @@ class _Ground:
 
 
 def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
-    """Return all parts, of which none runs yet; raises what `serve` says.
+    """Return all parts, none of them started; raises as `service.serve` does.
 
-    ``path`` is what the reloader reads again.
+    ``path``: the configuration file, which the reloader reads again.
     """
     ground = _ground(config, log)
     releaser = _releaser(ground)
@@ -326,7 +326,7 @@ def _releaser(ground: _Ground) -> Releaser:
 
 
 def _rate(config: KeyServiceConfig, what: str) -> TokenBuckets:
-    """Return a limit of its own for ``what`` one machine asks: who pushes too often can still have its tickets."""
+    """Return a separate limit for ``what``: a machine that pushes evidence too often can still get its tickets."""
     return TokenBuckets(
         rate=config.tickets_per_second,
         burst=config.ticket_burst,
@@ -380,7 +380,7 @@ def _audit(config: KeyServiceConfig) -> AuditTrail:
 
 
 def _servers(ground: _Ground, service: KeyService) -> tuple[SocketServer, ...]:
-    """Return the two sockets: one for the join service, and one for root alone."""
+    """Return the two sockets: one for the join service, and one for root only."""
     config, log = ground.config, ground.log
     user = _join_user(config.join_user)
     desk = PolicyDesk(ground.record, ground.authority, log=log)
@@ -412,7 +412,7 @@ def _join_user(name: str) -> pwd.struct_passwd:
 
 
 def _tasks(ground: _Ground, audit: AuditTrail) -> Background:
-    """Follow all that decides, look after the policy, and write down what the calls have left to be written."""
+    """Return the background tasks: watches, the policy, and the writes that calls have queued."""
     node_name = ground.config.node_name
     nodes = NodeWatcher(
         ground.gateway,

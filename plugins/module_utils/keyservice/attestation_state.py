@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Evidence of a machine that was refused is remembered in its identity, until other evidence of it is good.
+"""Store refused evidence of a machine in its identity, until later evidence of the machine is good.
 
-Only what a machine said of itself counts: a reason of the steps after its quote was found to be of its own key and of
-this very channel. Anybody may name another machine's key, and have its verification service answer a challenge; what
-he can bring about with that ends with a reason of an earlier step, and is held against nobody.
+Only evidence that the machine itself sent counts: reasons of the steps that follow the check of the quote's key and
+channel. An attacker can name another machine's key, or relay a challenge to that machine's verification service. Both
+end with a reason of an earlier step, so they are not stored against the other machine.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ EVIDENCE_REFUSED = frozenset(
         Reason.TPM_ROLLED_BACK,
     }
 )
-"""Reasons of `evidence.verify.verify_node` after step 6, and of continuity: the machine's own word, and not good.
+"""Reasons of `evidence.verify.verify_node` after step 6, and of continuity: the machine's own evidence was bad.
 
-What the admin said of it (IDENTITY_...) and trouble of our own (POLICY_...) is not among them.
+Decisions of the admin (IDENTITY_...) and faults of the cluster (POLICY_...) are not in this set.
 """
 
 
@@ -74,16 +74,16 @@ class RefusalKeeper:
         kept: Callable[[str], None],
         lost: Callable[[str, str], None],
     ) -> None:
-        """Tell ``kept`` the identity after each write; ``lost`` is told key and code where none was possible."""
+        """Call ``kept`` with the identity's name after each write, ``lost`` with key and code if the API fails."""
         self._policy = policy
         self._writer = writer
         self._kept = kept
         self._lost = lost
 
     def note(self, error: AttestedError, *, ek_sha256: str, now: datetime) -> None:
-        """Remember ``error`` against the node of a proven endorsement key, if there is one; raises nothing of the API.
+        """Store ``error`` in the identity of the node with this proven endorsement key, if it exists.
 
-        A node of which the same is known already is not written again, however often it asks.
+        Does not raise errors of the API. Repeated refusals with the same code are written once.
         """
         if error.reason not in EVIDENCE_REFUSED:
             return

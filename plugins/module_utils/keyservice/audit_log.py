@@ -1,14 +1,14 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One chain of records on a control plane's disk: appended to by one process alone.
+"""One hash chain of records on a control plane's disk, written by one process only.
 
-A record is handed to the kernel before the answer that it tells of leaves, so a killed process loses none. `sync` asks
-the disk for it once a second and at each head: what a power cut takes is at most that second, and it shows, because
-the copies of the heads are ahead. Syncing each record would cost every ticket a turn of the disk.
+A record is written before the answer that it describes is sent, so a killed process loses no record. `sync` calls
+fsync once a second and at each head. A power failure loses at most that second, and the loss is found, because the
+copies of the heads are ahead. An fsync for each record would slow down every ticket.
 
-Nothing here deletes a file by itself: `surplus` says which may go, and `forget` lets them go, once a signed record
-tells of it (`trail`). Each file begins with a record that names the log.
+Nothing here deletes a file by itself: `surplus` returns which files are too many, and `forget` deletes them after a
+signed record names the new beginning (`audit_trail`). Each file begins with a record that names the log.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 # Records and their chain. Pure.
 #
-# A record is one line of JSON in ASCII, with sorted names, so whatever bytes a name holds, a line stays one record.
-# Its digest is SHA-256 over the label and the line without its end; the next record carries it as ``previous``.
+# A record is one line of JSON in ASCII with sorted names, so no value can contain a line break.
+# Its digest is SHA-256 over the label and the line without its end; the next record holds it as ``previous``.
 
 GENESIS = bytes(32)
 MAX_RECORD_BYTES = 65_536
@@ -49,7 +49,7 @@ Value: TypeAlias = "str | float | bool | None"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The state of a log after one of its records: everything before is fixed by the 32 bytes of ``sha256``."""
+    """The state of a log after one of its records: ``sha256`` (32 bytes) covers all records up to it."""
 
     log: str
     sequence: int
@@ -64,7 +64,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """With which record a log begins once its older files are gone, and the digest of the record before that one."""
+    """The first record of a log after its older files are deleted, and the digest of the record before it."""
 
     first: int
     sha256: bytes
@@ -104,7 +104,7 @@ def _is_numbered(record: dict[str, Any]) -> bool:
 
 
 def _is_flat(record: dict[str, Any]) -> bool:
-    """Return whether it holds single values alone, as `render` writes them."""
+    """Return whether the record has no nested values, as `render` writes it."""
     return not any(isinstance(value, dict | list) for value in record.values())
 
 
@@ -120,7 +120,7 @@ def _clean(value: object) -> Value:
 
 RECORDS_A_HEAD = 100
 NAMES_ITS_LOG = frozenset({"begun", "continued", "head"})
-"""Records that say of which log they are; others may name the log of another control plane."""
+"""Events whose field ``log`` names their own log; other records may name the log of another control plane."""
 
 _SUFFIX = ".jsonl"
 _LOG_BYTES = 16
@@ -128,9 +128,9 @@ _LOG_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPlace:
-    """Where the log lies, how large a file gets before the next begins, and how many files stay.
+    """The directory of the log, the size at which a new file begins, and how many files are kept.
 
-    ``stem`` is what the names of its files begin with.
+    ``stem``: the prefix of the file names.
     """
 
     directory: Path
@@ -143,11 +143,11 @@ class AuditPlace:
         return sorted(self.directory.glob(f"{self.stem}-*{_SUFFIX}"))
 
     def file_from(self, sequence: int) -> Path:
-        """Return the file whose first record has this number."""
+        """Return the path of the file whose first record has this number."""
         return self.directory / f"{self.stem}-{sequence:012d}{_SUFFIX}"
 
     def first_of(self, path: Path) -> int:
-        """Return the number of the first record of one of its files."""
+        """Return the number of the first record of the file ``path``."""
         return int(path.stem.removeprefix(f"{self.stem}-"))
 
 
@@ -155,7 +155,7 @@ class AuditLog:
     """The open log; may be used by several threads."""
 
     def __init__(self, place: AuditPlace, *, node: str, clock: Clock, random: Random) -> None:
-        """Go on where the last process stopped, or begin; raises AUDIT_UNWRITABLE, AUDIT_MALFORMED."""
+        """Continue the log in ``place``, or begin a new one; raises AUDIT_UNWRITABLE, AUDIT_MALFORMED."""
         self._place = place
         self._node = node
         self._clock = clock
@@ -176,23 +176,23 @@ class AuditLog:
             self.append("torn", bytes=torn)
 
     def append(self, event: str, /, **fields: object) -> None:
-        """Write one record; raises AUDIT_UNWRITABLE, and then nothing may be given out that it would have told of."""
+        """Write one record; raises AUDIT_UNWRITABLE, and then the caller must not do what the record describes."""
         with self._lock:
             self._append({**fields, "event": event})
 
     def decided(self, event: str, fields: Mapping[str, object], *, refusal: Mapping[str, object] | None = None) -> None:
-        """Write the record of a decision: ``fields`` say about whom, ``refusal`` holds reason and detail of a no."""
+        """Write the record of a decision: ``fields`` name the machine, ``refusal`` holds reason and detail."""
         self.append(event, **{**fields, "outcome": "refused" if refusal else "given", **(refusal or {})})
 
     def press(self, event: str, /, **fields: object) -> Head:
-        """Write one record that is to be signed as soon as may be, and return the state after it."""
+        """Write one record that must be signed soon, and return the state after it."""
         with self._lock:
             self._append({**fields, "event": event})
             self._pressing = self._head.sequence
             return self._head
 
     def surplus(self) -> Rotation | None:
-        """Return which record the log may begin with, where there are more files than stay, else nothing."""
+        """Return the new beginning of the log if it has more files than it may keep, else None."""
         files = self._place.existing()
         if len(files) <= self._place.files:
             return None
@@ -202,7 +202,7 @@ class AuditLog:
         return Rotation(self._place.first_of(stays), bytes.fromhex(previous))
 
     def forget(self, rotation: Rotation) -> None:
-        """Delete the files before the first record that stays. The caller owes a signed record of it."""
+        """Delete the files before the first record that is kept. The caller must have a signed record of it."""
         for path in self._place.existing():
             if self._place.first_of(path) < rotation.first:
                 path.unlink()
@@ -213,29 +213,29 @@ class AuditLog:
             return self._head
 
     def due(self) -> Head | None:
-        """Return the head that is to be signed now: a hundred records after the last one, or after one that presses."""
+        """Return the head to sign now: after each hundred records, or after a record of `press`; else None."""
         with self._lock:
             pressing = self._pressing > self._signed
             return self._head if pressing or self._head.sequence - self._signed >= RECORDS_A_HEAD else None
 
     def fixed(self, head: Head) -> None:
-        """Note that everything up to ``head`` is signed, here or by a record of another log."""
+        """Store that all records up to ``head`` are signed, in this log or by a record of another log."""
         with self._lock:
             self._signed = head.sequence
 
     def unsigned(self) -> int:
-        """Return how many records came after what is signed."""
+        """Return the number of records after the last signed head."""
         with self._lock:
             return self._head.sequence - self._signed
 
     def signed(self, head: Head, evidence: str) -> None:
-        """Write a head with the TPM's evidence over it, and make the disk keep everything so far."""
+        """Write a head with the TPM's evidence over it, and fsync the log."""
         self.append("head", head=head.sequence, sha256=head.sha256.hex(), log=head.log, evidence=evidence)
         self.fixed(head)
         self.sync()
 
     def sync(self) -> None:
-        """Make the disk keep what was written; raises AUDIT_UNWRITABLE."""
+        """Fsync the file; raises AUDIT_UNWRITABLE."""
         try:
             os.fsync(self._file)
         except OSError as error:
@@ -268,14 +268,14 @@ class AuditLog:
         self._write(line + b"\n", Head(self._head.log, sequence, digest_of(line)))
 
     def _turn_over(self) -> None:
-        """Begin the next file. The old one is ours until that one is open: a full disk must not leave us without."""
+        """Begin the next file. The old file stays open until the new one is: a full disk must not leave none."""
         old = self._file
         os.fsync(old)
         self._open(self._head.sequence + 1)
         os.close(old)
 
     def _write(self, data: bytes, head: Head) -> None:
-        """Write all of it or nothing, for half a record would make the next one unreadable; then ``head`` counts."""
+        """Write the whole record or nothing, then set ``head``: part of a record would make the next one unreadable."""
         written = os.write(self._file, data)
         if written != len(data):
             os.ftruncate(self._file, self._size)
@@ -289,7 +289,7 @@ class AuditLog:
         self._file, self._size = opened, os.fstat(opened).st_size
 
     def _resume(self) -> int:
-        """Take up the last whole record of the last file, and return how many bytes of a half one were cut off."""
+        """Continue after the last whole record of the last file; return the bytes of a torn record that were cut."""
         files = self._place.existing()
         if not files:
             return 0
@@ -312,7 +312,7 @@ class AuditLog:
         return torn
 
     def _log_id(self, first: Path) -> str:
-        """Return the log's name: in the first record, or in the first head of a file of an earlier release."""
+        """Return the log's name: of the first record, or of the first head in a file of an earlier release."""
         with first.open("rb") as stream:
             for line in stream:
                 record = parse_record(line.rstrip(b"\n"))

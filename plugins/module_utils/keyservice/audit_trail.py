@@ -1,16 +1,16 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The decisions of one control plane: what was given and what was refused, in two logs beside each other.
+"""The decisions of one control plane in two logs: one for grants, one for refusals.
 
-Who gets nothing may ask as often as the network lets him, so refusals never push out what was given:
+A machine that is refused can ask as often as the network allows, so refusals must not push out the records of grants:
 
-- A refusal of somebody who proved nothing is counted, and one record a minute tells how many there were of each kind.
-- A refusal of somebody who is known is recorded by itself, as far as the limit of that source goes, then counted.
-- Refusals have files of their own. Their head is written into the log of what was given, and so is signed with it.
+- The refusal of a machine that proved nothing is counted, and one record a minute has the count of each kind.
+- The refusal of a known source is a record of its own within the limit of that source, and is counted beyond it.
+- Refusals have their own files. Their head is written into the log of grants, and so is signed with it.
 
-When the oldest files of either go, a record in it says with which one it begins from then on, and they go only once the
-TPM has signed that: a beginning that is missing without such a record was cut off.
+Before the oldest files of a log are deleted, a record names the new beginning, and the TPM signs that record. If the
+beginning is missing without such a record, the log was cut off.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from .audit_log import AuditPlace, Head, Rotation
 
 REFUSALS = "refused"
-"""What the names of the files with refusals begin with."""
+"""The prefix of the names of the files with refusals."""
 COUNTED_EVERY_SECONDS = 60.0
 RECORDED_AT_ONCE = 30
 RECORDED_A_SECOND = 1 / 60
 KINDS = 1024
-"""So many kinds of refusals are counted apart within that minute; what is beyond it goes without a source."""
+"""How many kinds of refusals are counted separately within that minute; further ones are counted without a source."""
 
 
 class AuditTrail:
     """Both logs; may be used by several threads, `due` and `signed` by one."""
 
     def __init__(self, place: AuditPlace, *, node: str, clock: Clock, random: Random) -> None:
-        """Go on where the last process stopped, or begin; raises AUDIT_UNWRITABLE, AUDIT_MALFORMED."""
+        """Continue the logs in ``place``, or begin new ones; raises AUDIT_UNWRITABLE, AUDIT_MALFORMED."""
         self._given = AuditLog(place, node=node, clock=clock, random=random)
         self._refused = AuditLog(replace(place, stem=REFUSALS), node=node, clock=clock, random=random)
         self._clock = clock
@@ -54,7 +54,7 @@ class AuditTrail:
         self._going: dict[AuditLog, Rotation] = {}
 
     def append(self, event: str, /, **fields: object) -> None:
-        """Write one record beside what was given; raises AUDIT_UNWRITABLE."""
+        """Write one record into the log of grants; raises AUDIT_UNWRITABLE."""
         self._given.append(event, **fields)
 
     def decided(
@@ -65,10 +65,10 @@ class AuditTrail:
         refusal: Mapping[str, object] | None = None,
         source: str = "",
     ) -> None:
-        """Write down a decision; raises AUDIT_UNWRITABLE, and then nothing may be given out.
+        """Record a decision; raises AUDIT_UNWRITABLE, and then the caller must not grant anything.
 
-        ``fields`` say about whom, ``refusal`` holds reason and detail of a no. ``source`` is who was refused, as far as
-        that is proven; without one, and beyond the limit of one source, the refusal is counted and not recorded.
+        ``fields`` name the machine, ``refusal`` holds reason and detail of a refusal. ``source``: the refused machine
+        as far as it is proven. A refusal without source, or beyond the limit of its source, is counted only.
         """
         if not refusal:
             self._given.decided(event, fields)
@@ -80,15 +80,15 @@ class AuditTrail:
         self._tell_counts(after_seconds=COUNTED_EVERY_SECONDS)
 
     def head(self) -> Head:
-        """Return the state after the last record of what was given."""
+        """Return the state after the last record of the log of grants."""
         return self._given.head()
 
     def unsigned(self) -> int:
-        """Return how many records of what was given the TPM has signed no head over."""
+        """Return the number of records in the log of grants after the last signed head."""
         return self._given.unsigned()
 
     def due(self) -> Head | None:
-        """Return the head that is to be signed now, with what it is to cover written before it; else nothing."""
+        """Return the head to sign now, else None; first writes the records that this head has to cover."""
         rotates = [self._rotates(log) for log in (self._refused, self._given)]
         moved = self._refused.unsigned() and self._given.due() is not None
         if any(rotates) or moved or self._refused.due() is not None:
@@ -98,30 +98,30 @@ class AuditTrail:
         return self._given.due()
 
     def signed(self, head: Head, evidence: str) -> None:
-        """Write a head that `due` returned, with the TPM's evidence over it; the files that it lets go, go."""
+        """Write a head that `due` returned, with the TPM's evidence over it, and delete the files that it covers."""
         self._given.signed(head, evidence)
         for log, rotation in self._going.items():
             log.forget(rotation)
         self._going.clear()
 
     def sync(self) -> None:
-        """Make the disk keep what was written, and write what was counted once a minute; raises AUDIT_UNWRITABLE."""
+        """Fsync both logs, and write the counts once a minute; raises AUDIT_UNWRITABLE."""
         self._tell_counts(after_seconds=COUNTED_EVERY_SECONDS)
         self._given.sync()
         self._refused.sync()
 
     def tell(self) -> None:
-        """Write what was counted so far."""
+        """Write the counts now."""
         self._tell_counts(after_seconds=0)
 
     def close(self) -> None:
-        """Write what was counted, sync and close."""
+        """Write the counts, sync and close both logs."""
         self.tell()
         self._given.close()
         self._refused.close()
 
     def _rotates(self, log: AuditLog) -> bool:
-        """Say in ``log`` which files of it go, unless that was said; return whether it was said now."""
+        """Record in ``log`` which of its files will be deleted, once; return whether it was recorded now."""
         going = log.surplus()
         if going is None or self._going.get(log) == going:
             return False
@@ -143,7 +143,7 @@ class AuditTrail:
                 self._counts[(event, reason, source if known else "")] += count
 
     def _tell_counts(self, *, after_seconds: float) -> None:
-        """Write how many refusals of each kind were counted, where that was done so long ago; what fails is kept."""
+        """Write the counts if the last ones are ``after_seconds`` old; counts that could not be written are kept."""
         with self._lock:
             now = self._clock.monotonic()
             if now - self._told_at < after_seconds:

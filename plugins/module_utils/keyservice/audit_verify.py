@@ -1,19 +1,19 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Is this audit log what was written? Edits, gaps, another order, a cut end or beginning are found, in these steps.
+"""Verify an audit log. These steps find edits, gaps, another order, and a cut end or beginning.
 
 1. Every line is a record (AUDIT_MALFORMED).
-2. Its number follows the one before: a higher one is a gap (AUDIT_GAP), a lower one another order (AUDIT_REORDERED).
-3. It carries the digest of the record before (AUDIT_EDITED).
+2. Its number follows the one before: a higher number is a gap (AUDIT_GAP), a lower one a reordering (AUDIT_REORDERED).
+3. It holds the digest of the record before it (AUDIT_EDITED).
 4. Every signed head is the digest of the record that it names, under one key (AUDIT_HEAD_WRONG).
-5. Every head that is known from elsewhere is reached (AUDIT_TRUNCATED) and matches (AUDIT_EDITED).
-6. It begins with its first record, or with the one that a record under a signed head says (AUDIT_TRUNCATED).
+5. Every head that is known from other sources is reached (AUDIT_TRUNCATED) and matches (AUDIT_EDITED).
+6. The log begins with record 1, or with the record that a rotation under a signed head names (AUDIT_TRUNCATED).
 
-The log of refusals is read after the other one, which holds its heads: what they cover is signed with them.
+The log of refusals is read after the log of grants, which holds its heads: what they cover is signed with them.
 
-The caller owes: that the key of step 4 is the control plane's, and the heads of step 5. What cannot be found: a change
-of what comes after the last head that was signed or copied, by who may write the log.
+The caller must provide the heads of step 5, and must check that the key of step 4 is the control plane's. Not found: a
+change after the last head that was signed or copied, by a user who can write the log.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 # The head of the log under the TPM's attestation key.
 #
-# The key is restricted: it signs only what the TPM itself has made. So the head goes into a quote as its qualifying
-# data, and the quote says at the same time in which run of the TPM, and at which value of its clock, it was signed.
+# The key is restricted: it signs only data that the TPM itself has made. So the head is the qualifying data of a quote,
+# and the quote also holds the TPM's clock and its reset and restart counters.
 
 
 class HeadSigner:
-    """Signs heads by the TPM at one place; it is opened for each head, since others use it as well."""
+    """Signs heads with one TPM, which it opens for each head, because other processes use it too."""
 
     def __init__(self, open_one: Callable[[], AbstractContextManager[Tpm]]) -> None:
-        """Open the TPM by ``open_one``."""
+        """Use ``open_one`` to open the TPM."""
         self._open_one = open_one
 
     @classmethod
@@ -72,7 +72,7 @@ class HeadSigner:
 def verify_head(head: Head, evidence: str) -> VerifiedQuote:
     """Return the quote over ``head``; raises AUDIT_HEAD_WRONG.
 
-    The caller owes: that the quote's key is the one of that control plane.
+    The caller must check that the quote's key is the key of that control plane.
     """
     try:
         return verify_evidence(Evidence.parse(base64.b64decode(evidence, validate=True)), qualifying_data=head.digest())
@@ -90,10 +90,10 @@ _REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """A log that holds: its name, first and last record, signed heads, the records after the last one, the AK's name.
+    """A verified log: its name, first and last record, signed heads, records after the last head, the AK's name.
 
-    ``first`` is above 1 where older files were rotated out. ``events`` counts records by event and outcome, and what
-    one record tells of many. ``refusals`` are the heads of the log of refusals that this one holds.
+    ``first`` is above 1 if older files were rotated out. ``events`` counts records by event and outcome; a record of
+    counted refusals adds its count. ``refusals``: the heads of the log of refusals that this log holds.
     """
 
     log: str
@@ -108,7 +108,7 @@ class AuditReport:
 
 @dataclass(slots=True)
 class _Reading:
-    """What is known while the lines go by."""
+    """The state while the lines are read."""
 
     known: dict[int, Head]
     judge: Callable[[Head, str], VerifiedQuote]
@@ -137,16 +137,16 @@ def verify_audit(
     judge: Callable[[Head, str], VerifiedQuote] = verify_head,
     signed: int = 0,
 ) -> AuditReport:
-    """Return what the log holds; raises the first finding, with all of them in its message.
+    """Return the content of the log; raises the reason of the first finding, with all findings in its message.
 
-    ``known`` are heads from elsewhere, ``ak_name`` (hex) the key that must have signed, if it is known. ``signed``:
-    up to which record another log, which holds these heads, signs this one.
+    ``known``: heads from other sources. ``ak_name`` (hex): the key that must have signed, if it is known. ``signed``:
+    the last record of this log that is signed by the heads in another log.
     """
     reading = _Reading(known={one.sequence: one for one in known}, judge=judge, ak_name=ak_name, signed=signed)
     for line in lines:
         try:
             _take(reading, line, parse_record(line))
-        except AttestedError as error:  # 1, and what a head's quote says
+        except AttestedError as error:  # 1, and the errors of a head's quote
             reading.problems.append(error)
     if not reading.last:
         reading.find(Reason.AUDIT_MALFORMED, "expected an audit log, found no record")
@@ -166,9 +166,9 @@ def verify_audit(
 
 
 def verify_refusals(lines: Iterable[bytes], given: AuditReport) -> AuditReport | None:
-    """Return what the log of refusals beside a verified one holds, None where there is none.
+    """Return the content of the log of refusals that belongs to the verified log ``given``, or None if it is empty.
 
-    Raises as `verify_audit`, and AUDIT_TRUNCATED where there is none and the other one knows of its records.
+    Raises as `verify_audit`, and AUDIT_TRUNCATED if it is empty but ``given`` holds heads of it.
     """
     last = max((one.sequence for one in given.refusals), default=0)
     found = iter(lines)
@@ -184,7 +184,7 @@ def verify_refusals(lines: Iterable[bytes], given: AuditReport) -> AuditReport |
 
 
 def heads_of(node: str, lines: Iterable[bytes]) -> Iterator[Head]:
-    """Yield the heads of ``node`` that another control plane's log holds; of a line that is no record nothing."""
+    """Yield the heads of ``node`` in another control plane's log; skips lines that are no record."""
     for line in lines:
         try:
             record = parse_record(line)

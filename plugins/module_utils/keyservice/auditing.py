@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What happens to the audit log beside the decisions: synced, its head signed and told to the others, theirs noted.
+"""Sync the audit log in the background, sign and publish its head, and record the heads of other control planes.
 
-A signed head goes into the status of this control plane's own identity. Every other key service follows identities,
-so it hears of the head and writes it into its own log: who changes a log must then change all of them. A head that
-cannot be told now is kept until it can, or until the next one takes its place.
+A signed head is written into the status of this control plane's own identity. Every other key service watches
+identities and writes the head into its own log, so a forged log would need a change of all logs. A head that cannot be
+published is kept until it can, or until the next head replaces it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Signer(Protocol):
 
 
 class HeadKeeper:
-    """Looks after one log; `run_once` belongs into a thread of its own."""
+    """Syncs and signs one log; `run_once` needs a thread of its own."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class HeadKeeper:
         identities: ObjectCache,
         clock: Clock,
     ) -> None:
-        """Sign with ``signer``, if there is one, and publish through ``gateway`` what ``identities`` shall show."""
+        """Sign with ``signer``, if there is one; publish heads in this node's ``identities`` through ``gateway``."""
         self._audit = audit
         self._node = node
         self._signer = signer
@@ -63,13 +63,13 @@ class HeadKeeper:
         self._tell_at = 0
 
     def run_once(self) -> None:
-        """Go on for ever; raises what goes wrong, and may then be called again."""
+        """Call `tick` each second for ever; after an error it may be called again."""
         while True:
             self.tick()
             self._clock.sleep(TICK_SECONDS)
 
     def tick(self) -> None:
-        """Do what is to be done now."""
+        """Sync the log, and sign, publish and record heads that are due."""
         self._ticks += 1
         self._audit.sync()
         if self._ticks >= self._sign_at:
@@ -80,7 +80,7 @@ class HeadKeeper:
             self._tell(self._untold)
 
     def note_others(self) -> None:
-        """Write the heads of other control planes into our log, each once; raises API_UNAVAILABLE."""
+        """Write the heads of other control planes into this log, each once; raises API_UNAVAILABLE."""
         for document in self._identities.objects({}):
             node, told = document["spec"]["nodeName"], document.get("status", {}).get("auditHead")
             if node == self._node or not told or self._noted.get(node) == told.get("sequence"):
@@ -96,7 +96,7 @@ class HeadKeeper:
         head = self._audit.due()
         if head is None:
             return
-        self._sign_at = self._ticks + RETRY_TICKS  # a TPM that is away is not asked each second
+        self._sign_at = self._ticks + RETRY_TICKS  # do not call an unreachable TPM each second
         evidence = self._signer.sign(head)
         self._audit.signed(head, evidence)
         self._sign_at = 0
@@ -104,8 +104,8 @@ class HeadKeeper:
         self._tell_at = self._ticks
 
     def _tell(self, told: dict[str, Any]) -> None:
-        """Write a head into our own identities; where there is none yet, or a write fails, it is tried again later."""
-        self._tell_at = self._ticks + RETRY_TICKS  # nor is an API that is away
+        """Write a head into this node's identities; without an identity, or after a failed write, try again later."""
+        self._tell_at = self._ticks + RETRY_TICKS  # do not call an unreachable API each second
         own = self._identities.objects({"spec.nodeName": self._node})
         for one in own:
             metadata: Mapping[str, Any] = one["metadata"]
@@ -117,7 +117,7 @@ class HeadKeeper:
 
 
 def refusal_of(error: AttestedError) -> dict[str, str]:
-    """Return what the record of a refused decision says of its cause."""
+    """Return the fields ``reason`` and ``detail`` of the record of a refusal."""
     return {"reason": error.code, "detail": error.message}
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The seam between the policy's object in the API and what this control plane has seen of it."""
+"""Compare the policy object of the API with the record of what this control plane has seen."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 class PolicyAuthority:
-    """Says whether an object is the policy in force: signed by the site, and not older than what was seen.
+    """Decides whether an object is the policy in force: signed by the site, and not older than the record.
 
-    Its parts are a public key, the cluster id and the record, so that nothing in it is a secret.
+    It holds a public key, the cluster id and the record, and so no secret.
     """
 
     def __init__(self, record: PolicyRecord, *, public_key: bytes, cluster_id: bytes) -> None:
-        """Compare with ``record``; ``public_key`` (PEM) is the site's."""
+        """Compare with ``record``; ``public_key`` (PEM) is the site's policy key."""
         self._record = record
         self._public_key = public_key
         self._cluster_id = cluster_id
@@ -40,14 +40,14 @@ class PolicyAuthority:
         self._known: tuple[object, ClusterPolicy] | None = None
 
     def judge(self, document: Mapping[str, Any] | None) -> Judged:
-        """Return the policy that the API's object says, and what objects of the API must still say beside it.
+        """Return the policy of the API's object, and the revocations that must be found in other objects.
 
         1. There is a record. POLICY_NOT_ADOPTED, POLICY_ROLLED_BACK
         2. There is a policy. POLICY_ABSENT
         3. The site signed it. MANIFEST_INVALID, POLICY_SIGNATURE, POLICY_KEY_UNUSABLE
-        4. It is not older than what was seen; what is new is recorded first. POLICY_ROLLED_BACK, TPM_…
+        4. It is not older than the record; anything new is recorded first. POLICY_ROLLED_BACK, TPM_…
 
-        The caller owes the look for `Judged.missing` among the objects.
+        The caller must look for `Judged.missing` in the identities.
         """
         self._record.current()  # 1
         if document is None:  # 2
@@ -56,11 +56,11 @@ class PolicyAuthority:
         return _judged(policy, self._record.follow(policy))  # 4
 
     def vouched(self, document: Mapping[str, Any] | None) -> bytes:
-        """Return the API's object as JSON, in the form by which a further control plane's record may begin.
+        """Return the API's object as JSON, in the form that begins the record of a further control plane.
 
-        1. This record is whole: its file and its counter agree now. POLICY_NOT_ADOPTED, POLICY_ROLLED_BACK, TPM_…
+        1. This record is intact: its file and its counter agree now. POLICY_NOT_ADOPTED, POLICY_ROLLED_BACK, TPM_…
         2. The object is the policy in force. Raises as `judge`.
-        3. It signs every revocation that was seen, so that whoever begins with it knows no less. REVOCATION_UNSIGNED
+        3. It signs every revocation that was seen, so the new record lacks none. REVOCATION_UNSIGNED
         """
         self._record.require_intact()  # 1
         judged = self.judge(document)  # 2
@@ -69,7 +69,7 @@ class PolicyAuthority:
                 f"expected every revocation in the signed policy, {', '.join(sorted(judged.missing))} is not",
                 reason=Reason.REVOCATION_UNSIGNED,
             )
-        spec = (document or {})["spec"]  # judged, so it is there
+        spec = (document or {})["spec"]  # `judge` has checked that it exists
         told = {"apiVersion": API_VERSION, "kind": POLICY_KIND, "metadata": {"name": POLICY_NAME}, "spec": spec}
         return json.dumps(told, sort_keys=True).encode()
 
@@ -78,15 +78,15 @@ class PolicyAuthority:
         self._record.note_revoked(revoked)
 
     def adopt(self, document: Mapping[str, Any]) -> Seen:
-        """Begin the record anew with the policy that the site hands over; raises as `judge`."""
+        """Begin the record again with a policy from the site; raises as `judge`."""
         return self._record.adopt(self._verified(document))
 
     def seen(self) -> Seen:
-        """Return what was seen; raises POLICY_NOT_ADOPTED, POLICY_ROLLED_BACK."""
+        """Return the content of the record; raises POLICY_NOT_ADOPTED, POLICY_ROLLED_BACK."""
         return self._record.current().seen
 
     def _verified(self, document: Mapping[str, Any]) -> ClusterPolicy:
-        """Return the verified policy; the very same text is verified once."""
+        """Return the verified policy; an unchanged spec is verified once."""
         spec = document.get("spec")
         with self._lock:
             if self._known is not None and self._known[0] == spec:

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The join CA: made once per cluster on the admin's machine, pinned by every node.
+"""The join CA: created once per cluster on the admin's machine, pinned by every node.
 
 It signs two things only: tickets (Ed25519 over a labelled digest) and the certificates of the join service. There is no
-list of revoked ones: a machine that knows nothing but the pin refuses one whose key has leaked by its date, after two
-hours at most. Source: docs/protocol/transport.md.
+revocation list: a joining machine knows only the pin. A certificate with a leaked key expires after two hours at most.
+Source: docs/protocol/transport.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CA_LIFE = timedelta(days=3653)
 SERVER_CERTIFICATE_LIFE = timedelta(hours=2)
-"""How long a leaf is good: for a machine whose clock is an hour ahead too, as it is renewed each 40 minutes."""
+"""Validity of a leaf. It is renewed every 40 minutes, so a machine whose clock is an hour ahead accepts it too."""
 _CLOCK_SKEW = timedelta(hours=2)
 
 
@@ -38,7 +38,7 @@ class JoinCa:
 
 
 def make_join_ca(cluster_name: str, *, now: datetime) -> JoinCa:
-    """Make a new join CA (Ed25519, ten years) for the cluster called ``cluster_name``."""
+    """Return a new join CA (Ed25519, ten years) for the cluster called ``cluster_name``."""
     key = ed25519.Ed25519PrivateKey.generate()
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{cluster_name[:40]} join CA")])
     certificate = (
@@ -60,7 +60,7 @@ def make_join_ca(cluster_name: str, *, now: datetime) -> JoinCa:
 def sign_server_certificate(csr_der: bytes, *, ca: JoinCa, cluster_id: bytes, now: datetime) -> bytes:
     """Return the PEM chain (leaf, CA) for the P-256 key of a request; names in the request are ignored.
 
-    Raises `Refusal` CSR_MALFORMED where the request is none, is not signed by its key, or the key is no P-256 key.
+    Raises `Refusal` CSR_MALFORMED if it is not a request, is not signed by its own key, or the key is not P-256.
     """
     public_key = _requested_key(csr_der)
     issuer = x509.load_pem_x509_certificate(ca.certificate)
@@ -78,7 +78,7 @@ def sign_server_certificate(csr_der: bytes, *, ca: JoinCa, cluster_id: bytes, no
 
 
 def load_signing_key(ca: JoinCa) -> ed25519.Ed25519PrivateKey:
-    """Return the CA's key; raises `SiteError` SITE_SECRET_MALFORMED where it is no Ed25519 key of the certificate."""
+    """Return the CA's key; raises `SiteError` SITE_SECRET_MALFORMED unless it is the certificate's Ed25519 key."""
     try:
         key = serialization.load_pem_private_key(ca.private_key, password=None)
         certified = x509.load_pem_x509_certificate(ca.certificate).public_key()

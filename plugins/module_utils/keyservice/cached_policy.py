@@ -1,19 +1,18 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The policy as watches have brought it here, and the two questions that make a decision from it as good as a read.
+"""The policy from a cache that watches update, and the two checks that make a decision from it as good as a read.
 
-A decision from memory may be old. So it is not believed until it is known to hold *now*:
+The cache may be old. So a decision from it counts only after it is known to be true *now*:
 
-1. `confirm`: the signed policy and the profile that allowed the machine are still what they were (one read each of one
-   object by etcd's quorum, shared by all who asked before it began).
-2. The identity's status is written by compare-and-set on the revision that was judged: a revocation in between is a
-   conflict.
-3. `settle`: the watch has delivered that very write. Changes of one kind come in their order, so everything that
-   happened to any identity before has been seen here as well, and is looked at once more.
+1. `confirm`: the signed policy and the profile that allowed the machine are unchanged. Each is one read of one object
+   by etcd's quorum, shared by all callers that asked before it began.
+2. The identity's status is written by compare-and-set on the cached revision: a revocation in between is a conflict.
+3. `settle`: the watch has delivered that write. Changes of one kind arrive in order, so all earlier changes of any
+   identity are in the cache too, and the identity is checked again.
 
-Whatever is wrong with the near view only sends the caller to `LivePolicy`, which reads everything anew: a view of
-memory neither admits nor refuses by itself.
+If the cache cannot decide, the caller uses `LivePolicy`, which reads everything from the API. The cache alone neither
+admits nor refuses a machine.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
     from .live_policy import Guard, Registration, Snapshot
 
 
-# One read answers everybody who asked before it began.
+# One read serves all callers that asked before it began.
 #
-# A read that has begun may have been answered already when somebody asks, so he is not served by it: he waits for the
-# next one, with all others who came meanwhile. What is returned is therefore never older than the question.
+# The answer to a running read may be older than a new call, so a new call waits for the next read, together with all
+# calls that arrive meanwhile. The result is therefore never older than the call.
 
 
 class _Queue:
-    """What is going on about one key: whether a read runs, and who waits for the next."""
+    """The state of one key: a lock that the running read holds, and the future of the next read."""
 
     def __init__(self) -> None:
         self.turn = threading.Lock()
@@ -56,13 +55,13 @@ class SharedReads:
     """Reads objects by key; may be used by several threads."""
 
     def __init__(self, read: Callable[[str], Answer]) -> None:
-        """Read with ``read``."""
+        """Use ``read`` to read one object."""
         self._read = read
         self._lock = threading.Lock()
         self._queues: dict[str, _Queue] = {}
 
     def read(self, key: str) -> Answer:
-        """Return what a read that began after this call has found; raises what it raised."""
+        """Return the result of a read that begins after this call; raises as that read does."""
         with self._lock:
             queue = self._queues.setdefault(key, _Queue())
             future, leads = queue.waiting, queue.waiting is None
@@ -79,14 +78,14 @@ class SharedReads:
     def _lead(self, key: str, queue: _Queue, future: Future[Answer]) -> None:
         with queue.turn:
             with self._lock:
-                queue.waiting = None  # from here on the read may begin, so who comes later waits for the next
+                queue.waiting = None  # the read may begin now, so later calls wait for the next read
             try:
                 future.set_result(self._read(key))
-            except Exception as error:  # noqa: BLE001 - it belongs to everybody who waits
+            except Exception as error:  # noqa: BLE001 - raised in every waiting call
                 future.set_exception(error)
 
     def _abandon(self, key: str, queue: _Queue, future: Future[Answer]) -> None:
-        """Let nobody wait for a reader that something else than its read has ended, now or later."""
+        """Fail all waiting calls if the reading thread was stopped by something other than its read."""
         with self._lock:
             if queue.waiting is future:
                 queue.waiting = None
@@ -98,15 +97,15 @@ class SharedReads:
 INDEXED = (*KEY_FIELDS, "spec.nodeName", "spec.admission", DISK_FIELD)
 FOLLOW_SECONDS = 240
 REMEMBERED = 1 << 15
-"""Parsed objects: more than the largest cluster has, and a bound on what deleted ones hold."""
+"""Maximum of parsed objects in memory: more than the largest cluster has; it bounds those of deleted objects."""
 SETTLE_SECONDS = 2.0
 
 
 class ObjectCache:
-    """The objects of one kind in memory, kept by a watch; written by one thread, read by many."""
+    """A cache of the objects of one kind, updated by a watch; written by one thread, read by many."""
 
     def __init__(self, gateway: Gateway, plural: str) -> None:
-        """Follow ``plural``; nothing is known before `follow` runs."""
+        """Cache the kind ``plural``; the cache is empty until `follow` runs."""
         self._gateway = gateway
         self._plural = plural
         self._changed = threading.Condition()
@@ -117,15 +116,15 @@ class ObjectCache:
         self._observers: list[Callable[[Mapping[str, Any]], None]] = []
 
     def observed_by(self, observer: Callable[[Mapping[str, Any]], None]) -> None:
-        """Let ``observer`` hear each object that is read or changes, in the thread of `follow`; call it before that."""
+        """Call ``observer`` with each object that is read or changes, in the thread of `follow`, which starts later."""
         self._observers.append(observer)
 
     def __len__(self) -> int:
-        """Count the objects."""
+        """Return the number of objects."""
         return len(self._objects)
 
     def follow(self) -> None:
-        """Read everything, then take each change as it comes, until the watch breaks; raises `ApiError`."""
+        """List all objects, then apply each change until the watch ends with an error; raises `ApiError`."""
         items, revision = self._gateway.listing(self._plural)
         self._begin(items, revision)
         try:
@@ -136,13 +135,13 @@ class ObjectCache:
             self.distrust()
 
     def distrust(self) -> None:
-        """Answer no more until everything was read again."""
+        """Refuse all calls until everything was read again."""
         with self._changed:
             self._following = False
             self._changed.notify_all()
 
     def objects(self, where: Mapping[str, str]) -> tuple[Mapping[str, Any], ...]:
-        """Return the objects that match; raises API_UNAVAILABLE while nothing is followed."""
+        """Return the objects that match ``where``; raises API_UNAVAILABLE without a running watch."""
         with self._changed:
             if not self._following:
                 raise ApiError(f"expected a watch of {self._plural}, there is none", reason=Reason.API_UNAVAILABLE)
@@ -152,7 +151,7 @@ class ObjectCache:
             return tuple(self._objects[name] for name in sorted(names))
 
     def wait_for(self, revision: int, *, seconds: float) -> None:
-        """Wait until the watch has come to ``revision``; raises API_UNAVAILABLE where it does not in time."""
+        """Wait until the watch has reached ``revision``; raises API_UNAVAILABLE after ``seconds``."""
         with self._changed:
             come = self._changed.wait_for(lambda: self._revision >= revision or not self._following, seconds)
             if come and self._following:
@@ -207,21 +206,21 @@ class ObjectCache:
 
 
 class NearReader:
-    """Reads kinds that are followed from memory, and all others from the API."""
+    """Reads the kinds that have a cache from it, and all others from the API."""
 
     def __init__(self, gateway: Gateway, caches: Mapping[str, ObjectCache]) -> None:
-        """Read from ``caches`` (by plural), then from ``gateway``."""
+        """Read from ``caches`` (by plural), else from ``gateway``."""
         self._gateway = gateway
         self._caches = caches
 
     def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
-        """Return objects of a kind as last heard."""
+        """Return objects of a kind from its cache, or from the API if it has none."""
         cache = self._caches.get(plural)
         return self._gateway.objects(plural, where=where) if cache is None else cache.objects(where or {})
 
 
 class NearPolicy:
-    """What `LivePolicy` answers, from memory, with what makes a decision from it hold now."""
+    """The reads of `LivePolicy` from a cache, with the checks that a cached decision is true now."""
 
     def __init__(
         self,
@@ -232,7 +231,7 @@ class NearPolicy:
         lock_register: int = 15,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        """Follow all that decides through ``gateway``; each cache's `follow` needs a thread of its own."""
+        """Cache identities, policies and profiles of ``gateway``; each cache's `follow` needs a thread of its own."""
         self.caches = {plural: ObjectCache(gateway, plural) for plural in (IDENTITIES, POLICIES, PROFILES)}
         reader = NearReader(gateway, self.caches)
         self._policy = LivePolicy(reader, guard, clock=clock, lock_register=lock_register, remembers=REMEMBERED)
@@ -242,25 +241,25 @@ class NearPolicy:
         self._signed = SharedReads(lambda name: gateway.object(POLICIES, name))
 
     def snapshot_for(self, ek_sha256: str) -> Snapshot:
-        """Return all that decides about one machine, as last heard; raises API_UNAVAILABLE, MANIFEST_INVALID."""
+        """Return the cached snapshot for one machine; raises API_UNAVAILABLE, MANIFEST_INVALID."""
         return self._policy.snapshot_for(ek_sha256)
 
     def selection(self) -> tuple[int, ...]:
-        """Return the registers to quote, as last heard."""
+        """Return the registers to quote, by the cached profiles."""
         return self._policy.selection()
 
     def registrations(self, node_name: str = "") -> tuple[Registration, ...]:
-        """Return the identities as last heard that can be read; raises API_UNAVAILABLE. No decision rests on it."""
+        """Return the readable cached identities; raises API_UNAVAILABLE. Not for decisions about a machine."""
         return self._policy.registrations(node_name)
 
     def unreadable(self) -> tuple[str, ...]:
-        """Return what of the profiles and identities, as last heard, cannot be understood; raises API_UNAVAILABLE."""
+        """Return the cached profiles and identities that cannot be parsed; raises API_UNAVAILABLE."""
         return self._policy.unreadable()
 
     def confirm(self, snapshot: Snapshot, profile: str) -> None:
-        """Return if the policy and ``profile`` are now what they were in ``snapshot``; else raises API_CONFLICT.
+        """Raise API_CONFLICT unless the policy and ``profile`` are now as in ``snapshot``.
 
-        Also what the guard raises.
+        Raises also what the guard raises.
         """
         if self._guard.judge(self._signed.read(POLICY_NAME)).policy != snapshot.policy:
             raise ApiError("the signed policy has changed meanwhile", reason=Reason.API_CONFLICT)
@@ -270,10 +269,10 @@ class NearPolicy:
             raise ApiError(f"the profile {profile} has changed meanwhile", reason=Reason.API_CONFLICT)
 
     def settle(self, ek_sha256: str, revision: str) -> None:
-        """Return once all that happened before ``revision`` is known, if the identity still stands after it.
+        """Wait until the cache contains all changes up to ``revision``, then check the identity again.
 
-        Raises what `Snapshot.identity_for` and `Snapshot.inherited_disk` raise, and API_UNAVAILABLE when the watch does
-        not come that far.
+        Raises what `Snapshot.identity_for` and `Snapshot.inherited_disk` raise, and API_UNAVAILABLE if the watch does
+        not reach ``revision`` in time.
         """
         self.caches[IDENTITIES].wait_for(int(revision), seconds=self._settle_seconds)
         snapshot = self.snapshot_for(ek_sha256)
@@ -282,6 +281,6 @@ class NearPolicy:
 
 def _indexed(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     parts = {name: found for name in ("spec", "status") if isinstance(found := document.get(name), dict)}
-    # an object of no meaning is nobody's, and hides no other
+    # an object without these fields matches no query, and hides no other object
     said = ((path, parts.get(part, {}).get(name)) for path in INDEXED for part, _dot, name in [path.partition(".")])
     return tuple((path, str(value)) for path, value in said if value)

@@ -1,11 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Speaking to the key service over its unix socket.
+"""Clients of the key service over its unix socket.
 
-The join service keeps its connections: a new one for each call cost both sides more than the call. A call that is sent
-again over another connection does no harm: a challenge can be answered once only, so a repeated release is refused
-rather than given twice.
+The join service keeps its connections open: a new connection for each call costs both sides more than the call. A call
+may be sent again over another connection. A challenge can be answered once only, so a repeated release is refused.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _KEEP = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """What the relay knows of the attested connection behind a call (see `atls.claims.Claims`).
+    """The attested connection behind a call, as the relay reports it (see `atls.claims.Claims`).
 
-    ``source`` is what the peer's address counts as; it bounds and decides nothing.
+    ``source``: the peer's address as rate limits count it (`core.rate.source_of`). It takes part in no decision.
     """
 
     exporter: bytes
@@ -41,7 +40,7 @@ class Channel:
     source: str = ""
 
     def to_message(self) -> Any:
-        """Return the message of the wire."""
+        """Return the protobuf message."""
         return message_class("attested.v1.Channel")(
             exporter=self.exporter,
             spki_sha256=self.spki_sha256,
@@ -62,9 +61,9 @@ class TicketAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthAnswer:
-    """Whether the key service can release, in which state it is, and for which cluster (empty while closed).
+    """Whether the key service can release tickets, its state, and its cluster (empty while closed).
 
-    ``metrics``: its figures as Prometheus reads them.
+    ``metrics``: the metrics in the Prometheus text format.
     """
 
     ready: bool
@@ -74,10 +73,10 @@ class HealthAnswer:
 
 
 class AsyncKeyClient:
-    """The join service's side; every call raises what the key service refused with, or KEY_SERVICE_UNREACHABLE."""
+    """The join service's client; every call raises the key service's refusal, or KEY_SERVICE_UNREACHABLE."""
 
     def __init__(self, path: str | Path = SOCKET, *, timeout_seconds: float = CALL_SECONDS) -> None:
-        """Call at ``path``."""
+        """Call the socket at ``path``."""
         self._caller = Caller(_service(path, timeout_seconds), response_name=RESPONSE, keep=_KEEP)
 
     async def challenge(self, channel: Channel, request: bytes, *, correlation_id: str) -> bytes:
@@ -88,7 +87,7 @@ class AsyncKeyClient:
         return bytes((await self._caller.ask(message)).challenge)
 
     async def release(self, channel: Channel, request: bytes, binding: bytes, *, correlation_id: str) -> TicketAnswer:
-        """Return the ticket for a request as it was sent and its `Binding`."""
+        """Return the ticket for a request (its bytes as sent) and its `Binding`."""
         message = _request(correlation_id)
         message.release.channel.CopyFrom(channel.to_message())
         message.release.request = request
@@ -99,7 +98,7 @@ class AsyncKeyClient:
     async def reattest(
         self, channel: Channel, request: bytes, binding: bytes, *, correlation_id: str
     ) -> tuple[bytes, str]:
-        """Return the `ReattestResponse` for a request as it was sent and its `Binding`, and the node's name."""
+        """Return the `ReattestResponse` for a request (its bytes as sent) and its `Binding`, and the node's name."""
         message = _request(correlation_id)
         message.reattest.channel.CopyFrom(channel.to_message())
         message.reattest.request = request
@@ -119,10 +118,10 @@ class AsyncKeyClient:
 
 
 class KeyClient:
-    """The same for a program that waits: modules and `attested status`."""
+    """A blocking client, for modules and `attested status`."""
 
     def __init__(self, path: str | Path = SOCKET, *, timeout_seconds: float = CALL_SECONDS) -> None:
-        """Call at ``path``."""
+        """Call the socket at ``path``."""
         self._service = _service(path, timeout_seconds)
 
     def health(self) -> HealthAnswer:

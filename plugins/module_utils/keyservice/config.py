@@ -23,19 +23,19 @@ CONFIG = "/etc/attested/key-service.yml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyServiceConfig:
-    """The configuration file; paths have their places on a node as defaults.
+    """The configuration file; the defaults are the paths on a node.
 
-    ``api_server`` is the URL of this control plane's own API, ``api_endpoint`` (host:port) what tickets say.
-    ``kubernetes_directory``: where the files lie that a further control plane gets.
-    ``audit_directory``: where each decision is recorded; ``tcti``: the TPM that signs the head of that record, none
-    where it is empty. ``tickets_per_second`` and ``ticket_burst`` bound how often one proven machine gets a
-    ticket, and apart from that how often it pushes evidence.
-    ``ek_roots``: file with roots of TPM makers, or directory with roots and intermediates (`load_ek_store`); with it
-    every EK must also be certified. ``unknown_machines``: ``refuse`` them, or ``queue`` those that proved their key.
-    ``reattest_overdue_seconds``: how old the last attestation of a node may be; ``reattest_grace_seconds``: how long
-    after our start nobody becomes overdue, half of it where it is not said.
-    ``founder_disk_file``: the id of this machine's disk, where it made the cluster with one (`FounderDisk`).
-    ``kubelet_serving``: whether certificates that kubelets serve with are decided about; then the RBAC of it is there.
+    ``api_server``: the URL of this control plane's own API. ``api_endpoint`` (host:port): the endpoint in tickets.
+    ``kubernetes_directory``: holds the files that a further control plane receives.
+    ``audit_directory``: the audit log. ``tcti``: the TPM that signs the log's head and counts the policy record.
+    ``tickets_per_second`` and ``ticket_burst`` limit the tickets of one proven machine, and separately its pushes of
+    evidence. ``ek_roots``: a file with roots of TPM makers, or a directory with roots and intermediates
+    (`load_ek_store`); if it is set, every EK must also be certified.
+    ``unknown_machines``: ``refuse`` them, or ``queue`` those that proved their key.
+    ``reattest_overdue_seconds``: how old the last attestation of a node may be. ``reattest_grace_seconds``: how long
+    after the start of the service no node becomes overdue; by default half of ``reattest_overdue_seconds``.
+    ``founder_disk_file``: the id of this machine's state disk, if it is the founder (`FounderDisk`).
+    ``kubelet_serving``: decide about serving certificates of kubelets; needs the RBAC for it.
     """
 
     node_name: str
@@ -70,13 +70,13 @@ class KeyServiceConfig:
 
     @property
     def grace(self) -> timedelta:
-        """How long after our start nobody becomes overdue: time for every node to push once."""
+        """How long after the start of the service no node becomes overdue: time for every node to push once."""
         seconds = self.reattest_grace_seconds
         return self.overdue_after / 2 if seconds is None else timedelta(seconds=seconds)
 
     @property
     def queues_unknown_machines(self) -> bool:
-        """Whether unknown machines wait for an admin; raises CONFIG_INVALID for a word that is none."""
+        """Whether unknown machines wait for an admin; raises CONFIG_INVALID for an unknown value."""
         if self.unknown_machines not in {"queue", "refuse"}:
             raise KeyServiceError(
                 f"expected unknown_machines as queue or refuse, got {self.unknown_machines[:64]!r}",

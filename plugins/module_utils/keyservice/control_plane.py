@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a further control plane gets beside a worker's ticket, read where it lies at the moment it is asked for.
+"""The additional content of a control plane's ticket, read from this control plane for each ticket.
 
-The files of kubeadm that all control planes share, and the signed policy by which the new one's record begins (ADR
-0020). The key service runs as root and keeps none of it.
+These are the kubeadm files that all control planes share, and the signed policy that begins the new control plane's
+record (ADR 0020). The key service runs as root and keeps no copy.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ class ControlPlaneMaterial:
 
 
 class ControlPlaneSource(Protocol):
-    """Where the material comes from."""
+    """Reads the material."""
 
     def read(self) -> ControlPlaneMaterial:
-        """Return it as it is now; raises `AttestedError` where anything of it is not whole."""
+        """Return the material as it is now; raises `AttestedError` if any part is missing or invalid."""
 
 
 class OwnControlPlane:
     """The material of the control plane that this key service runs on."""
 
     def __init__(self, gateway: Gateway, authority: PolicyAuthority, *, directory: Path = KUBERNETES) -> None:
-        """Read the policy through ``gateway`` as far as ``authority`` vouches for it, the files below ``directory``."""
+        """Read the policy through ``gateway``, checked by ``authority``, and the files below ``directory``."""
         self._gateway = gateway
         self._authority = authority
         self._directory = directory
 
     def read(self) -> ControlPlaneMaterial:
-        """Return it; raises CONTROL_PLANE_FILES_UNUSABLE, what `PolicyAuthority.vouched` raises, and the API's."""
+        """Return the material; raises CONTROL_PLANE_FILES_UNUSABLE, as `PolicyAuthority.vouched`, and `ApiError`."""
         policy = self._authority.vouched(self._gateway.object(POLICIES, POLICY_NAME))
         return ControlPlaneMaterial(files=check_files(read_files(self._directory)), policy=SecretBytes(policy))
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
-    """Return the files below ``directory``, `OPTIONAL_FILES` if they are there; raises CONTROL_PLANE_FILES_UNUSABLE."""
+    """Return the files below ``directory``, `OPTIONAL_FILES` if they exist; raises CONTROL_PLANE_FILES_UNUSABLE."""
     names = [*CONTROL_PLANE_FILES, *(name for name in OPTIONAL_FILES if (directory / name).exists())]
     try:
         return {name: read_bytes(directory / name, limit=MAX_FILE_BYTES) for name in names}
@@ -77,11 +77,11 @@ def read_files(directory: Path) -> dict[str, bytes]:
 
 
 def check_files(files: Mapping[str, bytes]) -> dict[str, SecretBytes]:
-    """Return the files as secrets; raises CONTROL_PLANE_FILES_UNUSABLE, whose message holds none of them.
+    """Return the files as secrets; raises CONTROL_PLANE_FILES_UNUSABLE, whose message contains no file content.
 
-    1. Each certificate and key of a CA belong together.
-    2. So do the two halves of the key that signs service accounts.
-    3. What says how to encrypt at rest, or what Pods are held to, is a configuration for that, if it is there.
+    1. The certificate and the private key of each CA belong together.
+    2. So do the private and the public key that sign and verify service account tokens.
+    3. The encryption and the admission configuration, if they exist, have the right kind.
     """
     for stem in _AUTHORITIES:  # 1
         try:

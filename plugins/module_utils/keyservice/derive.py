@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Constellation's key derivation: one master secret, one key for each typed id (its v2 derivation).
+"""Constellation's key derivation: one key for each typed id, from one master secret (its v2 derivation).
 
     key        = HKDF-SHA256(secret=master key, salt=master salt, info="key-" + id, length=32)
     cluster id = HKDF-SHA256(secret=measurement secret, salt=measurement salt, info="key-clusterID", length=32)
 
-An id is a type, not a string: no call can ask for a key of a free name.
+An id is a type and not a string, so no call can derive a key of any other name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DiskId:
     uuid: str
 
     def __post_init__(self) -> None:
-        """Refuse another spelling: it would derive another key without a word."""
+        """Refuse another spelling: it would derive another key without an error."""
         if not _UUID.fullmatch(self.uuid):
             raise Refusal(
                 f"expected a lower-case UUID as disk id, got {self.uuid[:64]!r}", reason=Reason.DISK_ID_MALFORMED
@@ -46,7 +46,7 @@ class DiskId:
 
     @property
     def info(self) -> str:
-        """What the derivation is told."""
+        """The info parameter of the derivation."""
         return _PREFIX + self.uuid
 
     @classmethod
@@ -82,7 +82,7 @@ def cluster_id(secret: MeasurementSecret, salt: bytes) -> bytes:
 def policy_record_key(master: MasterSecret, cluster: bytes) -> SecretBytes:
     """Return the key that MACs the record of the policy, 32 bytes; ``cluster`` is the cluster id.
 
-    Not one of Constellation's: its info begins with a length, where theirs begin with ``key-``.
+    It cannot be a key of Constellation: its info begins with a length, and theirs with ``key-``.
     """
     info = length_prefixed(label("policy-record-key"), cluster)
     derivation = hkdf.HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=master.salt.reveal(), info=info)

@@ -1,10 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The id of the state disk of the machine that made the cluster: nobody was there to assign it (docs/adr/0048).
+"""The disk id of the founder: no key service existed that could assign it (docs/adr/0048).
 
-Drawn before the disk is formatted, and kept on the machine's own disk outside of the node's journal: a join client that
-gives way to the init puts that back. The key service writes the id into the machine's identity.
+The id is generated before the disk is formatted. It is stored on the machine's own disk and outside of the node's
+journal, because a join client that yields to the init rolls the journal back. The key service writes the id into the
+machine's identity.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ _LIMIT = 256
 
 
 class FounderDisk:
-    """The file of the id: one UUID, public."""
+    """The file of the id: one UUID, which is no secret."""
 
     def __init__(self, path: Path = FOUNDER_DISK) -> None:
-        """Keep the path."""
+        """Store the path."""
         self._path = path
 
     def load(self) -> DiskId | None:
-        """Return the id, None on a machine that made no disk by an init; raises DISK_ID_MALFORMED, FILE_UNUSABLE."""
+        """Return the id, or None if no init created a disk here; raises DISK_ID_MALFORMED, FILE_UNUSABLE."""
         if not self._path.exists():
             return None
         return DiskId(read_bytes(self._path, limit=_LIMIT).decode("ascii", "replace").strip())
 
     def drawn(self, random: Random) -> DiskId:
-        """Return the id, which is drawn where there is none yet; raises as `load` does."""
+        """Return the id, and generate it if there is none yet; raises as `load` does."""
         known = self.load()
         if known is not None:
             return known

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a decision to a signed ticket: derive, sign, seal, sign again. Every check came before."""
+"""Issue the signed ticket of a decision: derive, sign, seal, sign again. All checks were done before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What a ticket says of the cluster: the version to install (1.35.4) and where its API is (host:port)."""
+    """The cluster's fields in a ticket: the version to install (1.35.4) and the API's endpoint (host:port)."""
 
     kubernetes_version: str
     api_endpoint: str
@@ -34,7 +34,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """The verified exchange that a ticket answers: activation secret s, binding B, one-time public key."""
+    """The verified exchange that a ticket belongs to: activation secret s, binding B, one-time public key."""
 
     secret: bytes = field(repr=False)
     binding: bytes
@@ -43,7 +43,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """A ticket with its signature, and what is kept of it to repeat the answer."""
+    """A ticket with its signature, and the part that is kept to repeat it."""
 
     ticket: bytes
     signature: bytes
@@ -61,10 +61,10 @@ def issue_ticket(
     now: datetime,
     control_plane: ControlPlaneMaterial | None = None,
 ) -> Issued:
-    """Return the ticket of ``decision``, its secrets sealed to ``exchange``, signed under the join CA's key.
+    """Return the ticket of ``decision``, its secrets sealed to ``exchange``, signed with the join CA's key.
 
-    ``control_plane``: what a control plane gets and no worker; raises TICKET_MALFORMED where it is there for a worker
-    or missing for a control plane.
+    ``control_plane``: the content for control planes only. Raises TICKET_MALFORMED if it is given for a worker, or
+    missing for a control plane.
     """
     held = decision.repeats or _new_ticket(decision, ca=ca, now=now)
     identity = decision.registration.identity

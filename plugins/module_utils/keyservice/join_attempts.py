@@ -1,12 +1,12 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who was refused and why, as `JoinAttempt` objects and Events: for an operator to see, never to decide by.
+"""Write refusals as `JoinAttempt` objects and Events: information for operators, no decision uses them.
 
-One object a machine and reason; machines that proved nothing share one a reason. Refusals are noted after the decision,
-in a bounded queue that nobody waits for; one thread writes them, a few a second, and what it cannot write is lost. Of
-each place but one there is a part that machines which nobody enrolled may take: a TPM of software proves any number of
-keys, each for any reason.
+There is one object for each machine and reason; machines that proved nothing share one object for each reason. After
+the decision a refusal goes into a bounded queue, without waiting. One thread writes a few refusals a second; a full
+queue loses refusals. Machines that are not enrolled may use only a part of the queue and of the objects, because a
+software TPM proves any number of keys.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ATTEMPT_KIND = "JoinAttempt"
 STRANGER = "stranger"
 MAX_ATTEMPTS = 100
 MAX_UNKNOWN = 30
-"""Of these, the objects of machines that nobody enrolled."""
+"""Of these, the maximum for machines that are not enrolled."""
 ATTEMPT_AGE = timedelta(days=14)
 
 _MAX_MESSAGE = 1000
@@ -50,7 +50,7 @@ _SOURCE = "attested-key-service"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A refusal, or ``count`` of them with the latest's words; ``ek_sha256`` is empty where no key was proven.
+    """A refusal, or ``count`` refusals with the latest message; ``ek_sha256`` is empty if no key was proven.
 
     ``identity``: the name of the identity that has this key as its alias, else empty.
     """
@@ -66,34 +66,34 @@ class Attempt:
 
     @property
     def machine(self) -> str:
-        """The name of the machine's identity, whether it has one or not."""
+        """The name that the machine's identity has or would have."""
         if not self.ek_sha256:
             return STRANGER
         return self.identity or identity_name(self.ek_sha256)
 
     @property
     def name(self) -> str:
-        """The name of its object, for example ``ek-9f2c0123456789abcdef-pcr-mismatch``."""
+        """The name of the attempt's object, for example ``ek-9f2c0123456789abcdef-pcr-mismatch``."""
         return f"{self.machine}-{self.reason.lower().replace('_', '-')}"
 
     @property
     def next_command(self) -> str:
-        """What to run next, as `attested explain` says it."""
+        """The command to run next, as `attested explain` shows it."""
         return Reason[self.reason].value.command
 
     @property
     def is_known(self) -> bool:
-        """Whether the machine is enrolled, or this is the one object that all strangers share."""
+        """Whether the machine is enrolled, or the object is the one that all unproven machines share."""
         return is_enrolled(self.machine, self.node_name)
 
     def after(self, earlier: Attempt | None) -> Attempt:
-        """Return both as one."""
+        """Return this attempt with the count of ``earlier`` added."""
         return self if earlier is None else replace(self, count=self.count + earlier.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptWrite:
-    """One object to write: ``revision`` of the one that is there, empty where none is."""
+    """One object to write; ``revision`` and ``uid`` are those of the existing object, empty if there is none."""
 
     attempt: Attempt
     document: Mapping[str, Any]
@@ -103,23 +103,23 @@ class AttemptWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptPlan:
-    """What is to write, and the names of what is too old or too much."""
+    """The objects to write, and the names of the objects to delete."""
 
     writes: tuple[AttemptWrite, ...]
     drops: tuple[str, ...]
 
 
 class AttemptSink(Protocol):
-    """Takes refusals and never keeps its caller waiting."""
+    """Receives refusals without blocking the caller."""
 
     def note(self, attempt: Attempt) -> None:
-        """Take ``attempt``, or lose it; raises nothing."""
+        """Queue ``attempt``, or drop it; raises nothing."""
 
 
 def is_enrolled(machine: str, node_name: str) -> bool:
-    """Say of an attempt whether it counts among those of enrolled machines.
+    """Return whether an attempt counts as one of an enrolled machine.
 
-    A machine that waits in the queue is its own node until somebody decides about it.
+    A machine in the queue has its identity's name as node name until an admin decides about it.
     """
     return machine == STRANGER or node_name not in {"", machine}
 
@@ -132,10 +132,10 @@ def plan_attempts(
     limit: int = MAX_ATTEMPTS,
     unknown: int = MAX_UNKNOWN,
 ) -> AttemptPlan:
-    """Return how the objects ``found`` become what is known with ``fresh``: merged, aged out, at most ``limit``.
+    """Return the writes that merge ``fresh`` into the objects ``found``, and the deletions: old ones, over ``limit``.
 
-    Of these at most ``unknown`` are of machines that nobody enrolled, of which somebody may make any number; the oldest
-    of either go first.
+    At most ``unknown`` objects are of machines that are not enrolled, because an attacker can create any number of
+    these machines. The oldest objects of each group are deleted first.
     """
     known = {one["metadata"]["name"]: one for one in found}
     writes = {one.name: _write(one, known.get(one.name)) for one in fresh}
@@ -157,7 +157,7 @@ def _last_seen(status: Mapping[str, Any]) -> Callable[[str], str]:
 
 
 def render_event(write: AttemptWrite, uid: str) -> dict[str, Any]:
-    """Return the Kubernetes Event of an attempt; the same one for each time, with its count."""
+    """Return the Kubernetes Event of an attempt: one Event for all repetitions, with their count."""
     status, attempt = write.document["status"], write.attempt
     ending = f"; next: {attempt.next_command}"
     who = f"{attempt.node_name} ({attempt.machine})" if attempt.node_name else attempt.machine
@@ -177,10 +177,10 @@ def render_event(write: AttemptWrite, uid: str) -> dict[str, Any]:
 
 
 class AttemptWriter:
-    """The one writer of attempts: `note` from any thread, `run_once` in a loop of one."""
+    """The one writer of attempts: `note` may be called from any thread, `run_once` in a loop of one thread."""
 
     def __init__(self, reader: Gateway, writer: ObjectWriter, *, clock: Clock) -> None:
-        """Write through ``writer`` what ``reader`` does not have yet."""
+        """Read existing attempts through ``reader``, and write through ``writer``."""
         self._reader = reader
         self._writer = writer
         self._clock = clock
@@ -188,7 +188,7 @@ class AttemptWriter:
         self._pending: dict[str, Attempt] = {}
 
     def note(self, attempt: Attempt) -> None:
-        """Take a refusal for writing; a full queue loses it, and one half full that of a machine nobody enrolled."""
+        """Queue a refusal, or drop it if the queue is full; if half full, for machines that are not enrolled."""
         if not attempt.is_known and self._waiting.qsize() >= _UNKNOWN_WAITING:
             return
         try:
@@ -197,7 +197,7 @@ class AttemptWriter:
             return
 
     def run_once(self, idle_seconds: float = _IDLE_SECONDS) -> None:
-        """Write what came, a bounded part of it, then rest; raises `ApiError`, and what was not written stays."""
+        """Wait for attempts, write a bounded number of them, then sleep; raises `ApiError` and keeps the others."""
         self._collect(0 if self._pending else idle_seconds)
         try:
             self._write()
@@ -229,7 +229,7 @@ class AttemptWriter:
             self._write_one(write)
 
     def _write_one(self, write: AttemptWrite) -> None:
-        """Write one object and its event; one that another control plane wrote meanwhile waits for the next round."""
+        """Write one object and its Event; after a conflict with another control plane the next round tries again."""
         name = write.attempt.name
         try:
             if write.revision:
@@ -274,7 +274,7 @@ def _write(attempt: Attempt, found: Mapping[str, Any] | None) -> AttemptWrite:
 
 
 def _shortened(text: str) -> str:
-    """Return ``text``, cut in its middle where it is too long: it ends with what to do next."""
+    """Return ``text``, cut in the middle if it is too long: its end says what to do next."""
     if len(text) <= _MAX_MESSAGE:
         return text
     return text[: _MAX_MESSAGE - _KEPT_END - len(_CUT)] + _CUT + text[-_KEPT_END:]

@@ -1,12 +1,13 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One control plane joins, or starts its components anew, at a time: a Lease says whose turn it is (ADR 0020, 0029).
+"""A Lease lets one control plane at a time join or restart its components (ADR 0020, 0029).
 
     free or expired ──take──▶ held by the identity ──Joined and labelled, or 600 s──▶ free
 
-etcd takes one new member after the other, and two joins at once leave both half done. It is order and no security: who
-may be a control plane was decided before anybody takes a turn. The deciding is pure; writes go by compare-and-set.
+etcd accepts one new member after the other, and two joins at once would leave both incomplete. The Lease is no security
+measure: whether a machine may be a control plane is decided before it takes the turn. The decisions are pure, and
+writes use compare-and-set.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ LEASE_LIFE = timedelta(seconds=600)
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 LOOK_SECONDS = 15.0
 ASK_AGAIN_SECONDS = 20.0
-"""A turn mostly ends long before its Lease does."""
+"""A turn usually ends long before its Lease expires."""
 
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class TurnApi(Protocol):
-    """What is read and written of turns; objects are dictionaries as in YAML."""
+    """The API calls that turns need; objects are dictionaries as in YAML."""
 
     def object(self, plural: str, name: str) -> Mapping[str, Any] | None:
-        """Return one of our own objects as it is now, or None."""
+        """Return one object of the API group attested-kubernetes.dev as it is now, or None."""
 
     def node(self, name: str) -> Mapping[str, Any] | None:
         """Return one Node as it is now, or None."""
@@ -49,7 +50,7 @@ class TurnApi(Protocol):
         """Return one Lease as it is now, or None."""
 
     def create_lease(self, document: Mapping[str, Any]) -> None:
-        """Create a Lease; raises API_CONFLICT where one of this name is there."""
+        """Create a Lease; raises API_CONFLICT if one of this name exists."""
 
     def replace_lease(self, document: Mapping[str, Any]) -> None:
         """Replace a Lease that is still at the revision in ``document``, else raise API_CONFLICT."""
@@ -57,7 +58,7 @@ class TurnApi(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A Lease as it was read: who holds it (empty: nobody), since when, how often it changed hands."""
+    """A Lease as it was read: its holder (empty: free), times, number of transitions, and revision."""
 
     holder: str
     renewed: datetime | None
@@ -67,7 +68,7 @@ class Turn:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Turn:
-        """Return what a Lease says; one without a time, or with one that is none, holds nobody off."""
+        """Return the turn of a Lease; without a valid renewTime it blocks no other machine."""
         spec = document.get("spec", {})
         return cls(
             holder=str(spec.get("holderIdentity") or ""),
@@ -78,19 +79,19 @@ class Turn:
         )
 
     def left(self, now: datetime) -> timedelta:
-        """Return how long it still holds others off; clocks of two control planes may differ by less than its life."""
+        """Return how long the turn still blocks others; a renewTime in the future by a whole life is ignored."""
         if not self.holder or self.renewed is None or self.renewed >= now + LEASE_LIFE:
             return timedelta()
         return max(self.renewed + LEASE_LIFE - now, timedelta())
 
 
 def take_turn(turn: Turn | None, *, identity: str, now: datetime) -> dict[str, Any]:
-    """Return the Lease by which ``identity`` (a name) has the turn; raises CONTROL_PLANE_JOIN_BUSY.
+    """Return the Lease that gives the turn to ``identity`` (a name); raises CONTROL_PLANE_JOIN_BUSY.
 
-    1. Nobody ever joined: it is created.
-    2. It is the identity's own already: renewed.
-    3. Another one holds it, and its life is not over: busy, with when to ask again.
-    4. It is free or over: taken.
+    1. There is no Lease yet: create it.
+    2. The identity holds the Lease already: renew it.
+    3. Another identity holds the Lease, and it has not expired: raise, with the time until the next attempt.
+    4. The Lease is free or expired: take it.
     """
     if turn is None:  # 1
         return _lease(identity, acquired=_shown(now), renewed=now, changes=0)
@@ -107,12 +108,12 @@ def take_turn(turn: Turn | None, *, identity: str, now: datetime) -> dict[str, A
 
 
 def free_turn(turn: Turn) -> dict[str, Any]:
-    """Return the Lease by which nobody has the turn any more."""
+    """Return the Lease without a holder."""
     return _lease("", acquired="", renewed=None, changes=turn.changes, after=turn)
 
 
 def has_joined(identity: Mapping[str, Any] | None, node: Mapping[str, Any] | None) -> bool:
-    """Say whether a holder needs its turn no more: its identity is Joined, its Node labelled as a control plane."""
+    """Return whether the holder has finished: its identity is Joined, and its Node labelled as a control plane."""
     if identity is None or node is None:
         return False
     labels = node["metadata"].get("labels", {})
@@ -120,35 +121,35 @@ def has_joined(identity: Mapping[str, Any] | None, node: Mapping[str, Any] | Non
 
 
 class JoinTurns:
-    """Takes turns for identities, and frees those of machines that have joined."""
+    """Takes the turn for identities, and frees it after the machine has joined."""
 
     def __init__(self, api: TurnApi, *, clock: Clock, freed: Callable[[str], None]) -> None:
-        """Use ``api``; ``freed`` is told the identity whose turn has ended."""
+        """Use ``api``; call ``freed`` with the name of the identity whose turn has ended."""
         self._api = api
         self._clock = clock
         self._freed = freed
 
     def take(self, identity: str) -> None:
-        """Give the turn to ``identity``; raises CONTROL_PLANE_JOIN_BUSY, API_CONFLICT where somebody was faster."""
+        """Give the turn to ``identity``; raises CONTROL_PLANE_JOIN_BUSY, API_CONFLICT if another write was faster."""
         turn = self._read()
         lease = take_turn(turn, identity=identity, now=self._clock.now())
         write = self._api.create_lease if turn is None else self._api.replace_lease
         write(lease)
 
     def free(self, identity: str) -> None:
-        """End the turn of ``identity``, if it is its own; raises as the API does."""
+        """End the turn of ``identity`` if it holds the Lease; raises `ApiError`."""
         turn = self._read()
         if turn is not None and turn.holder == identity:
             self._api.replace_lease(_lease("", acquired="", renewed=None, changes=turn.changes, after=turn))
 
     def run_once(self) -> None:
-        """Go on for ever; raises what goes wrong, and may then be called again."""
+        """Call `settle` every 15 s for ever; after an error it may be called again."""
         while True:
             self.settle()
             self._clock.sleep(LOOK_SECONDS)
 
     def settle(self) -> None:
-        """Free the turn of a machine that has joined; raises as the API does."""
+        """Free the turn of a machine that has joined; raises `ApiError`."""
         turn = self._read()
         if turn is None or not turn.holder:
             return
@@ -165,7 +166,7 @@ class JoinTurns:
 def _lease(
     holder: str, *, acquired: str, renewed: datetime | None, changes: int, after: Turn | None = None
 ) -> dict[str, Any]:
-    """Return the whole Lease; what is empty is not said. ``after``: as it was read, for the compare-and-set."""
+    """Return the whole Lease without empty fields. ``after``: the turn as it was read, for the compare-and-set."""
     said = {
         "holderIdentity": holder,
         "acquireTime": acquired,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a control plane holds of its cluster's secrets, and the form in which that is sealed and kept."""
+"""The key bundle: the cluster secrets that a control plane holds, and their serialised form."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ROTATED_VERSION = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyBundle:
-    """What a control plane's key service holds: all of the cluster's secrets, and nothing derived from them.
+    """The secrets of a key service: all of the cluster's secrets, and nothing derived from them.
 
-    ``policy_key`` (PEM) is no secret, but what a control plane believes: the public half of the site's policy key.
+    ``policy_key`` (PEM) is no secret: it is the site's public policy key, which a control plane trusts.
     """
 
     ring: MasterRing = field(repr=False)
@@ -48,11 +48,11 @@ class KeyBundle:
         return self.ring.carried.measurement_secret
 
     def record_keys(self) -> tuple[SecretBytes, ...]:
-        """Return the keys that may have MACed the record of the policy, the one that does so now first."""
+        """Return the keys that may have MACed the record of the policy, the current key first."""
         return tuple(policy_record_key(one.secret, self.cluster_id) for one in self.ring.versions)
 
     def ordered(self, names: Iterable[str]) -> KeyBundle:
-        """Return the bundle with these versions of the master secret alone; raises MASTER_SECRET_UNKNOWN."""
+        """Return the bundle with only these versions of the master secret; raises MASTER_SECRET_UNKNOWN."""
         return replace(self, ring=self.ring.ordered(names))
 
     def require_cluster(self) -> None:
@@ -65,9 +65,9 @@ class KeyBundle:
             )
 
     def to_bytes(self) -> bytes:
-        """Return the bundle as `attested.v1.InitBundle`: what is sealed, and what rests encrypted.
+        """Return the bundle as `attested.v1.InitBundle`, the form that is sealed and encrypted at rest.
 
-        A master secret that was never rotated has the form of before, which an earlier release reads as well.
+        A master secret that was never rotated has message version 2, which earlier releases read too.
         """
         message = message_class(_BUNDLE)(
             version=_BUNDLE_VERSION if self.ring.is_first else _ROTATED_VERSION,
@@ -112,7 +112,7 @@ def make_bundle(
     join_ca_certificate: bytes,
     policy_key: bytes,
 ) -> KeyBundle:
-    """Return the bundle of a new cluster, its id derived."""
+    """Return the bundle of a new cluster, with the derived cluster id."""
     ring = MasterRing.first(master)
     return KeyBundle(
         ring=ring,
@@ -151,7 +151,7 @@ def _secret(key: bytes, salt: bytes) -> MasterSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPaths:
-    """Where the two copies live; both directories are root's alone."""
+    """The paths of the two copies; only root can read both directories."""
 
     rest: Path = Path("/var/lib/attested/key-service")
     opened: Path = Path("/run/attested/key-service")
@@ -163,10 +163,10 @@ class KeyPaths:
 
     @property
     def opened_file(self) -> Path:
-        """The opened copy, in memory."""
+        """The decrypted copy, on tmpfs."""
         return self.opened / "keys"
 
     @property
     def held_file(self) -> Path:
-        """Which versions of the master secret the key service that runs has taken, by name; no secret."""
+        """The names of the master secret versions that the running key service has loaded; no secret."""
         return self.opened / "held.json"

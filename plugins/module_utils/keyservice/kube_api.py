@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one door to the Kubernetes API: linearizable reads, compare-and-set writes, watches.
+"""The gateway to the Kubernetes API: linearizable reads, compare-and-set writes, watches.
 
-A read without resourceVersion is answered from etcd's quorum ("most recent"), never from a stale cache. Whatever goes
-wrong becomes an `ApiError`; the caller's decision is then no.
+A read without resourceVersion is answered from etcd's quorum ("most recent"), never from a stale cache. Every error is
+an `ApiError`, and the caller then refuses.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 
 
 class Reader(Protocol):
-    """Where objects are read from; objects are dictionaries as in YAML."""
+    """Reads objects, which are dictionaries as in YAML."""
 
     def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
         """Return the objects of a kind as they are now; ``where`` maps selectable fields to the wanted values."""
 
 
 class Gateway(Reader, Protocol):
-    """What the rest of the collection asks of the API."""
+    """The API calls that the rest of the collection needs."""
 
     def object(self, plural: str, name: str) -> Mapping[str, Any] | None:
         """Return one object as it is now, or None."""
@@ -59,33 +59,33 @@ class Gateway(Reader, Protocol):
         """
 
     def listing(self, plural: str) -> tuple[tuple[Mapping[str, Any], ...], str]:
-        """Return the objects of a kind, and the revision from which `changes` go on."""
+        """Return the objects of a kind, and the revision from which `changes` continues."""
 
     def changes(self, plural: str, *, revision: str, seconds: int) -> Iterator[Mapping[str, Any]]:
-        """Yield what happens to a kind after ``revision``, in order, for ``seconds``: ``type`` and ``object``."""
+        """Yield the changes of a kind after ``revision``, in order, for ``seconds``: ``type`` and ``object``."""
 
     def node_arrivals(self, seconds: int) -> Iterator[frozenset[str]]:
         """Yield the names of all Nodes as they are now, then of each that appears within ``seconds``."""
 
 
 class ObjectWriter(Protocol):
-    """What the key service writes of its own; objects are dictionaries as in YAML."""
+    """Writes the key service's own objects, which are dictionaries as in YAML."""
 
     def create(self, plural: str, document: Mapping[str, Any]) -> str:
-        """Create an object and return its uid; raises API_CONFLICT where one of this name is there."""
+        """Create an object and return its uid; raises API_CONFLICT if one of this name exists."""
 
     def merge(self, plural: str, name: str, document: Mapping[str, Any], *, revision: str) -> None:
         """Merge ``document`` into an object that is still at ``revision``, else raise API_CONFLICT."""
 
     def delete(self, plural: str, name: str) -> None:
-        """Delete an object, if it is there."""
+        """Delete an object, if it exists."""
 
     def record_event(self, event: Mapping[str, Any]) -> None:
-        """Write a core Event in its namespace, or bring the one of this name up to date."""
+        """Create a core Event in its namespace, or update the one of this name."""
 
 
 class NodeMarker(Protocol):
-    """What the key service reads and writes of Nodes; the admission policy attested-marks-nodes lets it no more."""
+    """Reads and writes Nodes; the admission policy attested-marks-nodes allows the key service no other writes."""
 
     def nodes(self) -> tuple[Mapping[str, Any], ...]:
         """Return every Node as it is now."""
@@ -97,20 +97,20 @@ class NodeMarker(Protocol):
         """Replace the taints of a Node that is still at ``revision``, else raise API_CONFLICT."""
 
     def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
-        """Write the condition of this type of a Node and no other one."""
+        """Write the condition of this type on a Node and no other condition."""
 
     def set_labels(self, name: str, labels: Mapping[str, str | None]) -> None:
-        """Set these labels of a Node and no other one; None takes one away."""
+        """Set these labels of a Node and no other labels; None removes a label."""
 
     def record_event(self, event: Mapping[str, Any]) -> None:
         """As `ObjectWriter.record_event`."""
 
 
 class RequestDesk(Protocol):
-    """Requests for certificates that kubelets serve with; the RBAC of the key service lets it see and conclude them."""
+    """Reads and decides CertificateSigningRequests for kubelet serving certificates, as the RBAC allows."""
 
     def serving_requests(self, seconds: int) -> Iterator[Mapping[str, Any]]:
-        """Yield every such request as it is now, then each that appears or changes within ``seconds``."""
+        """Yield every request as it is now, then each that appears or changes within ``seconds``."""
 
     def conclude_request(self, name: str, condition: Mapping[str, Any], *, revision: str) -> None:
         """Write ``condition`` into a request that is still at ``revision``, else raise API_CONFLICT."""
@@ -120,7 +120,7 @@ class ApiGateway:
     """The real gateway; one instance may be used by several threads."""
 
     def __init__(self, *, server: str, ca_file: Path, credential: Credential) -> None:
-        """Keep where the API is; the first call connects."""
+        """Store the address of the API; the first call connects."""
         self._http = ApiHttp(server=server, ca_file=ca_file, credential=credential)
 
     def objects(self, plural: str, *, where: Mapping[str, str] | None = None) -> tuple[Mapping[str, Any], ...]:
@@ -132,11 +132,11 @@ class ApiGateway:
         return self._list(plural, {})
 
     def object(self, plural: str, name: str) -> Mapping[str, Any] | None:
-        """Return one object, read linearizably, or None; the cheapest reading there is."""
+        """Return one object, read linearizably, or None; this is the cheapest read."""
         return self._http.find(ApiRequest(what=f"get {plural}/{name}", path=f"{_OURS}/{plural}/{name}"))
 
     def patch_status(self, plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
-        """Merge ``status`` into the object and return its new revision; raises API_CONFLICT when it changed since."""
+        """Merge ``status`` into the object and return its new revision; raises API_CONFLICT if it changed since."""
         body = {"metadata": {"resourceVersion": revision}, "status": dict(status)}
         what = f"write the status of {plural}/{name}"
         written = self._http.call(_patch(what, f"{_OURS}/{plural}/{name}/status", body))
@@ -149,16 +149,16 @@ class ApiGateway:
         return str(made["metadata"]["uid"])
 
     def merge(self, plural: str, name: str, document: Mapping[str, Any], *, revision: str) -> None:
-        """Change an object that nobody changed since ``revision``; raises as `patch_status`."""
+        """Merge ``document`` into an object that is still at ``revision``; raises as `patch_status`."""
         body = {**document, "metadata": {**document.get("metadata", {}), "resourceVersion": revision}}
         self._http.call(_patch(f"write {plural}/{name}", f"{_OURS}/{plural}/{name}", body))
 
     def delete(self, plural: str, name: str) -> None:
-        """Delete an object; one that is gone already is no error."""
+        """Delete an object; a missing object is no error."""
         self._http.find(ApiRequest(what=f"delete {plural}/{name}", path=f"{_OURS}/{plural}/{name}", method="DELETE"))
 
     def record_event(self, event: Mapping[str, Any]) -> None:
-        """Write an Event; the API forgets each after a while, so the one to change may be gone."""
+        """Update an Event, or create it: the API server deletes Events after a while."""
         name, path = event["metadata"]["name"], f"/api/v1/namespaces/{event['metadata']['namespace']}/events"
         what = f"write the event {name}"
         told = {**event, "message": visible(str(event.get("message", "")))}
@@ -177,18 +177,18 @@ class ApiGateway:
         return tuple(self._http.call(ApiRequest(what="list nodes", path=_NODES))["items"])
 
     def set_taints(self, name: str, taints: Sequence[Mapping[str, Any]], *, revision: str) -> None:
-        """Replace the taints of a Node: the API merges none, so the whole list goes by compare-and-set."""
+        """Replace all taints of a Node by compare-and-set, because a merge patch replaces the whole list."""
         body = {"metadata": {"resourceVersion": revision}, "spec": {"taints": list(taints)}}
         self._http.find(_patch(f"taint the node {name}", f"{_NODES}/{name}", body))
 
     def set_condition(self, name: str, condition: Mapping[str, Any]) -> None:
-        """Merge one condition by its type, as the kubelet does with its own: neither knows of the other's."""
+        """Merge one condition by its type, as the kubelet does: neither changes the other's conditions."""
         body = {"status": {"conditions": [condition]}}
         what = f"write a condition of the node {name}"
         self._http.find(_patch(what, f"{_NODES}/{name}/status", body, content_type=_STRATEGIC_PATCH))
 
     def set_labels(self, name: str, labels: Mapping[str, str | None]) -> None:
-        """Merge some labels into those of a Node; None takes one away."""
+        """Merge labels into those of a Node; None removes a label."""
         body = {"metadata": {"labels": dict(labels)}}
         self._http.find(_patch(f"label the node {name}", f"{_NODES}/{name}", body))
 
@@ -207,12 +207,12 @@ class ApiGateway:
         return self._http.find(ApiRequest(what=f"get the lease {name}", path=f"{_leases(namespace)}/{name}"))
 
     def create_lease(self, document: Mapping[str, Any]) -> None:
-        """Create a Lease; raises API_CONFLICT where one of this name is there."""
+        """Create a Lease; raises API_CONFLICT if one of this name exists."""
         name, path = document["metadata"]["name"], _leases(document["metadata"]["namespace"])
         self._http.call(ApiRequest(what=f"create the lease {name}", path=path, method="POST", body=document))
 
     def replace_lease(self, document: Mapping[str, Any]) -> None:
-        """Replace a Lease that nobody changed since its revision in ``document``; raises as `patch_status`."""
+        """Replace a Lease that is still at its revision in ``document``; raises as `patch_status`."""
         name, path = document["metadata"]["name"], _leases(document["metadata"]["namespace"])
         self._http.call(ApiRequest(what=f"write the lease {name}", path=f"{path}/{name}", method="PUT", body=document))
 
@@ -226,9 +226,9 @@ class ApiGateway:
                 yield frozenset({event["object"]["metadata"]["name"]})
 
     def serving_requests(self, seconds: int) -> Iterator[Mapping[str, Any]]:
-        """Yield requests of the one signer; raises API_UNAVAILABLE or API_FORBIDDEN.
+        """Yield requests of the signer for kubelet serving certificates; raises API_UNAVAILABLE or API_FORBIDDEN.
 
-        A node may write a megabyte into each, so few come at a time.
+        A node can write a megabyte into each request, so the pages are small.
         """
         query = {"fieldSelector": f"spec.signerName={SERVING_SIGNER}"}
         page = {**query, "limit": str(_SMALL_PAGE)}
@@ -245,7 +245,7 @@ class ApiGateway:
                 yield event["object"]
 
     def conclude_request(self, name: str, condition: Mapping[str, Any], *, revision: str) -> None:
-        """Write a condition as the only one; a request that was decided meanwhile has another revision."""
+        """Write the only condition of a request; a request that was decided meanwhile has another revision."""
         body = {"metadata": {"resourceVersion": revision}, "status": {"conditions": [dict(condition)]}}
         self._http.find(_patch(f"conclude the certificate request {name}", f"{_REQUESTS}/{name}/approval", body))
 

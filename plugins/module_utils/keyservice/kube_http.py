@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Requests to one API server over connections that stay open.
 
-The connections are the standard library's. The Kubernetes client puts two layers above the same ones, which took more
-CPU than the call itself (ADR 0085).
+The connections are those of the standard library. The Kubernetes client adds two layers to the same connections, which
+use more CPU than the call itself (ADR 0085).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CredentialFiles:
 
 
 class Credential(Protocol):
-    """Gives the credential that is good now; a short-lived one renews itself here."""
+    """Provides a valid credential, and renews a short-lived one."""
 
     def current(self) -> CredentialFiles:
         """Return the files to use for the next call."""
@@ -54,7 +54,7 @@ class Credential(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """One request; ``what`` completes "could not …" when it fails, ``body`` is sent as JSON."""
+    """One request; ``what`` completes the message "could not …" of an error, ``body`` is sent as JSON."""
 
     what: str
     path: str
@@ -65,16 +65,16 @@ class ApiRequest:
 
     @property
     def target(self) -> str:
-        """Path and query as they are sent."""
+        """The path and the query, percent-encoded."""
         path = quote(self.path)
         return f"{path}?{urlencode(self.query)}" if self.query else path
 
 
 class _Connections:
-    """Connections with one credential; those that are silent are used again, the latest first."""
+    """A pool of connections with one credential; the last returned connection is used first."""
 
     def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
-        """Connect when it is needed."""
+        """Store the arguments; a connection is opened when it is needed."""
         self._address = address
         self._context = context
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class _Connections:
         self._retired = False
 
     def take(self) -> HTTPSConnection:
-        """Return a connection that nobody else uses; a new one connects with its first request."""
+        """Return a connection that no other thread uses; a new one connects with its first request."""
         while True:
             with self._lock:
                 kept = self._kept.pop() if self._kept else None
@@ -94,7 +94,7 @@ class _Connections:
             kept.close()
 
     def give_back(self, connection: HTTPSConnection) -> None:
-        """Keep a connection whose last answer was taken whole."""
+        """Keep a connection whose last answer was read completely."""
         with self._lock:
             if not self._retired and len(self._kept) < _KEPT:
                 self._kept.append(connection)
@@ -102,7 +102,7 @@ class _Connections:
         connection.close()
 
     def retire(self) -> None:
-        """Keep none any more: there is a newer credential."""
+        """Close all connections and keep no more, because there is a newer credential."""
         with self._lock:
             self._retired, kept, self._kept = True, self._kept, []
         for connection in kept:
@@ -110,14 +110,14 @@ class _Connections:
 
 
 def _is_silent(connection: HTTPSConnection) -> bool:
-    """Say whether nothing came after the last answer; what comes then is the end of the connection."""
+    """Return whether no data followed the last answer; any data means that the server closes the connection."""
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return not poll.poll(0)
 
 
 def _ask(connection: HTTPSConnection, request: ApiRequest, *, seconds: float) -> HTTPResponse:
-    """Send ``request`` and return its answer, whose body is not read yet; no wait is longer than ``seconds``."""
+    """Send ``request`` and return the answer with its body unread; no wait is longer than ``seconds``."""
     headers, body = {"Accept": "application/json"}, None
     if request.body is not None:
         headers["Content-Type"] = request.content_type
@@ -136,7 +136,7 @@ class ApiHttp:
     """The API server at one URL, never behind a proxy; may be used by several threads."""
 
     def __init__(self, *, server: str, ca_file: Path, credential: Credential) -> None:
-        """Keep where the API is; the first request connects."""
+        """Store the address of the API; the first request connects."""
         url = urlsplit(server)
         self._host = url.netloc
         self._address = (url.hostname or "", url.port or _HTTPS_PORT)
@@ -153,7 +153,7 @@ class ApiHttp:
         return found
 
     def find(self, request: ApiRequest) -> dict[str, Any] | None:
-        """Return the answer, or None where there is no such object; raises as `call` does."""
+        """Return the answer, or None if the object does not exist; raises as `call` does."""
         try:
             answer, data = self._exchange(request)
             if answer.status == _NOT_FOUND:
@@ -204,7 +204,7 @@ class ApiHttp:
 
 
 def _whole(answer: HTTPResponse) -> bytes:
-    """Return the body; raises ValueError for one that is too large or was cut off."""
+    """Return the body; raises ValueError if it is too large or was cut off."""
     data = answer.read(MAX_ANSWER_BYTES + 1)
     if answer.length or len(data) > MAX_ANSWER_BYTES:
         raise ValueError(f"expected a whole answer of at most {MAX_ANSWER_BYTES} bytes, got {len(data)}")
@@ -212,7 +212,7 @@ def _whole(answer: HTTPResponse) -> bytes:
 
 
 def _events(answer: HTTPResponse) -> Iterator[Mapping[str, Any]]:
-    """Yield the lines of a body as they come."""
+    """Yield the parsed lines of a body as they arrive."""
     while line := answer.readline(MAX_ANSWER_BYTES + 1):
         if line.strip():
             yield _parsed(line)
@@ -223,7 +223,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def _check(answer: HTTPResponse, request: ApiRequest) -> None:
-    """Turn a status into the causes that a caller can tell apart."""
+    """Raise API_CONFLICT, API_FORBIDDEN or API_UNAVAILABLE for an error status."""
     if answer.status < _ERRORS:
         return
     if answer.status == _CONFLICT:

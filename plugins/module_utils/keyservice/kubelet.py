@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cluster CA's part: the kubelet's first client certificate, and the key service's own.
+"""Certificates of the cluster CA: the kubelet's first client certificate, and the key service's own.
 
-A node's request says which key, never which name: the registered identity decides the name, and a request that
-names another one is refused rather than corrected. Requested extensions are not copied.
+A node's request determines the key, never the name. The name is that of the registered identity, and a request for
+another name is refused and not corrected. Requested extensions are not copied.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SERVICE_LIFE = timedelta(hours=24)
 KEY_SERVICE_USER = "attested:key-service"
 
 NODE_GROUP = "system:nodes"
-"""The group of the API's users that are nodes."""
+"""The group of all node users of the API."""
 
 MACHINE_GROUP = "attested:"
 """Prefix of the group that names a machine's identity; also in the admission policies of the role key_service."""
@@ -44,33 +44,33 @@ MAX_REQUEST_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClusterCa:
-    """The cluster CA: its certificate and its private key; ``others`` are believed beside it during a rotation."""
+    """The cluster CA: its certificate and its private key; ``others`` are also trusted during a rotation."""
 
     certificate: x509.Certificate
     private_key: SigningKey = field(repr=False)
     others: tuple[x509.Certificate, ...] = ()
 
     def pem(self) -> bytes:
-        """Return everything that a node has to believe as PEM, whoever signs first."""
+        """Return all CA certificates that a node has to trust as PEM, the signing CA first."""
         return _pem((self.certificate, *self.others))
 
 
 @lru_cache(maxsize=1)
 def _pem(certificates: tuple[x509.Certificate, ...]) -> bytes:
-    """Return the PEM that every ticket carries, encoded once."""
+    """Return the PEM that every ticket contains; the cache encodes it once."""
     return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in certificates)
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletRequest:
-    """A checked request: the node's public key and its digest (hex SHA-256 of the SubjectPublicKeyInfo)."""
+    """A verified request: the node's public key and its digest (hex SHA-256 of the SubjectPublicKeyInfo)."""
 
     public_key: PublicKey
     spki_sha256: str
 
 
 def load_cluster_ca(certificate: bytes, private_key: bytes) -> ClusterCa:
-    """Return the CA of two PEM files; raises CLUSTER_CA_UNUSABLE unless the first certificate and the key are one."""
+    """Return the CA of two PEM files; raises CLUSTER_CA_UNUSABLE unless the key fits the first certificate."""
     try:
         ca, *others = x509.load_pem_x509_certificates(certificate)
         key = serialization.load_pem_private_key(private_key, password=None)
@@ -90,7 +90,7 @@ def load_cluster_ca(certificate: bytes, private_key: bytes) -> ClusterCa:
 def check_kubelet_request(der: bytes, *, node_name: str) -> KubeletRequest:
     """Return the key of a kubelet's request for the registered ``node_name``.
 
-    1. It parses, is signed by its own key and small. CSR_MALFORMED
+    1. It is small, parses, and is signed by its own key. CSR_MALFORMED
     2. The key is P-256, Ed25519 or RSA of 2048 to 4096 bits. CSR_KEY_UNSUPPORTED
     3. Its subject is exactly O=system:nodes, CN=system:node:<node_name>. CSR_NAME_MISMATCH
     """
@@ -113,13 +113,13 @@ def require_subject(request: x509.CertificateSigningRequest, *, node_name: str) 
 
 
 def node_of(user: str) -> str:
-    """Return the node that a user of the API is, or nothing where it is none."""
+    """Return the node name of an API user, or "" if the user is not a node."""
     found = _NODE_USER.fullmatch(user)
     return found[1] if found else ""
 
 
 def claimed_node_name(der: bytes) -> str:
-    """Return the node that a request asks to be, or nothing where it is no request for a node: a claim, to be told."""
+    """Return the node name that a request claims, or "" if it claims none; for logs, since it is not verified."""
     try:
         subject = parse_request(der).subject
     except Refusal:
@@ -139,8 +139,8 @@ def sign_kubelet_certificate(
 ) -> bytes:
     """Return the PEM client certificate of node ``node_name``: 72 h, clientAuth only, no SAN.
 
-    ``machine`` is the name of its identity: as a group of the user it tells the API server which machine writes, so
-    that a revoked one is known also when another one bears its node's name by now.
+    ``machine`` is the name of its identity. As a group of the user it identifies the machine to the API server, so a
+    revoked machine is recognised even if another machine now has its node name.
     """
     subject = x509.Name(
         [
@@ -162,7 +162,7 @@ def mint_service_credential(ca: ClusterCa, *, now: datetime) -> tuple[bytes, byt
 
 
 def parse_request(der: bytes) -> x509.CertificateSigningRequest:
-    """Return the request that these bytes are, signed by its own key; raises CSR_MALFORMED."""
+    """Return the parsed request, which is signed by its own key; raises CSR_MALFORMED."""
     if len(der) > MAX_REQUEST_BYTES:
         raise Refusal(
             f"expected a request of at most {MAX_REQUEST_BYTES} bytes, got {len(der)}", reason=Reason.CSR_MALFORMED

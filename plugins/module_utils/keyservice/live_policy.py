@@ -1,17 +1,19 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The policy in force as the live API says it: one snapshot a decision, read linearizably.
+"""The policy in force, read from the API: one linearizable snapshot for each decision.
 
-A read that fails raises, so the decision is no. An object that cannot be understood admits nobody and hides no other:
+A read that fails raises, so the machine is refused. An object that cannot be parsed admits no machine and hides no
+other object:
 
-- a profile is left out, and the others decide;
-- an identity refuses the machines that share a key or the node's name with it (it may be a revocation, or the live
-  identity of that node), and nobody else; where it says that it is revoked, it is, whatever else is wrong with it;
-- the signed policy is one object under one signature, so it counts as a whole or refuses everyone.
+- A profile that cannot be parsed is left out, and the other profiles decide.
+- An identity that cannot be parsed refuses the machines that share a key or the node name with it, because it may be a
+  revocation, or the current identity of that node. It refuses no other machine. If its admission is Revoked, it counts
+  as revoked, even if the rest cannot be parsed.
+- The signed policy is one object under one signature, so it counts as a whole or refuses all machines.
 
-`LivePolicy.unreadable` names them. What the API says counts only as far as the site's signed policy names it and this
-control plane's own record of it allows (`Guard`).
+`LivePolicy.unreadable` returns these objects. Objects of the API count only if the site's signed policy names them and
+this control plane's own record of the policy allows it (`Guard`).
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from ..reasons import Reason
 from .kube_api import IDENTITIES, POLICIES, PROFILES
 
 KEY_FIELDS = ("spec.ekSha256", "spec.ekAliasSha256")
-"""Where an identity says its endorsement keys: the API finds it by either."""
+"""The fields of an identity that hold its endorsement keys; the API selects by either."""
 DISK_FIELD = "status.diskId"
-"""Where it says the disk that the key service assigned to it."""
+"""The field of an identity that holds the disk id which the key service assigned."""
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The verified policy; ``revoked`` are all keys seen revoked, ``missing`` those that it does not sign itself."""
+    """The verified policy; ``revoked``: all revoked keys of the record, ``missing``: those that it does not sign."""
 
     policy: ClusterPolicy
     revoked: frozenset[str]
@@ -59,18 +61,18 @@ class Judged:
 
 
 class Guard(Protocol):
-    """Says whether an object is the policy in force; `keys` gives the one with a record outside etcd."""
+    """Decides whether an object is the policy in force; `PolicyAuthority` does so with the record outside etcd."""
 
     def judge(self, document: Mapping[str, Any] | None) -> Judged:
-        """Return the policy that ``document`` says; raises POLICY_…, for everyone."""
+        """Return the policy of ``document``; raises POLICY_…, and then all machines are refused."""
 
     def note_revoked(self, revoked: Iterable[str]) -> None:
-        """Remember that these endorsement keys were revoked."""
+        """Record that these endorsement keys were revoked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """An identity as it stood in one read, with what a compare-and-set on it needs.
+    """An identity as it was in one read, with its revision for a compare-and-set.
 
     ``revision`` is the object's resourceVersion; ``issued`` and ``superseded`` count its tickets.
     """
@@ -82,7 +84,7 @@ class Registration:
 
 
 class Snapshot(SignedPolicy):
-    """What counts for one machine as of one read; also a `PolicyInForce`."""
+    """The policy, profiles and identities for one machine at one read; also a `PolicyInForce`."""
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class Snapshot(SignedPolicy):
         now: datetime,
         lock_register: int,
     ) -> None:
-        """Keep what was read."""
+        """Store what was read."""
         self.registrations = tuple(registrations)
         self.policy = judged.policy
         super().__init__(
@@ -113,7 +115,7 @@ class Snapshot(SignedPolicy):
         return next(one for one in self.registrations if one.identity is identity)
 
     def holder_of(self, ek_sha256: str) -> NodeIdentity | None:
-        """Return who has this key, whether it counts or not; one that waits only where no other has it."""
+        """Return the identity with this key, of any admission; a pending one only if no other has the key."""
         holders = [one.identity for one in self.registrations if ek_sha256 in one.identity.keys]
         return min(holders, key=lambda one: one.admission is Admission.PENDING, default=None)
 
@@ -125,18 +127,18 @@ class Remembering(Protocol):
         """Return the identities that can be read; with ``node_name`` only those that are, or were, this node."""
 
     def unreadable(self) -> tuple[str, ...]:
-        """Return what of the profiles and identities cannot be understood."""
+        """Return the profiles and identities that cannot be parsed."""
 
 
 class LivePolicy:
-    """The policy in force, asked of the API each time."""
+    """The policy in force, read from the API for each call."""
 
     def __init__(
         self, gateway: Reader, guard: Guard, *, clock: Clock, lock_register: int = 15, remembers: int = 1024
     ) -> None:
-        """Ask through ``gateway``, trust what ``guard`` trusts; ``lock_register`` is always quoted.
+        """Read through ``gateway``, and check the policy with ``guard``; ``lock_register`` is always quoted.
 
-        So many objects as it ``remembers`` are parsed once as long as they stay the same.
+        Up to ``remembers`` parsed objects are cached as long as their content does not change.
         """
         self._remembers = remembers
         self._gateway = gateway
@@ -146,17 +148,17 @@ class LivePolicy:
         self._parsed: dict[str, tuple[Mapping[str, Any], Manifests | str]] = {}
 
     def snapshot(self) -> Snapshot:
-        """Return what counts of all objects, exceptions aside, which are one machine's; raises as `snapshot_for`."""
+        """Return a snapshot of all identities, without exceptions for one machine; raises as `snapshot_for`."""
         judged = self._judged()
         found = self._gateway.objects(IDENTITIES)
         self._note(found, judged)
         return self._snapshot(judged, self._registrations(found), ek_sha256="")
 
     def snapshot_for(self, ek_sha256: str) -> Snapshot:
-        """Return all that decides about one machine as it is now: what shares its chip's keys, its node's name, a disk.
+        """Return the snapshot for one machine: all identities that share a key, a node name or a disk with it.
 
-        A few small reads instead of one that grows with the cluster. A revocation among them is recorded first. Raises
-        API_UNAVAILABLE, MANIFEST_INVALID, and what the guard raises.
+        It takes a few small reads instead of one that grows with the cluster. A revocation among them is recorded
+        first. Raises API_UNAVAILABLE, MANIFEST_INVALID, and as the guard does.
         """
         judged = self._judged()
         found = self._holders(ek_sha256)
@@ -180,14 +182,14 @@ class LivePolicy:
         )
 
     def holders_of(self, node_name: str) -> tuple[str, ...]:
-        """Return the identities that are, or were, this node, as of now."""
+        """Return the names of the identities that are, or were, this node, as of now."""
         found = self._gateway.objects(IDENTITIES, where={"spec.nodeName": node_name})
         return tuple(sorted(one["metadata"]["name"] for one in found))
 
     def registration_named(self, node_name: str) -> Registration:
-        """Return the approved registration of the machine that is this node, as of now; raises as `snapshot_for` does.
+        """Return the approved registration of the machine that is this node, as of now.
 
-        Raises what `SignedPolicy.identity_for` does; IDENTITY_UNKNOWN where no machine has this name.
+        Raises as `snapshot_for` and `SignedPolicy.identity_for`; IDENTITY_UNKNOWN if no machine has this node name.
         """
         found = self._registrations(self._gateway.objects(IDENTITIES, where={"spec.nodeName": node_name}))
         one = min(found, key=lambda known: known.identity.admission is not Admission.APPROVED, default=None)
@@ -203,23 +205,23 @@ class LivePolicy:
         return self.snapshot_for(ek_sha256).identity_for(ek_sha256)
 
     def profiles(self) -> tuple[MeasurementProfile, ...]:
-        """Return every profile that counts, exceptions aside, as of now."""
+        """Return every profile that the signed policy names, without exceptions for one machine, as of now."""
         policy = self._judged().policy
         return tuple(one for one in self._profiles() if policy.names_profile(one))
 
     def registrations_of(self, ek_sha256: str) -> tuple[Registration, ...]:
-        """Return the identities of one endorsement key as they are now, whether they count or not."""
+        """Return the identities of one endorsement key as they are now, of any admission."""
         return self._registrations(self._holders(ek_sha256).values())
 
     def registrations(self, node_name: str = "") -> tuple[Registration, ...]:
-        """Return the identities as they are now, whether they count or not, that can be read; raises API_UNAVAILABLE.
+        """Return the readable identities as they are now, of any admission; raises API_UNAVAILABLE.
 
-        With ``node_name`` only those that are, or were, this node: what one node costs does not grow with the cluster.
+        With ``node_name`` only those that are, or were, this node: the cost then does not grow with the cluster.
         """
         return self._readable({"spec.nodeName": node_name} if node_name else {})
 
     def registrations_called(self, name: str) -> tuple[Registration, ...]:
-        """Return the identity with the object name ``name`` as it is now, if it is there and can be read."""
+        """Return the identity with the object name ``name`` as it is now, if it exists and can be parsed."""
         return self._readable({"metadata.name": name})
 
     def _readable(self, where: Mapping[str, str]) -> tuple[Registration, ...]:
@@ -227,7 +229,7 @@ class LivePolicy:
         return tuple(found for one in objects if (found := self._registration(one)) is not None)
 
     def unreadable(self) -> tuple[str, ...]:
-        """Return what of the API's profiles and identities cannot be understood: kind, name and why, sorted."""
+        """Return the profiles and identities of the API that cannot be parsed: kind, name and cause, sorted."""
         problems = [
             found
             for plural, kind in ((PROFILES, PROFILE_KIND), (IDENTITIES, IDENTITY_KIND))
@@ -237,15 +239,15 @@ class LivePolicy:
         return tuple(sorted(problems))
 
     def settle_revocations(self) -> ClusterPolicy:
-        """Record every revocation that the API's objects say, and return the policy in force.
+        """Record every revocation in the API's objects, and return the policy in force.
 
-        Raises POLICY_ROLLED_BACK where one that was seen before is gone, and what the guard raises.
+        Raises POLICY_ROLLED_BACK if a revocation that was seen before is missing, and as the guard does.
         """
         self._guard.note_revoked(self._revoked_objects())
         return self._judged().policy
 
     def selection(self) -> tuple[int, ...]:
-        """Return the registers to quote as of now: those of each profile that counts for a machine, and the lock's."""
+        """Return the registers to quote as of now: those of every profile in force, and the lock register."""
         policy = self._judged().policy
         excepted = {one.profile.name for one in policy.exceptions}
         counting = [one for one in self._profiles() if policy.names_profile(one) or one.name in excepted]
@@ -263,7 +265,7 @@ class LivePolicy:
         return frozenset(key for one in objects for key in _keys(one))
 
     def _note(self, objects: Iterable[Mapping[str, Any]], judged: Judged) -> None:
-        """Record what the objects revoke, those among them that cannot be understood as well."""
+        """Record the revocations among the objects, also of objects that cannot be parsed."""
         revoked = [one for one in objects if _spec(one).get("admission") == Admission.REVOKED.value]
         banned = {key for one in revoked for key in _keys(one)}
         if not banned <= judged.revoked:
@@ -285,11 +287,11 @@ class LivePolicy:
         return None if isinstance(found, str) else _registration(found.identities[0], raw)
 
     def parse_profile(self, document: Mapping[str, Any]) -> MeasurementProfile:
-        """Return the profile that an object says; raises MANIFEST_INVALID."""
+        """Return the profile of an object; raises MANIFEST_INVALID."""
         return self._parse(document, PROFILE_KIND).profiles[0]
 
     def _profiles(self) -> tuple[MeasurementProfile, ...]:
-        """Return every profile that can be read; one that cannot admits nobody."""
+        """Return every profile that can be parsed; the others admit no machine."""
         found = [self._reading(document, PROFILE_KIND) for document in self._gateway.objects(PROFILES)]
         return tuple(one.profiles[0] for one in found if not isinstance(one, str))
 
@@ -300,9 +302,10 @@ class LivePolicy:
         return found
 
     def _reading(self, document: Mapping[str, Any], kind: str) -> Manifests | str:
-        """Return what an object says, or why it says nothing; the same content is read once.
+        """Return the parsed object, or the error message; the same content is parsed once.
 
-        Compared by content, not by resourceVersion: an etcd from a snapshot gives the same version out again.
+        The cache compares the content and not the resourceVersion, because an etcd that was restored from a snapshot
+        assigns the same version again.
         """
         name = _place(document, kind)
         known = self._parsed.get(name)
@@ -321,10 +324,10 @@ class LivePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusChange:
-    """What the key service writes after a release or a refusal; empty values are not written.
+    """The status that the key service writes after a release or a refusal; empty values are not written.
 
-    ``clock`` in milliseconds of TPMS_CLOCK_INFO; counters are those of the quote that was verified. Good evidence
-    (``attested_at``) takes away the ``refusal`` of earlier evidence.
+    ``clock`` is in milliseconds of TPMS_CLOCK_INFO; the counters are those of the verified quote. Good evidence
+    (``attested_at``) removes the ``refusal`` of earlier evidence.
     """
 
     phase: str = ""
@@ -386,7 +389,7 @@ class StatusWriter:
         self._gateway = gateway
 
     def write(self, registration: Registration, change: StatusChange) -> str:
-        """Write ``change`` if the object is still as it was read, and return its new revision; else API_CONFLICT."""
+        """Write ``change`` and return the new revision; raises API_CONFLICT if the object changed since the read."""
         return self._gateway.patch_status(
             IDENTITIES, registration.identity.name, status=change.to_document(), revision=registration.revision
         )
@@ -408,7 +411,7 @@ def _spec(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _place(document: Mapping[str, Any], kind: str) -> str:
-    """Return kind and name; the API leaves the kind of an object in a list to the list."""
+    """Return kind and name; objects in a list of the API have no kind of their own."""
     return f"{kind} {document['metadata'].get('name', '?')}"
 
 

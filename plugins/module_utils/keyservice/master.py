@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The master secret of a cluster, and its measurement salt.
 
-A master secret is 32 bytes of key and 32 bytes of salt; as a file it is Constellation's JSON
-``{"key": <base64>, "salt": <base64>}``, so that an orphaned cluster's secret can be imported.
+A master secret is 32 bytes of key and 32 bytes of salt. Its file is Constellation's JSON
+``{"key": <base64>, "salt": <base64>}``, so that the secret of a Constellation cluster can be imported.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from ..core.host import Random
 
 
-# Bytes that must not show: no content in a repr, a comparison in constant time, no pickling.
+# Secret bytes: no content in a repr, comparison in constant time, no pickling.
 
 
 class SecretBytes:
-    """A secret value of any length; `reveal` is the one way to its bytes."""
+    """A secret value of any length; only `reveal` returns its bytes."""
 
     __slots__ = ("_value",)
 
     def __init__(self, value: bytes) -> None:
-        """Hold ``value``."""
+        """Store ``value``."""
         self._value = bytes(value)
 
     def reveal(self) -> bytes:
-        """Return the bytes, for the one call that needs them."""
+        """Return the bytes; use them only in the call that needs them."""
         return self._value
 
     def __len__(self) -> int:
@@ -55,10 +55,10 @@ class SecretBytes:
             return NotImplemented
         return hmac.compare_digest(self._value, other.reveal())
 
-    __hash__ = None  # type: ignore[assignment]  # a secret is no key of a table
+    __hash__ = None  # type: ignore[assignment]  # a secret must not be a dictionary key
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: a pickle would carry the content somewhere else."""
+        """Refuse, because a pickle would contain the secret."""
         message = f"{type(self).__name__} cannot be pickled"
         raise TypeError(message)
 
@@ -70,7 +70,7 @@ class DiskKey(SecretBytes):
 
 
 class MeasurementSecret(SecretBytes):
-    """What the cluster id is derived from, 32 bytes; one for a cluster."""
+    """The secret that the cluster id is derived from, 32 bytes; one for each cluster."""
 
     __slots__ = ()
 
@@ -84,13 +84,13 @@ _FINGERPRINT_LABEL = b"attested.kubernetes/master-secret/fingerprint/v1"
 
 @dataclass(frozen=True, slots=True)
 class MasterSecret:
-    """What every key of a cluster is derived from; its repr is empty."""
+    """The secret that every key of a cluster is derived from; its repr is empty."""
 
     key: SecretBytes = field(repr=False)
     salt: SecretBytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse other lengths: Constellation takes shorter keys, a cluster of ours never does."""
+        """Refuse other lengths: Constellation accepts shorter keys, this collection does not."""
         if (len(self.key), len(self.salt)) != (MASTER_KEY_BYTES, MASTER_SALT_BYTES):
             raise KeyServiceError(
                 f"expected a master secret of {MASTER_KEY_BYTES} bytes of key and {MASTER_SALT_BYTES} of salt, "
@@ -99,7 +99,7 @@ class MasterSecret:
             )
 
     def fingerprint(self) -> str:
-        """Return 32 hex digits that name this secret and tell nothing about it."""
+        """Return 32 hex digits that identify this secret and reveal nothing about it."""
         mac = hmac.new(self.key.reveal(), _FINGERPRINT_LABEL + self.salt.reveal(), hashlib.sha256)
         return mac.hexdigest()[:32]
 
@@ -118,12 +118,12 @@ def generate_master_secret(random: Random) -> MasterSecret:
 
 
 def generate_measurement_salt(random: Random) -> bytes:
-    """Return a new measurement salt, 32 public bytes; one for a cluster."""
+    """Return a new measurement salt, 32 public bytes; one for each cluster."""
     return random.token(MEASUREMENT_SALT_BYTES)
 
 
 def rotated() -> KeyServiceError:
-    """Return the refusal of a rotated master secret, where the first version alone is of use."""
+    """Return the error for a rotated master secret where only a never rotated one is accepted."""
     return KeyServiceError(
         "expected a master secret that was never rotated, got another version", reason=Reason.MASTER_SECRET_ROTATED
     )
@@ -143,5 +143,5 @@ def import_master_secret(data: bytes) -> MasterSecret:
         raise KeyServiceError(
             'expected the master secret as JSON {"key": <base64>, "salt": <base64>}, got something else',
             reason=Reason.SITE_SECRET_MALFORMED,
-        ) from None  # the cause would carry the text, and the text is the secret
+        ) from None  # the cause would contain the text, which is the secret
     return MasterSecret(key=SecretBytes(key), salt=SecretBytes(salt))

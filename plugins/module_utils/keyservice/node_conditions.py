@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a Node stands, told where Kubernetes looks: a condition, a taint, an Event, labels.
+"""Show the standing of each Node in Kubernetes: as a condition, a taint, an Event and labels.
 
-The taint is NoSchedule. It keeps new pods away and moves none: an outage of the attestation itself would otherwise
-become an outage of everything that runs. Who shall go now is for a person to say (`revoke`). The kubelet neither sets
-taints nor takes them away (NodeRestriction), and merges conditions by type, so nobody fights over either.
+The taint is NoSchedule. It keeps new pods from the Node and evicts none. Otherwise an outage of the attestation would
+become an outage of all workloads. An admin removes a node at once with `revoke`. The kubelet may not change taints
+(NodeRestriction) and merges conditions by type, so both keep what the key service writes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TAINT = "attested-kubernetes.dev/not-attested"
 TAINT_EFFECT = "NoSchedule"
 
 LABELS = tuple(f"attested-kubernetes.dev/{name}" for name in ("attested-at", "posture", "profile"))
-"""What a scheduler can ask for: the hour of the last good evidence, and by which posture and profile it was good."""
+"""Labels for schedulers: the hour of the last good evidence, and the posture and the profile that accepted it."""
 
 ROUND_SECONDS = 30.0
 _SOON_SECONDS = 1.0
@@ -58,7 +58,7 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What is to change at one Node; None where nothing is. ``event`` tells of a change for the worse, or its end."""
+    """The changes of one Node, None for no change. ``event`` reports a change to a bad standing, or its end."""
 
     node_name: str
     revision: str
@@ -68,12 +68,12 @@ class Mark:
 
     @property
     def is_needed(self) -> bool:
-        """Whether anything is to change."""
+        """Whether there is anything to write."""
         return self.taints is not None or self.condition is not None
 
 
 def plan_mark(node: Mapping[str, Any], judgement: Judgement, *, now: datetime) -> Mark:
-    """Return what makes ``node`` show how it stands; nothing where it does already."""
+    """Return the changes by which ``node`` shows its standing; an empty mark if it shows it already."""
     name, revision = node["metadata"]["name"], node["metadata"]["resourceVersion"]
     if judgement.standing is Standing.UNHEARD:
         return Mark(node_name=name, revision=revision)
@@ -112,9 +112,9 @@ def _condition(node: Mapping[str, Any], judgement: Judgement, *, now: datetime) 
 
 
 def plan_labels(node: Mapping[str, Any], status: IdentityStatus, judgement: Judgement) -> dict[str, str | None]:
-    """Return the labels of ``node`` that are to change, None for one that goes; only a node in good standing has any.
+    """Return the labels of ``node`` to change, None to remove one; only a node in good standing has these labels.
 
-    What is no value of a label, such as a long name of a profile, is left out.
+    Values that are not valid in a label, such as a long profile name, are left out.
     """
     if judgement.standing is Standing.UNHEARD:
         return {}
@@ -142,7 +142,7 @@ def _kubelet_version(node: Mapping[str, Any]) -> str:
 
 
 def _message(name: str, judgement: Judgement) -> str:
-    """Return one line that is the same as long as nothing changes: each new one would be a write."""
+    """Return a message that is the same as long as nothing changes, because each new message is a write."""
     since = shown_time(judgement.since)
     if judgement.standing is Standing.FAILED:
         return (
@@ -157,7 +157,7 @@ def _message(name: str, judgement: Judgement) -> str:
 
 
 def _event(node: Mapping[str, Any], judgement: Judgement, *, now: datetime) -> dict[str, Any] | None:
-    """Return the Event of a node that got worse, or well again: one object a node and reason."""
+    """Return the Event for a bad standing or its end: one object for each node and reason."""
     metadata, reason = node["metadata"], _REASON[judgement.standing]
     was_bad = _found(node).get("reason") in {_REASON[standing] for standing in _BAD}
     if judgement.standing not in _BAD and not was_bad:
@@ -180,7 +180,7 @@ def _event(node: Mapping[str, Any], judgement: Judgement, *, now: datetime) -> d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """One Node with its machine, and how it stands."""
+    """One Node with its registration and its standing."""
 
     node: Mapping[str, Any]
     registration: Registration
@@ -192,12 +192,12 @@ class _Judged:
         return str(self.node["metadata"]["name"])
 
     def labels(self) -> dict[str, str | None]:
-        """Return the labels that are to change."""
+        """Return the labels to change."""
         return plan_labels(self.node, self.registration.identity.status, self.judgement)
 
 
 class StandingWatcher:
-    """Keeps the marks of all Nodes; `run_once` belongs into a thread of its own, `wake` may be called from any."""
+    """Updates the marks of all Nodes; `run_once` needs a thread of its own, `wake` may be called from any thread."""
 
     def __init__(
         self,
@@ -210,10 +210,10 @@ class StandingWatcher:
         grace: timedelta,
         marked: Callable[[str, str], None],
     ) -> None:
-        """Judge by ``overdue_after``; within ``grace`` from now nobody becomes overdue, since nobody could be heard.
+        """Judge by ``overdue_after``; within ``grace`` from now no node becomes overdue, as none could push before.
 
-        A round over all Nodes takes the identities of ``near``, which a watch has told; one that somebody wakes us for
-        is asked of ``policy``. ``marked`` is told the node and the standing of each change.
+        A round over all Nodes uses the cached identities of ``near``; the identities of `wake` are read from
+        ``policy``. Each change calls ``marked`` with the node's name and standing.
         """
         self._marker = marker
         self._policy = policy
@@ -226,13 +226,13 @@ class StandingWatcher:
         self._names: dict[str, None] = {}
         self.standings: dict[str, Standing] = {}
         self.attested: dict[str, float] = {}
-        """When the evidence of each node was good last, seconds since 1970; 0: never."""
+        """When the evidence of each node was last good, in Unix seconds; 0: never."""
         self.ready: dict[str, float] = {}
-        """Whether each Node is Ready, by its condition: 1 or 0."""
+        """Whether the condition Ready of each Node is True: 1 or 0."""
         self.versions: dict[str, str] = {}
-        """The version of each node's kubelet, without v."""
+        """The version of each node's kubelet, without the leading v."""
         self.looked_at = 0.0
-        """When all of this was read last, seconds since 1970."""
+        """When all Nodes were last read, in Unix seconds."""
 
     @property
     def bad(self) -> int:
@@ -240,13 +240,16 @@ class StandingWatcher:
         return sum(standing in _BAD for standing in self.standings.values())
 
     def wake(self, name: str) -> None:
-        """Look soon at the Node of the identity with this object name."""
+        """Request a check of the Node of the identity with this object name soon."""
         with self._woken:
             self._names[name] = None
             self._woken.notify()
 
     def run_once(self, pause_seconds: float = ROUND_SECONDS) -> None:
-        """Look at every Node once, and until the time is over at those that are left or woken; raises `ApiError`."""
+        """Check every Node once, then until ``pause_seconds`` are over those that are left or woken.
+
+        Raises `ApiError`.
+        """
         self.look()
         ends = self._clock.monotonic() + pause_seconds
         self._clock.sleep(_SOON_SECONDS)
@@ -255,7 +258,7 @@ class StandingWatcher:
             self._clock.sleep(_SOON_SECONDS)
 
     def _taken(self, ends: float) -> tuple[str, ...]:
-        """Wait for names and return some of them; nothing once the time is over."""
+        """Wait for names until ``ends`` and return up to `_MAX_MARKS` of them; none after that time."""
         with self._woken:
             self._woken.wait_for(lambda: self._names, max(0.0, ends - self._clock.monotonic()))
             if self._clock.monotonic() >= ends:
@@ -266,7 +269,7 @@ class StandingWatcher:
             return names
 
     def look(self) -> bool:
-        """Mark what is to mark, a bounded number of Nodes; return whether some are left, which are looked at next."""
+        """Check all Nodes and write marks of a bounded number; return whether some are left for the next check."""
         now = self._clock.now()
         judged = self._judged(self._registrations(), self._marker.nodes(), now)
         self._show(judged)
@@ -274,7 +277,7 @@ class StandingWatcher:
         return self._mark(judged, now)
 
     def look_at(self, names: Iterable[str]) -> bool:
-        """Do as `look` for the Nodes of these identities alone, each as the API has it now."""
+        """Check only the Nodes of these identities, each read from the API; return as `look`."""
         now = self._clock.now()
         found = [one for name in names for one in self._policy.registrations_called(name)]
         nodes = [node for one in found if (node := self._marker.node(one.identity.node_name)) is not None]
@@ -298,7 +301,10 @@ class StandingWatcher:
         ]
 
     def _show(self, judged: Sequence[_Judged], *, beside: bool = False) -> None:
-        """Set the figures of these Nodes, ``beside`` those of all others; other threads read whole dictionaries."""
+        """Set the public attributes for these Nodes, with ``beside`` keeping those of all other Nodes.
+
+        The dictionaries are replaced as a whole, because other threads read them.
+        """
         standings, attested, ready, versions = (
             (self.standings, self.attested, self.ready, self.versions) if beside else ({}, {}, {}, {})
         )
@@ -308,7 +314,7 @@ class StandingWatcher:
         self.versions = {**versions, **{one.name: _kubelet_version(one.node) for one in judged}}
 
     def _mark(self, judged: Sequence[_Judged], now: datetime) -> bool:
-        """Write marks, then labels: no label keeps a node from its taint. Those that are left wait for their turn."""
+        """Write marks before labels, so labels never delay a taint; wake this watcher for the Nodes that are left."""
         needed = [(one, mark) for one in judged if (mark := plan_mark(one.node, one.judgement, now=now)).is_needed]
         labels = [(one, change) for one in judged if (change := one.labels())]
         tried = [(one, self._try(mark, one.judgement)) for one, mark in needed[:_MAX_MARKS]]
@@ -332,7 +338,7 @@ class StandingWatcher:
         )
 
     def _try(self, mark: Mark, judgement: Judgement) -> tuple[ApiError, ...]:
-        """Return what went wrong: trouble with one Node leaves no other without its mark."""
+        """Write a mark and return its error, if any, so that an error at one Node does not stop the others."""
         try:
             self._apply(mark, judgement)
         except ApiError as error:
@@ -340,7 +346,7 @@ class StandingWatcher:
         return ()
 
     def _apply(self, mark: Mark, judgement: Judgement) -> None:
-        """Write a mark: what binds first, and the condition last, so that what is cut short begins again."""
+        """Write a mark: the taint first, and the condition last, so that an interrupted write is repeated."""
         if mark.taints is not None:
             self._marker.set_taints(mark.node_name, mark.taints, revision=mark.revision)
         if mark.event is not None:

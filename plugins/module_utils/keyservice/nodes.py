@@ -1,11 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Identities become `Joined` when their Node object has appeared. Profiles and the release say which nodes use them.
+"""Set identities to `Joined` when their Node appears, and write the status of profiles and of the release.
 
-Only the API server's own rules let a Node of a name appear: its node user under NodeRestriction, or an admin. So a
-Node counts for an identity that was admitted, or that is this very control plane (which proved itself by opening its
-sealed bundle).
+Only the node's own user (NodeRestriction) or an admin can create a Node of this name. So a Node counts for an identity
+that was admitted, or that is this control plane itself, which proved itself by opening its sealed bundle.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ JOINED = "Joined"
 WATCH_SECONDS = 240
 SOON_SECONDS = 5
 _FEW = 16
-"""So many Nodes are asked about one by one; for more, one list of all identities costs less."""
+"""Up to this number of Nodes are read one by one; for more, one list of all identities costs less."""
 
 
 def newly_joined(
     registrations: Iterable[Registration], nodes: frozenset[str], *, own_name: str
 ) -> tuple[Registration, ...]:
-    """Return the registrations that become `Joined` with these Nodes there; ``own_name`` is this control plane."""
+    """Return the registrations that become `Joined` if these Nodes exist; ``own_name`` is this control plane."""
     return tuple(
         one
         for one in registrations
@@ -52,7 +51,7 @@ def newly_joined(
 
 
 class NodeWatcher:
-    """Sets the phase of identities whose Node is there."""
+    """Sets the phase of identities whose Node exists."""
 
     def __init__(
         self,
@@ -67,9 +66,9 @@ class NodeWatcher:
     ) -> None:
         """Call ``joined`` with each node name that became `Joined`.
 
-        ``near`` is asked first, and ``policy`` about the Nodes of which it knows no machine that has joined.
-        ``own_disk`` says the id of the disk of the control plane ``own_name`` where it made the cluster with it, else
-        nothing: any other disk's id is assigned with a ticket.
+        The identities of ``near`` are used first; ``policy`` is read for Nodes that are not joined there.
+        ``own_disk`` returns the disk id of the control plane ``own_name`` if it is the founder, else "": all other
+        disk ids are assigned with a ticket.
         """
         self._gateway = gateway
         self._policy = policy
@@ -81,19 +80,19 @@ class NodeWatcher:
         self._own_joined = False
 
     def run_once(self, seconds: int = WATCH_SECONDS) -> None:
-        """Look at every Node that is there or appears within ``seconds``; raises `ApiError`.
+        """Check every Node that exists or appears within ``seconds``; raises `ApiError`.
 
-        The Node of this control plane is there before the site's policy brings its identity, and no arrival tells of
-        that: until it has joined, all Nodes are looked at again soon.
+        The Node of this control plane exists before its identity, which the site's policy creates later without an
+        event of the Node. So all Nodes are checked again soon until this control plane is `Joined`.
         """
         for names in self._gateway.node_arrivals(seconds if self._own_joined else min(seconds, SOON_SECONDS)):
             self.settle(names)
 
     def settle(self, nodes: frozenset[str]) -> None:
-        """Write the phase of each identity that these Nodes complete; one that changed meanwhile is read again.
+        """Write the phase of each identity whose Node is among ``nodes``; after a conflict it is read again.
 
-        What the watches reported suffices, since a write counts only for an identity that did not change since. Where
-        they tell of no machine that has joined as a Node, the API is asked: they may lag behind.
+        The cached identities suffice, because the write is a compare-and-set. Nodes without a joined identity in the
+        cache are read from the API, because the cache may lag behind.
         """
         left = nodes - self._settled_near(nodes)
         for part in [left] if len(left) > _FEW else [frozenset({name}) for name in sorted(left)]:
@@ -105,10 +104,10 @@ class NodeWatcher:
                 self._settle(part, self._policy)
 
     def _settled_near(self, nodes: frozenset[str]) -> frozenset[str]:
-        """Return the Nodes whose machines have joined as far as the watches tell, or do so now."""
+        """Return the Nodes whose cached identities are `Joined`, or were set to `Joined` now."""
         try:
             return self._settle(nodes, self._near) if nodes else nodes
-        except ApiError:  # there is no watch, or an identity changed since
+        except ApiError:  # no running watch, or an identity changed since
             return frozenset()
 
     def _settle(self, nodes: frozenset[str], source: Remembering) -> frozenset[str]:
@@ -123,14 +122,14 @@ class NodeWatcher:
         return frozenset(one.node_name for one in settled)
 
     def _disk_of(self, registration: Registration) -> str:
-        """Return the disk that is written with the phase, so that no ticket finds the one without the other."""
+        """Return the disk id to write together with the phase, so that no ticket sees one without the other."""
         identity = registration.identity
         return "" if identity.node_name != self._own_name or identity.status.disk_id else self._own_disk()
 
 
-# Which machines a profile let in last, in the profile's status: for a person who retires one, nothing decides by it.
+# The status of a profile names the machines that use it: information for an admin who retires it, not for decisions.
 #
-# Written beside the calls, from what the watches have brought and only where it changed: no ticket waits for it.
+# A background task writes it from the caches, only if it changed, so no ticket waits for it.
 
 MAX_NAMED = 20
 ROUND_SECONDS = 10.0
@@ -139,7 +138,7 @@ _WRITES_A_ROUND = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageWrite:
-    """The status that the profile ``name``, as it is at ``revision``, shall get."""
+    """The new status of the profile ``name``, for a compare-and-set on ``revision``."""
 
     name: str
     revision: str
@@ -149,10 +148,10 @@ class UsageWrite:
 def plan_usage(
     profiles: Iterable[Mapping[str, Any]], identities: Iterable[Mapping[str, Any]]
 ) -> tuple[UsageWrite, ...]:
-    """Return what is to be written so that each profile says by whom it is used; nothing where it does already.
+    """Return the writes after which the status of each profile names the machines that use it.
 
-    A machine uses the profile that allowed its last good evidence, as long as it is approved; ``nodes`` names the
-    first `MAX_NAMED` of them, ``inUseBy`` counts all.
+    A machine uses the profile that accepted its last good evidence, as long as its identity is approved. ``nodes``
+    names the first `MAX_NAMED` of them, ``inUseBy`` counts all.
     """
     users = _users(identities)
     writes = []
@@ -176,21 +175,21 @@ def _users(identities: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 class UsageWatcher:
-    """The one writer of profiles' status; `run_once` belongs into a thread of its own."""
+    """The one writer of profiles' status; `run_once` needs a thread of its own."""
 
     def __init__(self, reader: Reader, gateway: Gateway, *, clock: Clock) -> None:
-        """Count in ``reader``, which may be a memory of what was heard, and write through ``gateway``."""
+        """Count the objects of ``reader``, which may be a cache, and write through ``gateway``."""
         self._reader = reader
         self._gateway = gateway
         self._clock = clock
 
     def run_once(self) -> None:
-        """Rest, then look; raises `ApiError`."""
+        """Sleep, then `look`; raises `ApiError`."""
         self._clock.sleep(ROUND_SECONDS)
         self.look()
 
     def look(self) -> None:
-        """Write what changed, a bounded part of it; what another control plane wrote meanwhile is looked at again."""
+        """Write a bounded number of changes; after a conflict with another control plane the next round compares."""
         planned = plan_usage(self._reader.objects(PROFILES), self._reader.objects(IDENTITIES))
         for write in planned[:_WRITES_A_ROUND]:
             try:
@@ -200,33 +199,32 @@ class UsageWatcher:
                     raise
 
 
-# The release of Kubernetes that the cluster runs: the object ClusterRelease/cluster.
+# The Kubernetes release of the cluster: the object ClusterRelease/cluster.
 #
-# Its spec is written by the playbooks init and upgrade, and tickets name its version. Its status counts the nodes that
-# run it.
+# The playbooks init and upgrade write its spec, and tickets name its version. Its status counts the nodes that run it.
 
 RELEASE_NAME = "cluster"
 _VERSION = re.compile(r"1\.[0-9]{1,3}\.[0-9]{1,3}")
 
 
 class ClusterRelease:
-    """The object as a watch has brought it; `follow` and `run_once` need a thread each."""
+    """A cache of the object, and the writer of its status; `follow` and `run_once` need a thread each."""
 
     def __init__(self, gateway: Gateway, *, clock: Clock, versions: Callable[[], Mapping[str, str]]) -> None:
-        """Follow the object through ``gateway``; ``versions`` returns the kubelet's version of each node, by name."""
+        """Watch the object through ``gateway``; ``versions`` returns the kubelet's version of each node, by name."""
         self._gateway = gateway
         self._clock = clock
         self._versions = versions
         self._cache = ObjectCache(gateway, RELEASES)
 
     def follow(self) -> None:
-        """Keep what the API says until the watch breaks; raises `ApiError`."""
+        """Update the cache until the watch ends with an error; raises `ApiError`."""
         self._cache.follow()
 
     def version(self) -> str:
         """Return the version that tickets name, such as 1.35.4.
 
-        Without a watch the API is asked. Raises CLUSTER_RELEASE_ABSENT where the object is not there or names no
+        Without a running watch the API is read. Raises CLUSTER_RELEASE_ABSENT if the object does not exist or names no
         version, and `ApiError`.
         """
         document = self._document() or {}
@@ -245,7 +243,7 @@ class ClusterRelease:
         self.write_status()
 
     def write_status(self) -> None:
-        """Count the nodes; where another control plane wrote meanwhile, the next round compares again."""
+        """Count the nodes and write the status; after a conflict the next round compares again."""
         document, versions = self._document(), self._versions()
         if document is None or not versions:
             return

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Unknown machines that proved their key and wait for an admin's word, where the site chose ``queue``.
+"""The queue of unknown machines that proved their key and wait for an admin, if the site chose ``queue``.
 
-A waiting machine is a `NodeIdentity` with the admission `Pending`, under its own name as node name until somebody gives
-it one. It is made after the machine was refused, by one thread from a bounded queue, and nothing is released to it.
+A waiting machine is a `NodeIdentity` with the admission `Pending`. Its node name is the object's name until an admin
+sets another. One thread creates it from a bounded queue after the machine was refused; the machine gets no ticket.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from .kube_api import ObjectWriter, Reader
 
 CLAIM = "attested-kubernetes.dev/claims-node"
-"""Annotation with the node name that the machine asked for: a hint for the admin, which decides nothing."""
+"""Annotation with the node name that the machine requested: a hint for the admin, not used in decisions."""
 
 SOURCE = "attested-kubernetes.dev/source"
-"""Annotation with what the machine's address counts as (`core.rate.source_of`): whose machines make room first."""
+"""Annotation with the machine's source (`core.rate.source_of`): it decides which machines are dropped first."""
 
 MAX_WAITING = 100
 
@@ -43,7 +43,7 @@ _IDLE_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """An unknown machine whose key is proven, and the node that it says it is."""
+    """An unknown machine whose key is proven, and the node name that it claims."""
 
     ek_sha256: str
     claims: str
@@ -53,7 +53,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPlan:
-    """Objects to make, and the names of those that make room."""
+    """The objects to create, and the names of the objects to delete."""
 
     creates: tuple[Mapping[str, Any], ...]
     drops: tuple[str, ...]
@@ -62,10 +62,10 @@ class WaitingPlan:
 def plan_waiting(
     found: Sequence[Mapping[str, Any]], arrivals: Iterable[Arrival], *, limit: int = MAX_WAITING
 ) -> WaitingPlan:
-    """Return how the waiting identities ``found`` become those with ``arrivals``: at most ``limit``.
+    """Return the changes that add ``arrivals`` to the waiting identities ``found``, up to ``limit`` in all.
 
-    What goes where there are too many: the oldest of the source that has the most, so that a flood of made-up machines
-    from one address pushes out its own.
+    If there are too many, the oldest of the source with the most machines is dropped. So many invented machines from
+    one address push out only each other.
     """
     shares: Shares[str] = Shares()
     for one in sorted(found, key=lambda one: str(one["metadata"].get("creationTimestamp", ""))):
@@ -94,7 +94,7 @@ def _source(document: Mapping[str, Any]) -> str:
 
 
 def render_waiting(arrival: Arrival) -> dict[str, Any]:
-    """Return the identity of a machine that waits."""
+    """Return the pending identity of a machine."""
     name = identity_name(arrival.ek_sha256)
     seen = arrival.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     identity = NodeIdentity(
@@ -112,10 +112,10 @@ def render_waiting(arrival: Arrival) -> dict[str, Any]:
 
 
 class WaitingRoom:
-    """The one writer of waiting identities: `note` from any thread, `run_once` in a loop of one."""
+    """The one writer of pending identities: `note` may be called from any thread, `run_once` in a loop of one."""
 
     def __init__(self, reader: Reader, writer: ObjectWriter, *, clock: Clock) -> None:
-        """Make through ``writer`` what ``reader`` does not have yet."""
+        """Read pending identities through ``reader``, and write through ``writer``."""
         self._reader = reader
         self._writer = writer
         self._clock = clock
@@ -123,9 +123,9 @@ class WaitingRoom:
         self._arrivals: Shares[Arrival] = Shares()
 
     def note(self, arrival: Arrival) -> None:
-        """Take a machine for the queue; a full one loses the oldest of the source that has the most.
+        """Queue a machine; a full queue drops the oldest machine of the source that has the most.
 
-        That machine asks again.
+        The dropped machine is queued again at its next request.
         """
         with self._changed:
             self._arrivals.add(arrival.source, arrival)
@@ -134,7 +134,7 @@ class WaitingRoom:
             self._changed.notify()
 
     def run_once(self, idle_seconds: float = _IDLE_SECONDS) -> None:
-        """Wait for a machine, write it and those behind it, then rest; raises `ApiError`."""
+        """Wait for machines, write a bounded number of them, then sleep; raises `ApiError`."""
         arrivals = self._taken(idle_seconds)
         if not arrivals:
             return
@@ -160,7 +160,7 @@ class WaitingRoom:
             self._create(document)
 
     def _create(self, document: Mapping[str, Any]) -> None:
-        """Make one, unless the admin was faster."""
+        """Create one object, unless it was created meanwhile."""
         try:
             self._writer.create(IDENTITIES, document)
         except ApiError as error:

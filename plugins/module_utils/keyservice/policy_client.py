@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Root's own socket of the key service: what it has seen of the policy, and the site's word to begin anew."""
+"""Client of the key service's socket for root: read its record of the policy, or begin the record again."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ CALL_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordState:
-    """What a control plane has seen; ``reason`` and ``message`` say why it refuses everyone, empty when it does not.
+    """The policy record of a control plane; ``reason`` and ``message`` say why it is unusable, else they are empty.
 
-    ``revoked`` also holds what an unusable record says, so that the site never forgets it.
+    With an unusable record all machines are refused. ``revoked`` also has the revocations of an unusable record, so
+    that the site can sign them again.
     """
 
     generation: int
@@ -39,10 +40,10 @@ class RecordState:
 
 
 class PolicyClient:
-    """The caller's side, for modules; raises KEY_SERVICE_UNREACHABLE."""
+    """The client, for modules; its calls raise KEY_SERVICE_UNREACHABLE."""
 
     def __init__(self, path: str | Path = POLICY_SOCKET, *, timeout_seconds: float = CALL_SECONDS) -> None:
-        """Call at ``path``."""
+        """Call the socket at ``path``."""
         self._service = Service(
             path=path,
             whose="the key service",
@@ -51,11 +52,11 @@ class PolicyClient:
         )
 
     def state(self) -> RecordState:
-        """Return what was seen."""
+        """Return the record."""
         return self._call(b"")
 
     def adopt(self, document: Mapping[str, Any]) -> RecordState:
-        """Hand the site's signed policy over; raises the `PolicyError` that it is refused with."""
+        """Begin the record with the site's signed policy; raises `PolicyError` if the key service refuses it."""
         state = self._call(json.dumps(dict(document)).encode())
         if state.reason:
             raise PolicyError(state.message, reason=Reason.__members__.get(state.reason, Reason.INTERNAL))

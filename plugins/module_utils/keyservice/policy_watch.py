@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The key service's watch over the policy: it learns revocations as they happen, and answers root's own socket."""
+"""Record revocations as soon as they happen, and serve the socket for root (`policy_client`)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ _MAX_WHY = 512
 
 
 class PolicyWatch:
-    """Settles what the API says with the record whenever a revocation appears, and each minute."""
+    """Records the API's revocations whenever one appears, and each minute."""
 
     def __init__(
         self, gateway: Gateway, policy: LivePolicy, *, near: NearPolicy, node_name: str, clock: Clock, log: Log
     ) -> None:
-        """Settle through ``policy``, also when ``near`` hears of a revocation; the status gets ``node_name``'s word."""
+        """Record through ``policy`` each minute, and when the cache ``near`` receives a revocation.
+
+        ``node_name`` is this control plane's name in the policy's status.
+        """
         self._near = near
         self._revoked = threading.Event()
         near.caches[IDENTITIES].observed_by(self._hear)
@@ -52,7 +55,7 @@ class PolicyWatch:
         self._unreadable: tuple[str, ...] = ()
 
     def run_once(self, seconds: int = WATCH_SECONDS) -> None:
-        """Settle now, and revocations as they appear within ``seconds``; raises what the policy or the API raises."""
+        """Call `settle`, then record revocations that appear within ``seconds``; raises as the policy and the API."""
         self._revoked.clear()
         self.settle()
         ends = self._clock.monotonic() + seconds
@@ -66,7 +69,7 @@ class PolicyWatch:
             self._revoked.set()
 
     def settle(self) -> None:
-        """Record what the API says, and say in the policy's status what was recorded, and what could not be read."""
+        """Record the API's revocations, and write the recorded generation and unreadable objects into the status."""
         generation = self._policy.settle_revocations().generation
         unreadable = self._unreadable_now()
         for one in sorted(set(unreadable) - set(self._unreadable))[:_MAX_NAMED]:
@@ -80,7 +83,7 @@ class PolicyWatch:
         return self._policy.unreadable()
 
     def _say_seen(self, seen: dict[str, Any]) -> None:
-        """Write into the policy's status what this control plane has seen; whoever was faster, next time."""
+        """Write what this control plane has seen into the policy's status; a conflict is left for the next round."""
         for one in self._gateway.objects(POLICIES):
             said = one.get("status", {}).get("seenBy", {}).get(self._node_name, {})
             known = {"generation": said.get("generation", 0), "unreadable": said.get("unreadable", [])}
@@ -97,16 +100,16 @@ class PolicyWatch:
 
 
 class PolicyDesk:
-    """Answers root: what was seen, and adopts what the site hands over."""
+    """Serves the socket for root: returns the record, and adopts a policy from the site."""
 
     def __init__(self, record: PolicyRecord, authority: PolicyAuthority, *, log: Log) -> None:
-        """Answer from ``record``, adopt through ``authority``."""
+        """Read ``record``, and adopt policies through ``authority``."""
         self._record = record
         self._authority = authority
         self._log = log
 
     def answer(self, data: bytes) -> bytes:
-        """Answer one message; every error is part of the answer, because a call without one reads as no service."""
+        """Answer one message; errors are part of the answer, because no answer would mean that no service runs."""
         response = message_class(POLICY_RESPONSE)()
         try:
             try:
@@ -115,7 +118,7 @@ class PolicyDesk:
                 response.revoked.extend(sorted(self._record.remembered()))
         except AttestedError as error:
             _refuse(response, error)
-        except Exception as error:  # noqa: BLE001 - logged here, and told as INTERNAL
+        except Exception as error:  # noqa: BLE001 - logged here, and answered as INTERNAL
             said = f"{type(error).__name__}: {error}"
             self._log.event("policy_question", outcome="failed", reason=Reason.INTERNAL.name, detail=said)
             _refuse(response, SystemFault(type(error).__name__, reason=Reason.INTERNAL))

@@ -1,19 +1,20 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node's evidence, pushed on a schedule: verified like any other, and the identity's status says when.
+"""Verify the evidence that a node pushes on a schedule, and write the time into the identity's status.
 
-1. The challenge is taken, once, whatever becomes of the rest, and the proof is checked.
-2. The policy is taken, as the watches have brought it (`keyservice.cached_policy`) or read linearizably. As with a
-   release, memory admits or refuses nobody by itself. How often this is done for machines that memory does not know is
-   bounded (`strangers`).
+1. The challenge is consumed, even if a later step fails, and the activation proof is checked.
+2. The policy is read, from the cache (`keyservice.cached_policy`) or linearizably from the API. As with a release, the
+   cache alone neither admits nor refuses a machine. API reads for machines that are not in the cache are limited
+   (`strangers`).
 3. The bound quote is verified for the purpose `verify` (`evidence.verify.verify_node`, ten steps): the machine is
    locked to this cluster.
-4. The machine pushes no more often than one may (IDENTITY_RATE). Only now: a stranger uses up nobody's pushes.
-5. Its AK is the pinned one, and its TPM has not gone back (AK_NOT_PINNED, TPM_ROLLED_BACK); a worker that was rebooted
-   has had a ticket since (NODELOCK_NO_TICKET).
-6. The profile is confirmed, the caller still waits (CALL_GONE), and the status is written by compare-and-set, and the
-   watch has come to that write; a change in between begins again at 2.
+4. The machine does not push too often (IDENTITY_RATE). This is checked after step 3, so that a stranger cannot use up
+   the pushes of another machine.
+5. Its AK is the pinned one, and its TPM was not rolled back (AK_NOT_PINNED, TPM_ROLLED_BACK). A worker that was
+   rebooted has received a ticket since (NODELOCK_NO_TICKET).
+6. The profile is confirmed and the caller still waits (CALL_GONE). Then the status is written by compare-and-set, and
+   the watch has delivered that write. A change in between restarts at step 2.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 4
 _FINAL = frozenset({Reason.CALL_GONE, Reason.IDENTITY_RATE})
-"""Refusals that no other reading of the policy changes."""
+"""Refusals that a new read of the policy does not change."""
 _MAX_REQUEST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reattested:
-    """A re-attestation that was good, and when the next one is overdue."""
+    """A successful re-attestation, and when the next one is overdue."""
 
     node_name: str
     profile: str
@@ -73,7 +74,7 @@ class Reattested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Push:
-    """What came, and the record of the challenge that it answers: immutable for all tries."""
+    """The received evidence, and the record of its challenge; the same for all attempts."""
 
     channel: Channel
     request: bytes
@@ -84,12 +85,12 @@ class _Push:
 
     @property
     def ek(self) -> str:
-        """The endorsement key that was proven."""
+        """The digest of the proven endorsement key."""
         return self.record.ek_public.spki_sha256()
 
 
 class Reattester:
-    """Takes the evidence that nodes push; may be used by several threads."""
+    """Verifies the evidence that nodes push; may be used by several threads."""
 
     def __init__(
         self,
@@ -106,10 +107,10 @@ class Reattester:
         strangers: Strangers,
         healed: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        """Judge by ``near``, then by ``policy``, and by ``demands`` as it is then; ``take`` returns a challenge once.
+        """Decide by ``near``, then by ``policy``; each attempt calls ``demands``, and ``take`` consumes a challenge.
 
-        ``rate`` bounds how often one proven machine may push. ``healed`` is told the identity when evidence was good
-        after there was none, or it had been refused or was overdue.
+        ``rate`` limits the pushes of one proven machine. ``healed`` is called with the identity's name when evidence is
+        good after a refusal, after it was overdue, or for the first time.
         """
         self._near = near
         self._rate = rate
@@ -126,9 +127,9 @@ class Reattester:
     def reattest(
         self, channel: Channel, request: bytes, binding: bytes, *, note: Note, gone: Callable[[], bool] = stays
     ) -> Reattested:
-        """Verify a `ReattestRequest` (its bytes as sent) and write it down; raises what refuses it.
+        """Verify a `ReattestRequest` (its bytes as sent) and write the status; raises the refusal.
 
-        ``gone`` says whether the caller has hung up, for whom nothing is written any more.
+        ``gone`` returns whether the caller has closed the connection; then nothing is written.
         """
         bound = BoundEvidence.parse(binding)
         record = self._take(bound.challenge_id)  # 1
@@ -141,7 +142,7 @@ class Reattester:
         return self._reattest_near(push) or self._reattest(push)
 
     def _reattest_near(self, push: _Push) -> Reattested | None:
-        """Return what the near view grants, None for whatever it does not: that is asked of the API itself."""
+        """Return the result by the cached policy, or None: then the API is read."""
         try:
             return self._try(push, self._near.snapshot_for(push.ek), near=self._near)
         except AttestedError as error:
@@ -150,7 +151,7 @@ class Reattester:
         return None
 
     def _reattest(self, push: _Push, attempts: int = _ATTEMPTS) -> Reattested:
-        """Try until nobody changed the identity meanwhile."""
+        """Try until no other write changed the identity meanwhile, up to ``attempts`` times."""
         try:
             return self._try(push, self._policy.snapshot_for(push.ek))
         except ApiError as error:
@@ -165,7 +166,7 @@ class Reattester:
             push.note(node=holder.node_name)
             note_alias(push.note, holder, ek_sha256=ek)
         node = self._verify(push, snapshot=snapshot, now=now)  # 3
-        self._rate.take(node.identity.ek_sha256)  # 4; the machine's, whichever of its keys came
+        self._rate.take(node.identity.ek_sha256)  # 4; by the machine, whichever of its keys it used
         registration, proven = snapshot.registration_for(node.machine.ek_sha256), proven_by(node)
         check_standing(registration, proven)  # 5
         if near is not None:
@@ -207,7 +208,7 @@ class Reattester:
 
 
 def check_standing(registration: Registration, proven: Proven) -> None:
-    """Raise unless the TPM that was proven goes on where the identity's status saw it last. Pure.
+    """Raise unless the proven TPM continues from the state in the identity's status. Pure.
 
     A control plane locks itself at each boot and needs no ticket for it; a worker needs one.
     """
@@ -220,9 +221,9 @@ def check_standing(registration: Registration, proven: Proven) -> None:
 
 
 def plan_reattested(proven: Proven, *, now: datetime) -> StatusChange:
-    """Return what the identity's status says after a good re-attestation: nothing of tickets, disk or phase.
+    """Return the status of a good re-attestation; it has no fields of tickets, disk or phase.
 
-    The values are those of the profile that is written beside them, which may be another one than at the last ticket.
+    The register values belong to the profile in the same status, which may differ from that of the last ticket.
     """
     return StatusChange(
         ak_name=proven.ak_name.hex(),

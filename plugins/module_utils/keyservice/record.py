@@ -3,13 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The record outside etcd: what this control plane has seen of the policy, on its own disk and in its TPM.
 
-One file, MACed with a key that the master secret derives, names the value of a counter in the TPM that rises with each
-change. A change is four steps::
+One file holds the value of a TPM counter that rises with each change. The file has a MAC with a key that is derived
+from the master secret. A change has four steps::
 
     stage (counter + 1, fsync) ──▶ increment ──▶ publish (rename, fsync) ──▶ used
 
-Killed between them, `recover` finishes what was staged: a staged file whose counter is the next or the present one is
-always the latest, because nothing is staged before the last change was published. Any other file is from the past.
+If the process is killed between them, `recover` completes the change. A staged file with the current or the next value
+of the counter is always the latest, because a change is staged only after the last one was published. Any other file is
+from the past.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ class Counter(Protocol):
     """A number that only rises, whatever happens to the disk."""
 
     def read(self) -> int | None:
-        """Return the value, None where it was never defined."""
+        """Return the value, or None if the counter was never defined."""
 
     def define(self) -> int:
-        """Return the value, of a new counter where there is none."""
+        """Define the counter if it does not exist, and return its value."""
 
     def increment(self) -> int:
         """Add one and return the new value."""
 
 
 class TpmCounter:
-    """The counter in this machine's TPM; each call opens it, because others need it as well."""
+    """The counter in this machine's TPM; each call opens the TPM, because other processes use it too."""
 
     def __init__(self, tcti: str, *, lock_directory: str | Path = LOCK_DIRECTORY) -> None:
         """Use the TPM at ``tcti``, under the lock file in ``lock_directory``."""
@@ -69,12 +70,12 @@ class TpmCounter:
         self._lock_directory = lock_directory
 
     def read(self) -> int | None:
-        """Return the value; raises TPM_UNREACHABLE, TPM_BUSY, TPM_NV_FOREIGN."""
+        """Return the value, or None if it was never defined; raises TPM_UNREACHABLE, TPM_BUSY, TPM_NV_FOREIGN."""
         with self._open() as tpm:
             return NvCounter(tpm).read()
 
     def define(self) -> int:
-        """Return the value, of a new counter where there is none."""
+        """Define the counter if it does not exist, and return its value."""
         with self._open() as tpm:
             return NvCounter(tpm).define()
 
@@ -97,9 +98,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordKey:
-    """What makes and checks the MAC; a record of another node or cluster is none.
+    """Creates and checks the MAC, which is bound to one node and one cluster.
 
-    ``former``: keys under which a record is taken as well, while the master secret is rotated (`PolicyRecord.renew`).
+    ``former``: keys that are also accepted while the master secret is rotated (`PolicyRecord.renew`).
     """
 
     key: SecretBytes
@@ -123,11 +124,11 @@ class RecordKey:
         return json.dumps({**document, "mac": mac}, indent=1, sort_keys=True).encode("ascii") + b"\n"
 
     def only(self) -> RecordKey:
-        """Return the same without former keys."""
+        """Return a copy without former keys."""
         return replace(self, former=())
 
     def parse(self, data: bytes) -> Entry | None:
-        """Return the entry of a file, None where it is not one that these keys have made."""
+        """Return the entry of a file, or None if it is malformed or was not made with these keys."""
         try:
             document = load_json(data)
             mac = str(document.pop("mac")).encode()
@@ -139,7 +140,7 @@ class RecordKey:
                 generation=int(document["generation"]),
                 content_sha256=str(document["content_sha256"]),
                 revoked=frozenset(map(str, document["revoked"])),
-                reinstated=frozenset(map(str, document.get("reinstated", ()))),  # a release before had none
+                reinstated=frozenset(map(str, document.get("reinstated", ()))),  # absent in earlier releases
             )
             return Entry(seen=seen, counter=int(document["counter"]))
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -151,16 +152,16 @@ class RecordKey:
 
 
 class RecordFiles:
-    """The published file and, while a change is made, the staged one beside it."""
+    """The published file, and the staged file during a change."""
 
     def __init__(self, directory: Path) -> None:
-        """Use ``directory``, which is root's alone."""
+        """Use ``directory``, which only root can read."""
         self._directory = directory
         self.published = directory / "policy-record.json"
         self.staged = directory / "policy-record.next"
 
     def stage(self, data: bytes) -> None:
-        """Write the next file, and its name, to the disk itself."""
+        """Write the staged file, and fsync it and its directory."""
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -173,7 +174,7 @@ class RecordFiles:
             raise _unusable(self.staged, error) from error
 
     def publish(self) -> None:
-        """Put the staged file in the place of the published one."""
+        """Replace the published file with the staged one."""
         try:
             self.staged.replace(self.published)
             self._sync()
@@ -193,7 +194,7 @@ class RecordFiles:
 
 
 class Recovery(Enum):
-    """What a start does with what it finds."""
+    """What `PolicyRecord.load` does with the files that it finds."""
 
     ABSENT = "nothing was ever recorded"
     USE = "the published file is the latest"
@@ -203,10 +204,11 @@ class Recovery(Enum):
 
 
 def recover(*, published: Entry | None, staged: Entry | None, counter: int | None) -> Recovery:
-    """Decide from the two files (None: absent, torn or not ours) and the counter (None: never defined).
+    """Decide from the two files (None: absent, torn or of another key) and the counter (None: never defined).
 
-    Killed while staging: the published file is good and the staged one torn. After staging: the staged one is next.
-    After the increment: the staged one is present. After publishing: only the published one is there.
+    Killed while staging: the published file is current, and the staged one torn. After staging: the staged file has the
+    next value. After the increment: the staged file has the current value. After publishing: only the published file
+    exists.
     """
     if counter is None:
         return Recovery.ABSENT if published is None and staged is None else Recovery.ROLLED_BACK
@@ -221,7 +223,7 @@ class PolicyRecord:
     """The record of one control plane; one process owns it, its threads may share it."""
 
     def __init__(self, files: RecordFiles, counter: Counter, key: RecordKey) -> None:
-        """Keep the parts; `load` looks at them."""
+        """Store the parts; `load` reads them."""
         self._files = files
         self._counter = counter
         self._key = key
@@ -231,9 +233,9 @@ class PolicyRecord:
         self._fault = _not_adopted()
 
     def load(self) -> None:
-        """Find out what is the latest, and finish what was begun.
+        """Find the latest record, and complete an interrupted change.
 
-        A record from the past is kept as a fault that `current` raises. Raises TPM_UNREACHABLE, FILE_UNUSABLE.
+        A record from the past is stored as the fault that `current` raises. Raises TPM_UNREACHABLE, FILE_UNUSABLE.
         """
         with self._lock:
             published, staged = self._read(self._files.published), self._read(self._files.staged)
@@ -249,9 +251,9 @@ class PolicyRecord:
                 self._entry = latest
 
     def renew(self) -> bool:
-        """Have the latest record under the first key where a former one made it; return whether it had to be written.
+        """Write the record again with the current key if a former one made it; return whether it was written.
 
-        Nothing is written where there is no record that can be used. It is one more change, with its four steps.
+        Without a usable record nothing is written. The write is a change with the four steps.
         """
         with self._lock:
             path = self._files.published
@@ -267,33 +269,33 @@ class PolicyRecord:
         return self._entry
 
     def require_intact(self) -> Entry:
-        """Return the latest record as its file and its counter say it at this moment, not as it was remembered.
+        """Load the file and the counter again, and return the latest record.
 
-        Raises as `load` and `current`; a record that is found broken refuses everyone from then on.
+        Raises as `load` and `current`; after a broken record all machines are refused.
         """
         with self._lock:
             self.load()
             return self.current()
 
     def state(self) -> Seen | None:
-        """Return what is known, None where the record cannot be used."""
+        """Return the content of the record, or None if the record cannot be used."""
         return self._entry.seen if self._entry is not None else None
 
     def remembered(self) -> frozenset[str]:
-        """Return every revocation that any file of ours says, also one that cannot be used: the site signs them all."""
+        """Return the revocations of all files, also of an unusable record, so that the site can sign them all."""
         with self._lock:
             files = [self._read(self._files.published), self._read(self._files.staged)]
             known = [one.seen.revoked for one in (self._entry, *files) if one is not None]
         return frozenset[str]().union(*known)
 
     def follow(self, policy: ClusterPolicy) -> Seen:
-        """Return what is known with this (verified) policy, recorded before anybody acts on it.
+        """Record this verified policy if it is new, and return the content of the record.
 
-        Raises as `current` and `policy.follow` do, and TPM_…, FILE_UNUSABLE where it cannot be recorded.
+        Raises as `current` and `policy.record.follow`, and TPM_…, FILE_UNUSABLE if it cannot be recorded.
         """
         entry = self.current()
         if self._followed is not None and self._followed[0] is entry and self._followed[1] is policy:
-            return entry.seen  # this very policy brought nothing new to this very record: digesting it costs
+            return entry.seen  # the same policy and record were compared before; this saves the digest
         seen = follow(entry.seen, policy)
         if seen != entry.seen:
             return self._advance(lambda old: follow(old, policy))
@@ -301,14 +303,14 @@ class PolicyRecord:
         return entry.seen
 
     def note_revoked(self, revoked: Iterable[str]) -> Seen:
-        """Return what is known with these revocations, recorded."""
+        """Record these revocations if they are new, and return the content of the record."""
         entry, new = self.current(), frozenset(revoked)
         return entry.seen if new <= entry.seen.revoked else self._advance(lambda old: old.with_revoked(new))
 
     def adopt(self, policy: ClusterPolicy) -> Seen:
-        """Begin anew with a (verified) policy that the site itself hands over, whatever the record's state is.
+        """Begin the record again with a verified policy from the site; a usable record follows the policy instead.
 
-        What is left of earlier records still counts: the policy may not be older, and must sign their revocations.
+        Readable files of earlier records still count: the policy must not be older, and must sign their revocations.
         """
         with self._lock:
             if self._entry is not None:
@@ -324,7 +326,7 @@ class PolicyRecord:
             seen = change(entry.seen)
             if seen == entry.seen:
                 return seen
-            if self._counter.read() != entry.counter:  # an earlier change broke off, or somebody else counted
+            if self._counter.read() != entry.counter:  # an interrupted change, or another process incremented it
                 self.load()
                 seen = change(self.current().seen)
             self._write(seen, self.current().counter)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is told of a refusal once it is decided: to people, to the queue of unknown machines, to a node's identity."""
+"""Report a refusal after the decision: as a join attempt, in the queue of unknown machines, in a node's identity."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _ATTEMPTED = frozenset({Coarse.INVALID, Coarse.REFUSED})
 
 
 class Teller:
-    """Hands refusals on to those who write them down."""
+    """Passes refusals to the parts that write them."""
 
     def __init__(
         self, attempts: AttemptSink, *, waiting: WaitingRoom | None = None, keeper: RefusalKeeper | None = None
     ) -> None:
-        """Tell ``attempts`` of refusals, and ``waiting``, where the site queues them, of unknown machines.
+        """Report refusals to ``attempts``, and unknown machines to ``waiting`` if the site queues them.
 
-        Nobody waits for either. What is said against a node goes to ``keeper`` at once: renewals depend on it.
+        Both only queue the report. ``keeper`` writes the refusal of a node at once, because renewals depend on it.
         """
         self._attempts = attempts
         self._waiting = waiting
         self._keeper = keeper
 
     def tell(self, error: AttestedError, fields: Mapping[str, object], *, now: datetime) -> None:
-        """Tell of a refusal with the ``fields`` of its log line; trouble of our own is nobody's attempt."""
+        """Report a refusal with the ``fields`` of its log line; faults of the cluster are not join attempts."""
         known = {name: str(value) for name, value in fields.items()}
         if error.reason.value.coarse in _ATTEMPTED:
             self._attempts.note(_attempt(error, known, now=now))
@@ -52,7 +52,7 @@ class Teller:
 
 
 def _attempt(error: AttestedError, fields: Mapping[str, str], *, now: datetime) -> Attempt:
-    """Return what is told; without proof of its key a machine is a stranger, whatever it claims."""
+    """Return the attempt; a machine that did not prove its key counts as a stranger, whatever it claims."""
     proven = "proven" in fields
     return Attempt(
         reason=error.code,

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a proven machine gets, decided from one immutable record. Pure: nothing here reads, writes or signs.
+"""Decide what a proven machine gets. Pure: nothing here reads, writes or signs.
 
-A `Proven` exists only after the bound quote was verified. The machine's own claims decide nothing: its EK named the
-identity, the identity says name and role, the disk id in the request is compared and never used.
+A `Proven` exists only after the bound quote was verified. Claims of the machine decide nothing: its EK selects the
+identity, the identity has the name and the role, and the disk id in the request is only compared.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from .live_policy import Registration
 
 
-# A TPM counts its resets, its restarts and its time, and none of them backwards: how two quotes of one AK may differ.
+# Continuity: a TPM counts its resets, its restarts and its time, and these counters never decrease.
 #
-# The attestation key lives in the endorsement hierarchy, so its quotes show the true counters (TPM 2.0 part 1, "Timing
-# components"). A power cycle raises the reset count; after a sudden one the clock may be a little lower than before, so
-# it is compared within one reset only.
+# The attestation key is in the endorsement hierarchy, so its quotes show the true counters (TPM 2.0 part 1, "Timing
+# components"). A power cycle increments the reset count. After an unexpected one the clock may be a little lower than
+# before, so it is compared within one reset only.
 
 
 def check_continuity(last: TpmRecord | None, now: TpmRecord, *, locked: bool) -> bool:
-    """Return whether the machine was rebooted since ``last``, the TPM as its last ticket saw it; None before the first.
+    """Return whether the machine was rebooted since ``last``, the TPM's state at its last evidence (None: never).
 
-    Raises `Refusal` TPM_ROLLED_BACK where a counter, or the clock within one reset, is lower than it was, and
-    NODELOCK_NO_TICKET where the machine was rebooted and is locked: since a boot begins unlocked and the lock is taken
-    with a ticket, a lock in a boot without one is somebody else's work.
+    Raises `Refusal` TPM_ROLLED_BACK if a counter, or the clock within one reset, is lower than before. Raises
+    NODELOCK_NO_TICKET if the machine was rebooted and is ``locked``: a boot begins unlocked, and the lock is taken with
+    a ticket, so another program took the lock.
     """
     if last is None:
         return False
@@ -74,7 +74,7 @@ _REQUEST = "join.IssueJoinTicketRequest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """The parsed request; ``event_logs`` is `attested.v1.EventLogs` as it came."""
+    """The parsed request; ``event_logs``: the unparsed bytes of `attested.v1.EventLogs`."""
 
     disk_id: str
     certificate_request: bytes
@@ -95,9 +95,9 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
-    """What the verified bound quote says: which AK, the TPM's clock and counters, and the profile that allowed it.
+    """The content of the verified bound quote: the AK, the TPM's clock and counters, and the profile that accepted it.
 
-    ``locked``: the machine is locked to this cluster, which only the boot of an earlier ticket can be.
+    ``locked``: the machine is locked to this cluster, which is possible only after a ticket in this boot.
     """
 
     ak_name: bytes
@@ -117,7 +117,7 @@ class Proven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """The ticket that an EK holds: for which key, until when, with which certificate (PEM)."""
+    """The ticket that was issued to an EK: the kubelet's key, the expiry time, and the certificate (PEM)."""
 
     key_sha256: str
     expires: datetime
@@ -126,12 +126,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A release that may happen.
+    """An allowed release.
 
-    ``role`` is as what the machine is served: the registered one, but a control plane that renews its kubelet's
-    certificate gets what a worker gets. ``repeats`` is the ticket whose answer is given again, ``supersedes`` says that
-    a new key takes the place of one that still held a ticket, ``assigns`` that the disk id is new and must be written
-    before anything is given out.
+    ``role``: the role of the ticket. It is the registered role, but a control plane that renews its kubelet's
+    certificate gets a worker's ticket. ``repeats``: the ticket that is repeated. ``supersedes``: the ticket replaces a
+    valid one of another key or boot. ``assigns``: the disk id is new and must be written before the ticket is sent.
     """
 
     registration: Registration
@@ -162,19 +161,19 @@ def decide_release(
 ) -> Decision:
     """Return what the machine gets; raises `Refusal`.
 
-    1. It asks as what it is registered as, no more and no less; a control plane that is locked and joined may ask as a
-       worker, and then renews its kubelet's certificate and gets no file. ROLE_NOT_REGISTERED
+    1. The requested role is the registered one. A control plane that is locked and joined may also request a worker's
+       ticket, which renews its kubelet's certificate and contains no files. ROLE_NOT_REGISTERED
     2. The certificate request is for the registered name. CSR_NAME_MISMATCH, CSR_KEY_UNSUPPORTED, CSR_MALFORMED
     3. The AK is the one pinned at the first ticket, if there was one. AK_NOT_PINNED
-    4. Its TPM counted on since the last ticket; locked only in the boot of that ticket. TPM_ROLLED_BACK,
+    4. Its TPM continues from its last evidence, and a locked machine was not rebooted since. TPM_ROLLED_BACK,
        NODELOCK_NO_TICKET
-    5. A machine that is locked renews, and must have kept to its schedule of evidence; one that begins a boot brings
-       evidence of that boot, which heals. REATTESTATION_FAILED, REATTESTATION_OVERDUE
-    6. The disk id is empty or the assigned one; where it has none yet, ``inherited_disk``: of the machine that it
-       replaces, whose moved disk it may name. DISK_ID_NOT_ASSIGNED
-    7. A live ticket of the same key is repeated within one boot; another key or boot supersedes it.
+    5. A locked machine renews, so its evidence on record must be good and recent. An unlocked machine brings evidence
+       of a new boot, which replaces earlier evidence. REATTESTATION_FAILED, REATTESTATION_OVERDUE
+    6. The requested disk id is empty or the assigned one. If none is assigned yet, it may be ``inherited_disk``: the
+       disk of the machine that it replaces. DISK_ID_NOT_ASSIGNED
+    7. A valid ticket of the same key is repeated within one boot; another key or boot supersedes it.
 
-    The caller owes the verification of the quote, the registration of the *very* EK that was proven, and the write.
+    The caller must verify the quote, pass the registration of the EK that was proven, and write the status.
     """
     status = registration.identity.status
     role = _check_role(request, registration.identity, locked=proven.locked)  # 1
@@ -195,7 +194,7 @@ def decide_release(
 
 
 def plan_status(decision: Decision, *, proven: Proven, now: datetime) -> StatusChange:
-    """Return what the identity's status says once the ticket of ``decision`` is given out."""
+    """Return the status of the identity with the ticket of ``decision``."""
     registration = decision.registration
     return StatusChange(
         phase="" if decision.joined_before else ADMITTED,
@@ -216,7 +215,7 @@ def plan_status(decision: Decision, *, proven: Proven, now: datetime) -> StatusC
 
 
 def _check_machine(proven: Proven, status: IdentityStatus, *, now: datetime, overdue_after: timedelta) -> bool:
-    """Return whether the machine that its identity remembers was rebooted since, if it may go on from there."""
+    """Check AK, continuity and standing against the identity's status; return whether the machine was rebooted."""
     _check_pin(status.ak_name, proven.ak_name.hex())  # 3
     rebooted = check_continuity(status.tpm, proven.tpm, locked=proven.locked)  # 4
     if proven.locked:
@@ -225,7 +224,7 @@ def _check_machine(proven: Proven, status: IdentityStatus, *, now: datetime, ove
 
 
 def _check_role(request: JoinRequest, identity: NodeIdentity, *, locked: bool) -> Role:
-    """Return as what the machine is served."""
+    """Return the role of the ticket."""
     asked = Role.CONTROL_PLANE if request.is_control_plane else Role.WORKER
     renews = asked is Role.WORKER and locked and identity.status.phase == JOINED
     if asked is not identity.role and not renews:
@@ -251,7 +250,7 @@ def _choose_disk(requested: str, *, known: str, fresh: DiskId) -> DiskId:
 def _live_ticket(
     held: Held | None, asked: KubeletRequest, *, rebooted: bool, now: datetime
 ) -> tuple[Held | None, Held | None]:
-    """Return the ticket that still counts, and again where it is repeated: to the same key, in the same boot."""
+    """Return the ticket that is still valid, and the ticket to repeat: the same, if key and boot are the same."""
     live = held if held is not None and held.expires > now else None
     repeats = live if live is not None and not rebooted and live.key_sha256 == asked.spki_sha256 else None
     return live, repeats

@@ -1,20 +1,20 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One challenge and one release: the order of a release is the order of the lines here.
+"""One challenge and one release, in the order of these steps.
 
-1. The challenge is taken, once, whatever becomes of the rest, and the proof is checked: for a key that its machine has
-   not proven nothing is read, and its lock is not taken.
-2. The policy is taken, as the watches have brought it (`keyservice.cached_policy`) or read linearizably; one snapshot
-   feeds every check of this try. What speaks against a machine is always read again: memory admits or refuses nobody by
-   itself. How often that is done for machines that memory does not know is bounded (`Strangers`).
+1. The challenge is consumed, even if a later step fails, and the activation proof is checked. Nothing is read and no
+   lock is taken for a key that was not proven.
+2. The policy is read, from the cache (`keyservice.cached_policy`) or linearizably from the API. One snapshot is used
+   for all checks of an attempt. A refusal by the cache is always checked with the API: the cache alone neither admits
+   nor refuses a machine. API reads for machines that are not in the cache are limited (`Strangers`).
 3. The bound quote is verified against it (`evidence.verify.verify_node`, ten steps).
 4. What the machine gets is decided (`release.decide_release`, seven steps).
-5. The profile is confirmed, the caller still waits. For a control plane what it gets is read and found whole, and it
+5. The profile is confirmed, and the caller still waits. For a control plane its files are read and checked, and it
    takes its turn (`keyservice.join_lease`), also by compare-and-set.
-6. The identity's status is written by compare-and-set, and the watch has come to that write; a change in between begins
-   again at 2.
-7. Only now something is derived, signed and sealed (`issue.issue_ticket`).
+6. The identity's status is written by compare-and-set, and the watch has delivered that write. A change in between
+   restarts at step 2.
+7. Only then the secrets are derived, and the ticket is signed and sealed (`issue.issue_ticket`).
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 4
 _FINAL = frozenset({Reason.CALL_GONE, Reason.CONTROL_PLANE_JOIN_BUSY, Reason.IDENTITY_RATE})
-"""Refusals that no other reading of the policy changes."""
+"""Refusals that a new read of the policy does not change."""
 _NOBODY_YET = frozenset({Reason.IDENTITY_PENDING, Reason.IDENTITY_UNKNOWN})
-"""Refusals of a machine that no admin has decided about: it may pretend to be one of those that are known."""
+"""Refusals of a machine that no admin has decided about: it may claim the name of a known node."""
 _UUID_BYTES = 16
 
 
 class Note(Protocol):
-    """Takes fields for the log line of a call."""
+    """Adds fields to the log line of a call."""
 
     def __call__(self, **fields: str) -> None:
         """Add ``fields`` to the line."""
@@ -80,12 +80,12 @@ class Turns(Protocol):
     """Lets one control plane join at a time."""
 
     def take(self, identity: str) -> None:
-        """Give the turn to the identity of this name; raises CONTROL_PLANE_JOIN_BUSY and what the API raises."""
+        """Give the turn to the identity of this name; raises CONTROL_PLANE_JOIN_BUSY and `ApiError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """A ticket that was given out, and what the log says of it."""
+    """An issued ticket, and its fields for the log."""
 
     issued: Issued
     node_name: str
@@ -97,7 +97,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """What came, parsed, and the record of the challenge that it answers: immutable for all tries."""
+    """The parsed request, and the record of its challenge; the same for all attempts."""
 
     request: JoinRequest
     bound: BoundEvidence
@@ -129,12 +129,12 @@ class Releaser:
         turns: Turns,
         overdue_after: timedelta = OVERDUE_AFTER,
     ) -> None:
-        """Release for the cluster of ``bundle``, with certificates of ``ca``, what ``policy`` allows.
+        """Release tickets for the cluster of ``bundle``, with certificates of ``ca``, as ``policy`` allows.
 
-        ``near`` is asked first; ``rate`` bounds how often one proven machine gets a ticket, and ``overdue_after`` how
-        old the last evidence of one that renews may be. A control plane gets what ``control_plane`` reads, when
-        ``turns`` says that it may join. Tickets name ``api_endpoint`` (host:port) and what ``kubernetes_version``
-        returns at that moment.
+        The cached policy ``near`` is used first. ``rate`` limits the tickets of one proven machine; ``overdue_after``
+        is the maximum age of the last evidence of a machine that renews. A control plane gets what ``control_plane``
+        reads, after it took its turn from ``turns``. Tickets name ``api_endpoint`` (host:port), and the version that
+        ``kubernetes_version`` returns at that moment.
         """
         self._overdue_after = overdue_after
         self._bundle = bundle
@@ -159,11 +159,11 @@ class Releaser:
         self.strangers = Strangers(near, clock=clock)
 
     def configure(self, *, api_endpoint: str, demands: Demands) -> None:
-        """Decide by these from the next try on; one that runs keeps what it began with."""
+        """Use these values from the next attempt on."""
         self._api_endpoint, self._demands = api_endpoint, demands
 
     def challenge(self, request: bytes, *, source: str = "") -> bytes:
-        """Return a `ChallengeResponse`; its only effect is a record that lives for 60 s, counted to ``source``."""
+        """Return a `ChallengeResponse`; the only effect is a record, kept for 60 s and counted for ``source``."""
         parsed = ChallengeRequest.parse(request)
         now = self._clock.now()
         made, record = new_challenge(parsed, selection=self._selection(), random=self._random, now=now)
@@ -172,20 +172,20 @@ class Releaser:
 
     @property
     def demands(self) -> Demands:
-        """What evidence must show beside the policy, as it is configured now."""
+        """The configured demands on evidence, in addition to the policy."""
         return self._demands
 
     def take(self, challenge_id: bytes) -> ChallengeRecord:
-        """Return the record of a challenge and forget it; for the other call that answers one (`reattest`)."""
+        """Remove and return the record of a challenge; for `reattest`, which also answers challenges."""
         return self._challenges.take(challenge_id)
 
     def release(
         self, channel: Channel, request: bytes, binding: bytes, *, note: Note, gone: Callable[[], bool] = stays
     ) -> Released:
-        """Return the ticket for a request (its bytes as sent) with its `Binding`; raises what refuses it.
+        """Return the ticket for a request (its bytes as sent) with its `Binding`; raises the refusal.
 
-        ``note`` is told the machine's name as soon as it is claimed, for the log; ``gone`` says whether the caller has
-        hung up, for whom nothing is written or released any more.
+        ``note`` receives fields for the log as soon as they are known. ``gone`` returns whether the caller has closed
+        the connection; then nothing is written or released.
         """
         bound = BoundEvidence.parse(binding)
         record = self._challenges.take(bound.challenge_id)  # 1
@@ -217,7 +217,7 @@ class Releaser:
         return self._policy.selection()
 
     def _release_near(self, call: _Call) -> Released | None:
-        """Return what the near view grants, None for whatever it does not: that is asked of the API itself."""
+        """Return the ticket by the cached policy, or None: then the API is read."""
         try:
             return self._try(call, self._near.snapshot_for(call.record.ek_public.spki_sha256()), near=self._near)
         except AttestedError as error:
@@ -226,12 +226,12 @@ class Releaser:
         return None
 
     def _release_anew(self, call: _Call) -> Released:
-        """Ask the API, no more often than it may be asked about machines that memory does not know."""
+        """Decide by the API, within the limit of API reads for machines that are not in the cache."""
         self.strangers.meet(call.record.ek_public.spki_sha256(), source=call.channel.source)
         return self._release(call)
 
     def _release(self, call: _Call, attempts: int = _ATTEMPTS) -> Released:
-        """Try until nobody changed the identity meanwhile; the caller holds this machine's lock."""
+        """Try until no other write changed the identity meanwhile; the caller holds this machine's lock."""
         try:
             return self._try(call, self._policy.snapshot_for(call.record.ek_public.spki_sha256()))
         except ApiError as error:
@@ -248,7 +248,7 @@ class Releaser:
         _note_node(call, snapshot)
         node = _verify(call, snapshot, demands=self._demands, now=now)  # 3
         proven = proven_by(node)
-        ek = node.identity.ek_sha256  # the machine's, whichever of its keys came
+        ek = node.identity.ek_sha256  # of the machine, whichever of its keys it used
         self._rate.take(ek)
         decision = decide_release(  # 4
             call.request,
@@ -281,9 +281,10 @@ class Releaser:
         )
 
     def _material(self, decision: Decision) -> ControlPlaneMaterial | None:
-        """Return what a control plane gets, once it is its turn; None for who is served as a worker.
+        """Return the content for a control plane after it took its turn; None for a worker's ticket.
 
-        What is not whole takes no turn away from a machine that another control plane could serve.
+        The content is checked before the turn is taken. So a control plane with broken files does not block a machine
+        that another control plane could serve.
         """
         if decision.role is not Role.CONTROL_PLANE:
             return None
@@ -292,9 +293,9 @@ class Releaser:
         return material
 
     def _refuse_pretender(self, call: _Call) -> None:
-        """Refuse by its own reason a machine that nobody let in, and that asks to be a node which another one is (S6).
+        """Raise IDENTITY_NODE_TAKEN if a machine that is not approved requests the name of another machine's node (S6).
 
-        Its key is proven. One that waits is no pretender where it asks for the name that its own identity has.
+        Its key is proven. A pending machine may request the node name of its own identity.
         """
         claimed = claimed_node_name(call.request.certificate_request)
         if not claimed:
@@ -332,7 +333,7 @@ class Releaser:
 
 
 def _note_node(call: _Call, policy: Snapshot) -> None:
-    """Tell the log which node the proven key is registered as, also where it will be refused."""
+    """Log the node that the proven key is registered for, even if the machine is then refused."""
     ek = call.record.ek_public.spki_sha256()
     holder = policy.holder_of(ek)
     if holder is not None:
@@ -341,7 +342,7 @@ def _note_node(call: _Call, policy: Snapshot) -> None:
 
 
 def note_alias(note: Note, holder: NodeIdentity, *, ek_sha256: str) -> None:
-    """Tell the log whose key it is where that is not to be seen from the key itself."""
+    """Log the name of the identity if the key is its alias, because the key does not show it."""
     if ek_sha256 != holder.ek_sha256:
         note(identity=holder.name)
 
@@ -361,7 +362,7 @@ def _verify(call: _Call, policy: Snapshot, *, demands: Demands, now: datetime) -
 
 
 def proven_by(node: VerifiedNode) -> Proven:
-    """Return what a verified node proved, as the decisions need it."""
+    """Return the `Proven` of a verified node."""
     quote = node.machine.quote
     return Proven(
         ak_name=quote.ak_name,

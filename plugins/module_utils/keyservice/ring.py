@@ -1,13 +1,13 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The versions of a cluster's master secret (ADR 0042): one, and two while it is rotated. Pure.
+"""The versions of a cluster's master secret (ADR 0042): one, and two during a rotation. Pure.
 
-A version is named by its number and the begin of its fingerprint, ``2-9f2c1d5e9f2c1d5e``: the higher number is the
-newer one, and a name never means two secrets. What followed from the first version and has to stay (measurement
-secret, and with it the cluster id; the seed of the emergency SSH CA) is carried along as values.
+A version is named by its number and the beginning of its fingerprint, ``2-9f2c1d5e9f2c1d5e``. The higher number is the
+newer version, and a name never means two secrets. Values that were derived from the first version and must not change
+are stored: the measurement secret, and with it the cluster id, and the seed of the emergency SSH CA.
 
-As a file the first version alone is Constellation's master secret, to the byte; another ring has members beside it.
+The file of a ring with only the first version is Constellation's master secret file; other rings add members to it.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class MasterVersion:
 
     @property
     def name(self) -> str:
-        """What this version is called wherever it may be shown."""
+        """The name of this version, which is no secret."""
         return f"{self.number}-{self.secret.fingerprint()[:_NAME_DIGITS]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """The values that stay whatever the master secret is: as the first version derived them."""
+    """The values that a rotation does not change, as they were derived from the first version."""
 
     measurement_secret: MeasurementSecret = field(repr=False)
     emergency_ssh_seed: SecretBytes = field(repr=False)
 
     @classmethod
     def of(cls, master: MasterSecret) -> Carried:
-        """Return those that ``master`` derives, which must be a first version."""
+        """Return the values that are derived from ``master``, which must be a first version."""
         return cls(measurement_secret=measurement_secret(master), emergency_ssh_seed=emergency_ssh_seed(master))
 
 
@@ -74,16 +74,16 @@ class NamedDiskKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterRing:
-    """All versions, the leading one first: new disks get its key, and it MACs what a control plane has seen.
+    """All versions, the leading one first: new disks get its key, and it derives the MAC key of policy records.
 
-    Raises SITE_SECRET_MALFORMED for none, for more than two, and for two of one number.
+    Raises SITE_SECRET_MALFORMED for no version, for more than two, and for two with one number.
     """
 
     versions: tuple[MasterVersion, ...]
     carried: Carried = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what no rotation leads to."""
+        """Refuse a ring that no rotation can produce."""
         numbers = [one.number for one in self.versions]
         if not 1 <= len(numbers) <= MAX_VERSIONS or len(set(numbers)) != len(numbers) or min(numbers) < 1:
             raise _malformed(f"one or {MAX_VERSIONS} versions, each with a number of its own")
@@ -110,11 +110,11 @@ class MasterRing:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the first version alone, from which all else is derived."""
+        """Whether the ring has only the first version, from which all other values are derived."""
         return len(self.versions) == 1 and self.lead.number == 1
 
     def require_first(self) -> MasterSecret:
-        """Return the first version where it is the only one; raises MASTER_SECRET_ROTATED."""
+        """Return the first version if it is the only one; raises MASTER_SECRET_ROTATED."""
         if not self.is_first:
             raise rotated()
         return self.lead.secret
@@ -124,7 +124,7 @@ class MasterRing:
         return replace(self, versions=(*self.versions, MasterVersion(number=self.newest.number + 1, secret=master)))
 
     def ordered(self, names: Iterable[str]) -> MasterRing:
-        """Return the ring of these versions alone, the first of them leading; raises MASTER_SECRET_UNKNOWN."""
+        """Return the ring with only these versions, the first of them leading; raises MASTER_SECRET_UNKNOWN."""
         wanted, known = tuple(names), {one.name: one for one in self.versions}
         if not wanted or not set(wanted) <= set(known):
             raise KeyServiceError(
@@ -138,12 +138,12 @@ class MasterRing:
         return tuple(NamedDiskKey(name=one.name, key=disk_key(one.secret, disk)) for one in self.versions)
 
     def secrets(self) -> tuple[SecretBytes, ...]:
-        """Return every secret value, for whoever has to find it where it may not be."""
+        """Return all secret values, for code that searches them where they must not be."""
         own = [part for one in self.versions for part in (one.secret.key, one.secret.salt)]
         return (*own, self.carried.measurement_secret, self.carried.emergency_ssh_seed)
 
     def to_json(self) -> bytes:
-        """Return the file of the ring: Constellation's of the leading version, and members beside it once rotated."""
+        """Return the file of the ring: Constellation's file of the leading version, with more members once rotated."""
         if self.is_first:
             return self.lead.secret.to_json()
         document = {
@@ -156,11 +156,11 @@ class MasterRing:
 
 
 def import_ring(data: bytes) -> MasterRing:
-    """Return the ring of its file, or of Constellation's; raises SITE_SECRET_MALFORMED."""
+    """Return the ring of its own file or of Constellation's; raises SITE_SECRET_MALFORMED."""
     try:
         document = load_json(data)
     except ValueError:
-        document = None  # no ring; the import below says what is expected
+        document = None  # no ring; the import below raises the error
     if not isinstance(document, dict) or "number" not in document:
         return MasterRing.first(import_master_secret(data))
     if set(document) != _MEMBERS or not isinstance(document["others"], list):
@@ -174,11 +174,11 @@ def import_ring(data: bytes) -> MasterRing:
             ),
         )
     except (ValueError, KeyError, TypeError):
-        raise _malformed("a rotated master secret") from None  # the cause would carry the text: it is the secret
+        raise _malformed("a rotated master secret") from None  # the cause would contain the secret
 
 
 def require_version_name(text: str) -> str:
-    """Return the name of a version that a person gave; raises OPTION_INVALID."""
+    """Return ``text`` if it is the name of a version; raises OPTION_INVALID."""
     if not VERSION_NAME.fullmatch(text):
         raise KeyServiceError(
             f"expected the name of a version, as 1-9f2c1d5e9f2c1d5e, got {text[:64]!r}", reason=Reason.OPTION_INVALID

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The calls of the key service's socket: each is dispatched, judged, recorded and answered."""
+"""The calls of the key service's socket: each is dispatched, decided, recorded and answered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TALK = Talk(name="key", request=REQUEST, response=RESPONSE, question="call", un
 
 
 class KeyService(RpcService):
-    """Answers the calls of the socket; deciding is in `releaser` and below, this is the plumbing."""
+    """Answers the calls of the socket: converts messages, and calls `Releaser` and `Reattester`, which decide."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class KeyService(RpcService):
     ) -> None:
         """Answer with ``releaser`` and the join CA of ``bundle``; each call is one line of ``log``.
 
-        A refusal goes to ``teller`` once it is decided; every decision is in ``audit`` before it is answered. The
-        health says ``metrics``, None where the site wants none.
+        A refusal is passed to ``teller`` after the decision. Every decision is recorded in ``audit`` before the answer.
+        The call health returns ``metrics``, unless they are None.
         """
         answers = {
             "challenge": self._challenge,
@@ -68,7 +68,7 @@ class KeyService(RpcService):
         self._teller = teller
 
     def respond(self, asked: Asked) -> bytes:
-        """Return the response to a call, once the decision is recorded; raises what refuses it."""
+        """Return the response to a call after its decision is recorded; raises the refusal."""
         if asked.kind == "health":
             return super().respond(asked)
         try:
@@ -80,7 +80,7 @@ class KeyService(RpcService):
         except Exception as error:
             self._record(asked, {"reason": Reason.INTERNAL.name, "detail": type(error).__name__})
             raise
-        if asked.kind != "challenge":  # which gives nothing away, and strangers ask for many
+        if asked.kind != "challenge":  # a challenge grants nothing, and strangers can request many
             self._record(asked, None)
         return answer
 
@@ -130,9 +130,9 @@ class KeyService(RpcService):
 
 
 def _source(kind: str | None, fields: Mapping[str, Any]) -> str:
-    """Return who was refused, as far as that is proven: a node, any other machine, the join service; else nobody.
+    """Return the proven source of a refused call: a node, any other machine, or the join service; else "".
 
-    Anybody can make endorsement keys and prove them, so all machines that are no node's share one source.
+    An attacker can create and prove any number of endorsement keys, so all machines without a node share one source.
     """
     if kind == "server_certificate":
         return "the join service"
@@ -142,7 +142,7 @@ def _source(kind: str | None, fields: Mapping[str, Any]) -> str:
 
 
 def _channel(call: Any, line: Line) -> Channel:
-    """Return what the relay said of the connection; the log says where it came from."""
+    """Return the relay's report of the connection, and log its source."""
     if call.channel.source:
         line.set(source=call.channel.source[:_MAX_SOURCE])
     return Channel(

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-key-service`: the release decision of a control plane, behind one unix socket.
+"""`attested-key-service`: decides about tickets on a control plane, behind unix sockets.
 
-It has no network listener. It alone reads the keys and talks to the API; the join service relays to it. What it is put
-together of stands in `app`, what it answers in `rpc`.
+It has no network listener. Only this service reads the keys and calls the API; the join service relays calls to it.
+`app` builds its parts, and `rpc` answers the calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> None:
     """Serve until SIGTERM; raises KEYS_ABSENT, CLUSTER_CA_UNUSABLE, FILE_UNUSABLE, TPM_… before it listens.
 
-    On SIGHUP ``path`` is read again: what tickets say and the EK roots change then, the rest needs a restart.
+    On SIGHUP ``path`` is read again: the endpoint in tickets and the EK roots change, all other fields need a restart.
     """
     parts = assemble(config, log=log, path=path)
     parts.reloader.listen()
@@ -45,7 +45,7 @@ async def serve(config: KeyServiceConfig, *, log: Log, path: str = CONFIG) -> No
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; return 0 after SIGTERM, 1 with the error on standard error where it cannot serve."""
+    """Run the program; return 0 after SIGTERM, or 1 with the error on standard error if it cannot serve."""
     return run_service(
         argv,
         name="attested-key-service",

@@ -1,11 +1,10 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Certificates that kubelets serve with: each request is approved or denied, or waits for its machine.
+"""Serving certificates of kubelets: each request is approved or denied, or waits for its machine.
 
-Every control plane looks at every request. What they decide follows from the request, which nobody can change, and from
-the identity as it is in the API now; and a decision is written into the request as it was read, so that one of them
-writes it and the others find it written.
+Every control plane decides about every request. The decision depends only on the request, which is immutable, and on
+the identity in the API. It is written by compare-and-set, so one control plane writes it and the others find it.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ if TYPE_CHECKING:
     from .live_policy import LivePolicy
 
 
-# What a kubelet's request for a serving certificate may be. Pure.
+# The checks of a kubelet's request for a serving certificate. Pure.
 #
-# The signer copies subject, names, addresses and key out of the request, so whoever approves it answers for each of
-# them. Who asks is the API server's word; which names are his is the word of the site, in his identity; the request's
-# own words are only ever compared.
+# The signer copies subject, names, addresses and key from the request, so all of them are checked before the approval.
+# The API server authenticates the requester, and the site writes its names into its identity. The content of the
+# request is only compared.
 
 _EXTENSION_REQUEST = "1.2.840.113549.1.9.14"
 _PEM = re.compile(
@@ -65,10 +64,10 @@ _USAGES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedServing:
-    """What a well-formed request of a node asks for; nothing of it is granted yet.
+    """A well-formed request of a node, before the decision.
 
-    ``node_name`` and ``machine`` (the name of an identity, empty where the requester's certificate names none) are of
-    who asks, as the API server knows him; ``names`` and ``addresses`` are what he wants a certificate for.
+    ``node_name`` and ``machine`` identify the requester as the API server authenticated it; ``machine`` is the name of
+    an identity, empty if the requester's certificate has none. ``names`` and ``addresses`` are the requested ones.
     """
 
     node_name: str
@@ -78,18 +77,18 @@ class AskedServing:
 
 
 def check_serving_request(spec: Mapping[str, Any]) -> AskedServing:
-    """Return what the ``spec`` of a CertificateSigningRequest asks for.
+    """Return the parsed ``spec`` of a CertificateSigningRequest.
 
-    1. A node asks, of at most one machine. SERVING_REQUESTER_REFUSED
+    1. The requester is a node, with the group of at most one machine. SERVING_REQUESTER_REFUSED
     2. The usages are those of the signer, each once. SERVING_USAGE_REFUSED
     3. The request is small, one PEM block and nothing else, parses, and is signed by its own key. CSR_MALFORMED
     4. Its key is P-256, Ed25519 or RSA of 2048 to 4096 bits. CSR_KEY_UNSUPPORTED
-    5. Its subject is exactly that of who asks. CSR_NAME_MISMATCH
-    6. It has one attribute, and that asks for alternative names and no other extension: two parsers must not find two
-       lists in it. SERVING_EXTENSION_REFUSED
-    7. These are names and addresses alone, at least one, each once. SERVING_SAN_REFUSED
+    5. Its subject is exactly that of the requester. CSR_NAME_MISMATCH
+    6. It has one attribute with one extension, the alternative names. So two parsers cannot find two different lists.
+       SERVING_EXTENSION_REFUSED
+    7. The alternative names are DNS names and addresses only, at least one, each once. SERVING_SAN_REFUSED
 
-    The caller owes `require_ready` and `require_own`, for the identity of that name as it is now.
+    The caller must call `require_ready` and `require_own` with the identity of that node as it is now.
     """
     node_name, machine = _requester(spec)  # 1
     _require_usages(spec)  # 2
@@ -106,7 +105,7 @@ def require_ready(identity: NodeIdentity, *, now: datetime, overdue_after: timed
 
     1. Its Node has appeared. SERVING_NOT_JOINED
     2. Its last evidence was not refused, and is not too old. REATTESTATION_FAILED, REATTESTATION_OVERDUE
-    3. It has given some. SERVING_NOT_PROVEN
+    3. It has sent evidence at least once. SERVING_NOT_PROVEN
     """
     status = identity.status
     if status.phase != JOINED:  # 1
@@ -122,11 +121,11 @@ def require_ready(identity: NodeIdentity, *, now: datetime, overdue_after: timed
 
 
 def require_own(asked: AskedServing, identity: NodeIdentity) -> None:
-    """Raise unless what was asked for belongs to the machine of ``identity``, which is the node that asks.
+    """Raise unless the requester is the machine of ``identity``, and the names and addresses belong to it.
 
-    1. The requester's certificate names this very machine. One that names none is kubeadm's own, which only a control
-       plane can have. SERVING_REQUESTER_REFUSED
-    2. Each name is the node's, each address one that the site wrote into the identity. SERVING_SAN_REFUSED
+    1. The requester's certificate names this machine. A certificate without a machine is one of kubeadm, which only a
+       control plane can have. SERVING_REQUESTER_REFUSED
+    2. Each name is the node's name, and each address is in the identity, where the site wrote it. SERVING_SAN_REFUSED
     """
     unnamed = not asked.machine and identity.role is Role.CONTROL_PLANE
     if asked.machine != identity.name and not unnamed:  # 1
@@ -144,7 +143,7 @@ def require_own(asked: AskedServing, identity: NodeIdentity) -> None:
 
 
 def _requester(spec: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the node that asks, and the machine that its certificate names."""
+    """Return the node name of the requester, and the machine that its certificate names."""
     user, groups = str(spec.get("username")), [str(one) for one in spec.get("groups") or ()]
     machines = [one.removeprefix(MACHINE_GROUP) for one in groups if one.startswith(MACHINE_GROUP)]
     node_name = node_of(user)
@@ -168,7 +167,7 @@ def _require_usages(spec: Mapping[str, Any]) -> None:
 
 
 def _der(spec: Mapping[str, Any]) -> bytes:
-    """Return the request's DER out of base64 of PEM, bounded before either is read."""
+    """Return the DER of the request, which is base64 of PEM; the size is checked before decoding."""
     text = str(spec.get("request"))
     if len(text) > _MAX_TEXT:
         raise _malformed(f"at most {_MAX_TEXT} characters, got {len(text)}")
@@ -219,10 +218,10 @@ def _split(asked: x509.SubjectAlternativeName) -> tuple[frozenset[str], frozense
 
 
 WATCH_SECONDS = 10
-"""How soon one that waits is looked at again; a new one is seen at once."""
+"""How often waiting requests are checked again; new requests are seen at once."""
 
 PATIENCE = timedelta(minutes=10)
-"""How long a request waits for what comes by itself; a kubelet asks anew after a quarter of an hour."""
+"""How long a request waits for a condition of `COMING`; a kubelet sends a new request after 15 minutes."""
 
 COMING = frozenset(
     {
@@ -232,7 +231,7 @@ COMING = frozenset(
         Reason.SERVING_NOT_PROVEN,
     }
 )
-"""What is true of a good machine for a while: a cluster begins before its policy, a Node before it is seen."""
+"""Temporary reasons of a good machine: the cluster starts before its policy, and a Node before it is `Joined`."""
 
 DENIED = COMING | frozenset(
     {
@@ -252,20 +251,20 @@ DENIED = COMING | frozenset(
         Reason.SERVING_USAGE_REFUSED,
     }
 )
-"""What is the machine's, or an admin's word on it. All else is trouble of our own, and decides nothing."""
+"""Reasons that depend on the machine or on an admin's decision. Other errors are faults of the cluster: no denial."""
 
 _DECIDED = frozenset({"Approved", "Denied", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """What a request comes to: approved for the machine ``about``, by identity and node, or denied for ``refusal``."""
+    """The decision: approved for the machine ``about`` (identity and node), or denied for ``refusal``."""
 
     about: Mapping[str, str]
     refusal: AttestedError | None = None
 
     def condition(self) -> dict[str, str]:
-        """Return the condition of the request. Every node can read it, so a denial says its code and nothing more."""
+        """Return the condition of the request. Every node can read it, so a denial has the code and no details."""
         if self.refusal is None:
             return {
                 "type": "Approved",
@@ -283,7 +282,7 @@ class Conclusion:
 
 
 class ServingApprover:
-    """Decides about requests; `run_once` belongs into a thread of its own."""
+    """Decides about requests; `run_once` needs a thread of its own."""
 
     def __init__(
         self,
@@ -296,7 +295,7 @@ class ServingApprover:
         rate: TokenBuckets,
         overdue_after: timedelta,
     ) -> None:
-        """Take requests from ``desk``; ``rate`` bounds how often one user is looked at."""
+        """Read and decide requests through ``desk``; ``rate`` limits the checks for one user."""
         self._desk = desk
         self._policy = policy
         self._audit = audit
@@ -306,9 +305,9 @@ class ServingApprover:
         self._overdue_after = overdue_after
 
     def run_once(self, seconds: int = WATCH_SECONDS) -> None:
-        """Look at each request that is there or appears within ``seconds``; raises the first trouble at the end.
+        """Decide each request that exists or appears within ``seconds``; raises the first error at the end.
 
-        Trouble with one request leaves no other without its decision.
+        An error at one request does not stop the others.
         """
         trouble: AttestedError | None = None
         for document in self._desk.serving_requests(seconds):
@@ -320,7 +319,7 @@ class ServingApprover:
             raise trouble
 
     def settle(self, document: Mapping[str, Any]) -> None:
-        """Decide about one request, unless it is another signer's, decided already, or waits."""
+        """Decide about one request, unless it is for another signer, is decided already, or has to wait."""
         if document["spec"].get("signerName") != SERVING_SIGNER or _is_decided(document):
             return
         conclusion = self._conclusion(document)
@@ -328,7 +327,7 @@ class ServingApprover:
             self._conclude(document, conclusion)
 
     def _conclusion(self, document: Mapping[str, Any]) -> Conclusion | None:
-        """Return what the request comes to, None where it waits; raises trouble of our own."""
+        """Return the decision, or None if the request has to wait; raises errors that are not in `DENIED`."""
         now = self._clock.now()
         try:
             identity = self._entitled(document["spec"], now)
@@ -340,13 +339,13 @@ class ServingApprover:
         return Conclusion(about={"identity": identity.name, "node": identity.node_name})
 
     def _entitled(self, spec: Mapping[str, Any], now: datetime) -> NodeIdentity:
-        """Return the machine that may have what it asks for; raises what refuses it.
+        """Return the machine that may get the certificate; raises the refusal.
 
-        1. Its user asks no more often than one may. IDENTITY_RATE
+        1. Its user does not request too often. IDENTITY_RATE
         2. The request is one of a node for itself (`check_serving_request`, seven steps).
         3. The machine that is this node now is approved and was never revoked (`SignedPolicy.identity_for`).
         4. It has joined, and its evidence is good and recent (`require_ready`).
-        5. This machine asks, for its own name and addresses (`require_own`).
+        5. This machine is the requester, for its own name and addresses (`require_own`).
         """
         self._rate.take(str(spec.get("username")))  # 1
         asked = check_serving_request(spec)  # 2
@@ -356,7 +355,7 @@ class ServingApprover:
         return identity
 
     def _conclude(self, document: Mapping[str, Any], conclusion: Conclusion) -> None:
-        """Record the decision, then write it; where another control plane was first, its decision stands."""
+        """Record the decision, then write it; if another control plane was first, its decision is kept."""
         metadata, refusal = document["metadata"], conclusion.refusal
         user = str(document["spec"].get("username"))
         fields = {"request": str(metadata["name"]), "user": user, **conclusion.about}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How often the API is asked about machines that nobody enrolled: a TPM of software proves any number of keys."""
+"""Limit the API reads for machines that are not enrolled, because a software TPM proves any number of keys."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ALL_RATE, _ALL_BURST = 10.0, 64
 
 
 class Strangers:
-    """Counts the questions about keys that the near view does not know; a key that it knows is never counted."""
+    """Counts the API reads for keys that the cached policy does not know; known keys are never counted."""
 
     def __init__(self, near: NearPolicy, *, clock: Clock) -> None:
-        """Look keys up in ``near``, which admits or refuses nobody by this: who is over the rate asks again."""
+        """Look keys up in ``near``; a machine over the limit is not refused for good and can ask again."""
         self._near = near
         self._each = _buckets(
             _EACH_RATE, _EACH_BURST, "questions a second about unknown machines of one address", clock
@@ -33,7 +33,7 @@ class Strangers:
         self._all = _buckets(_ALL_RATE, _ALL_BURST, "questions a second about unknown machines", clock)
 
     def meet(self, ek_sha256: str, *, source: str) -> None:
-        """Return where the API may be asked about this key, from ``source``; raises IDENTITY_UNKNOWN_RATE."""
+        """Raise IDENTITY_UNKNOWN_RATE unless the API may be read now for this key from ``source``."""
         if not self._is_known(ek_sha256):
             self._each.take(source)
             self._all.take("")
@@ -42,7 +42,7 @@ class Strangers:
         try:
             holder = self._near.snapshot_for(ek_sha256).holder_of(ek_sha256)
         except (ApiError, PolicyError):
-            return True  # without a watch nobody is known, and every machine may ask
+            return True  # without a watch no key is known, and every machine may ask
         return holder is not None and holder.admission is not Admission.PENDING
 
 

@@ -1,11 +1,11 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ticket: what a node gets, as bytes, and the join CA's signature over them.
+"""The ticket of a node as bytes, and the join CA's signature over it.
 
     signature = Ed25519(join CA, length-prefixed(label "ticket", cluster id, B, SHA-256(ticket)))
 
-The binding B ties a ticket to one exchange: to its TLS session, request, quote and one-time key.
+The binding B binds a ticket to one exchange: to its TLS session, request, quote and one-time key.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ CONTROL_PLANE_FILES = (
     "pki/sa.key",
     "pki/sa.pub",
 )
-"""What all control planes share and kubeadm makes once, relative to /etc/kubernetes; a ticket brings every one."""
+"""Files that kubeadm creates once for all control planes, relative to /etc/kubernetes; a ticket has all of them."""
 ENCRYPTION_FILE = "attested/encryption.yaml"
-"""How the API server encrypts at rest, relative to /etc/kubernetes; a ticket brings it where the issuer has it."""
+"""The API server's EncryptionConfiguration, relative to /etc/kubernetes; a ticket has it if the issuer has it."""
 ADMISSION_FILE = "attested/admission.yaml"
-"""What the API server holds Pods to, likewise."""
+"""The API server's AdmissionConfiguration, likewise."""
 OPTIONAL_FILES = (ADMISSION_FILE, ENCRYPTION_FILE)
 MAX_FILE_BYTES = 64 << 10
-"""Of one file of a control plane."""
+"""Maximum size of one file of a control plane."""
 
 _TICKET = "attested.v1.Ticket"
 _SECRETS = "attested.v1.TicketSecrets"
@@ -59,7 +59,7 @@ _USE = "ticket"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketPublic:
-    """The part of a ticket that is no secret; PEM where a certificate, Unix seconds where a time."""
+    """The public part of a ticket; certificates are PEM, times are Unix seconds."""
 
     cluster_id: bytes
     node_name: str
@@ -73,7 +73,7 @@ class TicketPublic:
     joined_before: bool
 
     def to_bytes(self, sealed: bytes) -> bytes:
-        """Return the ticket around the box of its secrets."""
+        """Return the ticket with the sealed box of its secrets."""
         message = message_class(_TICKET)(
             version=TICKET_VERSION,
             cluster_id=self.cluster_id,
@@ -121,12 +121,12 @@ def parse_ticket(data: bytes) -> tuple[TicketPublic, bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketSecrets:
-    """The part of a ticket that travels sealed only; what a control plane gets is empty in the ticket of a worker.
+    """The secret part of a ticket, which is always sealed; the fields for control planes are empty for a worker.
 
     ``control_plane_files``: by name relative to /etc/kubernetes, all of `CONTROL_PLANE_FILES` and maybe
-    `OPTIONAL_FILES`. ``key_service_bundle``: of `KeyBundle.from_bytes`. ``policy``: the signed AttestationPolicy as
-    JSON, which `PolicyClient.adopt` takes once it is parsed. ``disk_key_name``: of the version of the master secret
-    that ``disk_key`` follows from; while it is rotated ``other_disk_keys`` hold the key under the other one.
+    `OPTIONAL_FILES`. ``key_service_bundle``: for `KeyBundle.from_bytes`. ``policy``: the signed AttestationPolicy as
+    JSON, for `PolicyClient.adopt`. ``disk_key_name``: the version of the master secret that ``disk_key`` is derived
+    from. During a rotation ``other_disk_keys`` has the key of the other version.
     """
 
     disk_key: DiskKey = field(repr=False)
@@ -139,11 +139,11 @@ class TicketSecrets:
     other_disk_keys: tuple[NamedDiskKey, ...] = field(default=(), repr=False)
 
     def disk_keys(self) -> tuple[NamedDiskKey, ...]:
-        """Return all keys of the disk: the one that a new disk gets first, then those that it may still be under."""
+        """Return all keys of the disk: first the key for a new disk, then the keys that an existing disk may have."""
         return (NamedDiskKey(name=self.disk_key_name, key=self.disk_key), *self.other_disk_keys)
 
     def to_bytes(self) -> bytes:
-        """Return the message that is sealed."""
+        """Return the message to seal."""
         message = message_class(_SECRETS)(
             disk_key=self.disk_key.reveal(),
             measurement_secret=self.measurement_secret.reveal(),
@@ -177,12 +177,12 @@ class TicketSecrets:
         )
 
     def require_role(self, role: Role) -> None:
-        """Raise TICKET_MALFORMED unless these are the secrets of ``role``: a control plane's all, a worker's none.
+        """Raise TICKET_MALFORMED unless the fields for control planes fit ``role``.
 
-        1. A worker gets nothing of a control plane.
-        2. A control plane gets each of `CONTROL_PLANE_FILES`, and no file that has no name here.
-        3. Each holds something, and no more than `MAX_FILE_BYTES`.
-        4. It gets the key service's bundle and the policy.
+        1. A worker gets none of them.
+        2. A control plane gets each of `CONTROL_PLANE_FILES`, and no file except `OPTIONAL_FILES` in addition.
+        3. Each file has 1 to `MAX_FILE_BYTES` bytes.
+        4. A control plane gets the key service's bundle and the policy.
         """
         files = self.control_plane_files
         if role is not Role.CONTROL_PLANE:  # 1
@@ -200,14 +200,14 @@ class TicketSecrets:
 
 
 def sign_ticket(key: ed25519.Ed25519PrivateKey, *, cluster_id: bytes, binding: bytes, ticket: bytes) -> bytes:
-    """Return the join CA's signature over a ticket and the exchange that it answers, 64 bytes."""
+    """Return the join CA's signature over a ticket and its exchange, 64 bytes."""
     return key.sign(_signed(cluster_id, binding, ticket))
 
 
 def verify_ticket(
     key: ed25519.Ed25519PublicKey, signature: bytes, *, cluster_id: bytes, binding: bytes, ticket: bytes
 ) -> None:
-    """Raise TICKET_SIGNATURE unless ``signature`` is the join CA's over this ticket and this exchange."""
+    """Raise TICKET_SIGNATURE unless ``signature`` is the join CA's signature over this ticket and this exchange."""
     try:
         key.verify(signature, _signed(cluster_id, binding, ticket))
     except (exceptions.InvalidSignature, ValueError) as error:
@@ -225,15 +225,15 @@ def _signed(cluster_id: bytes, binding: bytes, ticket: bytes) -> bytes:
     return length_prefixed(label(_USE), cluster_id, binding, hashlib.sha256(ticket).digest())
 
 
-# A ticket's secrets while they are closed. Who lives on hands them over so; a process that ends soon opens them.
+# Sealed ticket secrets. A long-running process passes them on sealed; only a short-lived helper process decrypts them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedSecrets:
-    """A box, and what opens it: of no use to whoever has not all of it.
+    """A sealed box with everything that is needed to open it.
 
-    ``secret`` is the activation secret s and ``binding`` B of the exchange; ``cluster_id`` and ``role`` are what the
-    secrets have to fit.
+    ``secret`` is the activation secret s of the exchange, ``binding`` its B; the secrets have to fit ``cluster_id`` and
+    ``role``.
     """
 
     box: bytes = field(repr=False)
@@ -248,8 +248,8 @@ class SealedSecrets:
 
         1. The box opens with this exchange's secret and one-time key. SEAL_UNOPENABLE, PROTOCOL_VERSION,
            MESSAGE_MALFORMED
-        2. What is in it derives the cluster id. TICKET_NOT_OURS
-        3. It is what the role gets, and a control plane's bundle is of this cluster. TICKET_MALFORMED,
+        2. The secrets derive the cluster id. TICKET_NOT_OURS
+        3. The secrets fit the role, and a control plane's bundle is of this cluster. TICKET_MALFORMED,
            CLUSTER_ID_MISMATCH, FILE_VERSION_UNKNOWN, MESSAGE_MALFORMED, TICKET_NOT_OURS
         """
         plain = open_sealed(self.box, secret=self.secret, binding=self.binding, one_time_key=self.one_time_key)  # 1
@@ -262,7 +262,7 @@ class SealedSecrets:
         return secrets
 
     def to_job(self) -> dict[str, str]:
-        """Return it as text, for the standard input of the process that opens it, and for nothing else."""
+        """Return all fields as text, only for the standard input of the process that opens the box."""
         return {
             "box": _text(self.box),
             "secret": _text(self.secret),
@@ -274,7 +274,7 @@ class SealedSecrets:
 
     @classmethod
     def from_job(cls, job: Mapping[str, str]) -> SealedSecrets:
-        """Return what `to_job` gave."""
+        """Return the secrets of a job that `to_job` returned."""
         return cls(
             box=_bytes(job, "box"),
             secret=_bytes(job, "secret"),

@@ -1,15 +1,16 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`attested-agent unlock`: at each boot of a control plane, open its keys, then lock the machine.
+"""`attested-agent unlock`: decrypt the keys at each boot of a control plane, then lock the machine.
 
 The unit runs before the kubelet and both services. States of one boot::
 
     closed ──unseal──▶ opened ──compare cluster id──▶ opened ──nodelock──▶ locked (marker written)
 
-Killed anywhere, the next run goes on: the opened copy outlives the process, and the lock is taken once a boot. A boot
-that the TPM does not know stays closed and says STATE_CHANGED. Keys on a state disk are there once a ticket or an admin
-has opened the disk: until then systemd passes this program over, and whoever opened the disk starts it.
+If the program is killed, the next run continues: the opened copy remains, and the lock is taken once in each boot. If
+the boot has other register values, the keys stay closed and the program fails with STATE_CHANGED. Keys on a state disk
+are readable only after a ticket or an admin has opened the disk. Until then systemd skips the unit, and the program
+that opens the disk starts it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unlocked:
-    """A control plane whose keys are open and whose lock is taken."""
+    """The opened keys of a control plane, and the lock that was taken."""
 
     bundle: KeyBundle
     acquisition: Acquisition
@@ -44,9 +45,9 @@ class Unlocked:
 def unlock(store: KeyStore, *, sealer: Sealer, lock: NodeLock, cluster_id: bytes) -> Unlocked:
     """Open the keys and lock the machine to their cluster.
 
-    1. The keys open: this is the judged boot. KEYS_ABSENT, STATE_CHANGED, KEYS_DAMAGED
-    2. They are this cluster's. CLUSTER_ID_MISMATCH
-    3. The lock is taken by us or was taken for the same cluster. NODELOCK_…
+    1. The keys open, so this is the verified boot. KEYS_ABSENT, STATE_CHANGED, KEYS_DAMAGED
+    2. They belong to this cluster. CLUSTER_ID_MISMATCH
+    3. The lock is taken now, or was taken for the same cluster. NODELOCK_…
     """
     bundle = store.unlock(sealer)
     if bundle.cluster_id != cluster_id:

@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The key service's secrets on a control plane.
 
-At rest they are AES-256-GCM-encrypted under a wrapping key. Without a state disk the TPM seals that key to the judged
-registers and the unlocked nodelock value: only this machine, booted as it was judged and not yet locked, can open them.
-On a state disk, which opens in no other case, the wrapping key lies beside them (docs/adr/0048). The opened copy lives
-on root-only tmpfs: it survives the death of a process, and ends with the boot.
+At rest they are encrypted with AES-256-GCM under a wrapping key. Without a state disk the TPM seals that key to the
+verified registers and the unlocked nodelock value: only this machine, in the verified boot and not yet locked, can open
+it. On a state disk, which opens only after the machine was verified, the wrapping key is stored in the same file
+(docs/adr/0048). The opened copy is on root-only tmpfs: it outlives the process, but not the boot.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Sealer(Protocol):
         """Return ``secret`` as text that opens only while the registers hold ``pcrs`` (SHA-256 bank)."""
 
     def unseal(self, sealed: str) -> bytes:
-        """Return the secret; raises `TpmError` TPM_POLICY_MISMATCH when the registers differ."""
+        """Return the secret; raises `TpmError` TPM_POLICY_MISMATCH if the registers differ."""
 
 
 class TpmSealer:
@@ -66,15 +66,15 @@ class TpmSealer:
         return seal(self._tpm, secret, pcrs).to_json()
 
     def unseal(self, sealed: str) -> bytes:
-        """Return the secret, which crosses the wire encrypted."""
+        """Return the secret, which the TPM sends in an encrypted session."""
         return unseal(self._tpm, SealedObject.from_json(sealed))
 
 
 class DiskSealer:
-    """Where the copy at rest lies on the node's open state disk: whoever reads it has opened that."""
+    """The sealer for a copy on the node's open state disk: the encryption of the disk protects it."""
 
     def seal(self, secret: bytes, pcrs: Mapping[int, bytes]) -> str:
-        """Return ``secret`` as text; the disk is what keeps it, whatever the registers say."""
+        """Return ``secret`` as text, independent of the registers: the disk protects it."""
         del pcrs
         return _ON_DISK + base64.b64encode(secret).decode("ascii")
 
@@ -87,10 +87,10 @@ class DiskSealer:
 
 
 class RestSealer:
-    """Opens either copy at rest by what it says of itself, and seals as ``on_disk`` says."""
+    """Opens both kinds of sealed text, and seals for the TPM or for the state disk."""
 
     def __init__(self, tpm: Tpm, *, on_disk: bool = False) -> None:
-        """Use ``tpm`` as long as its connection is open; ``on_disk``: a new copy lies on the open state disk."""
+        """Use ``tpm`` as long as its connection is open; ``on_disk``: seal for a copy on the open state disk."""
         self._by_tpm, self._by_disk = TpmSealer(tpm), DiskSealer()
         self._on_disk = on_disk
 
@@ -112,21 +112,21 @@ class KeyStore:
     """The two copies of one cluster's secrets on this control plane."""
 
     def __init__(self, paths: KeyPaths | None = None, *, require_memory: Callable[[Path], None] = _in_memory) -> None:
-        """Keep the paths; ``require_memory`` raises unless a directory is on tmpfs and swap is off."""
+        """Store the paths; ``require_memory`` raises unless a directory is on tmpfs and swap is off."""
         self._paths = paths or KeyPaths()
         self._require_memory = require_memory
 
     @property
     def paths(self) -> KeyPaths:
-        """Where the two copies live."""
+        """The paths of the two copies."""
         return self._paths
 
     def write(
         self, bundle: KeyBundle, sealer: Sealer, *, pcrs: Mapping[int, bytes], random: Random | None = None
     ) -> bool:
-        """Keep ``bundle`` at rest, sealed to ``pcrs``, and opened in memory; return whether anything changed.
+        """Store ``bundle`` at rest, sealed to ``pcrs``, and opened on tmpfs; return whether anything changed.
 
-        ``pcrs`` are the judged registers and the *unlocked* nodelock register, so this comes before the lock.
+        ``pcrs`` are the verified registers and the *unlocked* nodelock register, so write before the lock is taken.
         """
         if self._holds(bundle, pcrs):
             return False
@@ -144,23 +144,23 @@ class KeyStore:
         return KeyBundle.from_bytes(read_bytes(self._paths.opened_file, limit=_LIMIT))
 
     def note_held(self, bundle: KeyBundle) -> None:
-        """Say which versions the process that calls this works with: the key service does, at its start."""
+        """Store the names of the master secret versions that the key service has loaded; it calls this at its start."""
         write_atomic(self._paths.held_file, json.dumps(list(bundle.ring.names)).encode("ascii") + b"\n")
 
     def held(self) -> tuple[str, ...]:
-        """Return the names that the key service noted at its start in this boot, none where it did not start."""
+        """Return the names that `note_held` stored in this boot; none if the key service did not start."""
         if not self._paths.held_file.exists():
             return ()
         return tuple(map(str, json.loads(read_bytes(self._paths.held_file, limit=_LIMIT))))
 
     def is_on_disk(self) -> bool:
-        """Say whether the copy at rest is one of a state disk; not so where there is none. Raises KEYS_DAMAGED."""
+        """Return whether the copy at rest exists and is one for a state disk; raises KEYS_DAMAGED."""
         if not self._paths.rest_file.exists():
             return False
         return _parse(read_bytes(self._paths.rest_file, limit=_LIMIT)).wrapping_key.startswith(_ON_DISK)
 
     def unlock(self, sealer: Sealer) -> KeyBundle:
-        """Open the copy at rest unless this boot did so already.
+        """Open the copy at rest, unless it was opened in this boot already.
 
         Raises KEYS_ABSENT (nothing at rest), STATE_CHANGED (another boot, or locked already) and KEYS_DAMAGED.
         """
@@ -186,7 +186,7 @@ class KeyStore:
 
 
 def wrap(bundle: KeyBundle, sealer: Sealer, *, pcrs: Mapping[int, bytes], random: Random) -> bytes:
-    """Return the copy at rest: JSON around the ciphertext and the sealed wrapping key."""
+    """Return the copy at rest: JSON with the ciphertext and the sealed wrapping key."""
     key, nonce = random.token(_KEY_BYTES), random.token(_NONCE_BYTES)
     ciphertext = aead.AESGCM(key).encrypt(nonce, bundle.to_bytes(), _associated_data(bundle.cluster_id))
     document = {
