@@ -1,4 +1,4 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rotations of a running cluster: which phase is next, for CAs, encryption key and master secret. Pure."""
+"""Plan the next phase of a rotation in a running cluster: CAs, encryption key and master secret. Pure."""

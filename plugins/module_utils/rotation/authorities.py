@@ -1,19 +1,19 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which step the rotation of a cluster's authorities takes next, from what is found and from nothing else. Pure.
+"""Plan the next phase of a rotation of the cluster's authorities, only from the inspected state. Pure.
 
     make ──▶ share ──▶ trust ──▶ issue ──▶ retire ──▶ forget ──▶ done
 
-    make    a successor of each authority, beside the files of one control plane; nothing uses it
-    share   every control plane has the successors
-    trust   everybody believes what either of the two signed; every component runs so
-    issue   the successor signs, on one control plane after the other, and whatever the old one signed is made anew
-    retire  nobody believes the old ones any more
-    forget  the copies of the successors beside the files go
+    make    create a successor of each authority, staged next to the files of one control plane and not used
+    share   copy the staged successors to every control plane
+    trust   trust the old authorities and the successors, and restart every component with these bundles
+    issue   sign with the successors, one control plane after the other, and renew all that the old ones signed
+    retire  remove the old authorities from all trust bundles
+    forget  delete the staged copies of the successors
 
-A key is named by 16 digits of the hash of its public half. There is no record of a rotation that could lie: a run that
-was stopped anywhere begins by looking, as a new one does.
+A key is named by 16 digits of the hash of its public key. No state of a rotation is stored, so none can be wrong: an
+interrupted run and a new run start with the same inspection.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-# The authorities that every control plane holds, by name, and where their halves lie.
+# The authorities of every control plane, by name, with the paths of their public and private files.
 
 _PKI = Posix("etc/kubernetes/pki")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """One key that others believe: its name, and the files that say whom to believe and what to sign with.
+    """One signing key: its name, the file of the trusted certificates or public keys, and the private key's file.
 
-    ``public`` may hold several, the one of ``private`` first. Paths are relative to the root of the machine.
-    ``signs_certificates``: it is a CA; otherwise its public half is a bare key.
+    ``public`` may hold several, the one of ``private`` first. Paths are relative to the machine's root directory.
+    ``signs_certificates``: the authority is a CA; otherwise ``public`` holds public keys and no certificates.
     """
 
     name: str
@@ -60,17 +60,17 @@ SERVICE_ACCOUNTS = Authority(
 )
 
 AUTHORITIES = (CLUSTER, ETCD, FRONT_PROXY, SERVICE_ACCOUNTS)
-"""They go together: a machine that held one of them held them all."""
+"""They are rotated together, because a machine that held one of them held all of them."""
 
 CERTIFYING = tuple(one for one in AUTHORITIES if one.signs_certificates)
 
 
 TOKEN_LIFE = timedelta(hours=1)
-"""A kubelet has the token of a pod made anew before it is an hour old; until then the pod shows one of the old key."""
+"""A kubelet renews the token of a pod within an hour; until then the pod uses a token that the old key signed."""
 
 
 class AuthorityPhase(Enum):
-    """The steps, in their order."""
+    """The phases, in their order."""
 
     MAKE = "make"
     SHARE = "share"
@@ -82,10 +82,11 @@ class AuthorityPhase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaneAuthorities:
-    """One control plane, each by the authority's name: what signs, whom its files believe, who signed what it shows.
+    """One control plane, by authority: its signing key, its trusted keys, and the issuers of its certificates.
 
-    ``issued`` is of CAs alone; a signer that it does not believe has an empty name. ``staged`` are the successors that
-    lie beside. ``taken``: its components run with the files as they are. ``since``: when its tokens got their key.
+    ``issued`` is only for CAs; an issuer that the control plane does not trust has an empty name. ``staged``: the
+    staged successors. ``taken``: its components run with the current files. ``since``: since when the key of its
+    service account tokens is in use.
     """
 
     name: str
@@ -99,9 +100,10 @@ class PlaneAuthorities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletAuthorities:
-    """One node's kubelet: which cluster CAs it believes, and which one signed for it.
+    """One node's kubelet: the cluster CAs that it trusts, and the issuer of its certificate.
 
-    ``trusted``: as client and as server. ``named``: as either; empty where that is the same.
+    ``trusted``: the CAs that it trusts both as client and as server. ``named``: the CAs that it trusts as either; may
+    be empty if they are the same.
     """
 
     name: str
@@ -112,7 +114,7 @@ class KubeletAuthorities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundAuthorities:
-    """Everything that was found: who answered, and the names of all control planes and nodes of the cluster."""
+    """The inspected state: the control planes and kubelets, and the names of all control planes and nodes."""
 
     planes: Sequence[PlaneAuthorities]
     kubelets: Sequence[KubeletAuthorities]
@@ -122,11 +124,12 @@ class FoundAuthorities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorityPlan:
-    """What is left of a rotation, none at its end.
+    """The phases of a rotation that are left; none at its end.
 
-    ``successors`` by authority, empty before they are made; ``source`` has them. ``bundles``: whom each control plane
-    that the first phase changes is to believe then, by name and authority. ``kubelets``: those that need a ticket
-    for it. ``waits_until``: before that the first phase would refuse tokens that are good.
+    ``successors``: by authority, empty before they are created; ``source``: the control plane that has them.
+    ``bundles``: the keys to trust after the first phase, by authority, of each control plane that it changes.
+    ``kubelets``: the nodes whose kubelets need a ticket in the first phase. ``waits_until``: before that time the first
+    phase would invalidate tokens in use.
     """
 
     phases: tuple[AuthorityPhase, ...]
@@ -138,11 +141,11 @@ class AuthorityPlan:
 
 
 def plan_authorities(found: FoundAuthorities, *, old: str, now: datetime) -> AuthorityPlan:
-    """Return what is to do until nothing is left of the authorities that go with the cluster CA ``old``.
+    """Return the phases until the authorities of the cluster CA ``old`` are removed.
 
-    A rotation that was begun is ended first, whatever ``old`` is. Raises ROTATION_NODES_UNREACHED (not every control
-    plane and kubelet answered, or more than the cluster has) and AUTHORITIES_DIFFER (two sets of successors, or
-    control planes that do not hold the same where nothing was begun).
+    An interrupted rotation is completed first, whatever ``old`` is. Raises ROTATION_NODES_UNREACHED (the inspected
+    control planes and kubelets are not exactly those of the cluster) and AUTHORITIES_DIFFER (two sets of successors,
+    or control planes with different authorities without a rotation).
     """
     groups = (("control plane", found.planes, found.members), ("kubelet", found.kubelets, found.nodes))
     for what, answered, known in groups:
@@ -162,7 +165,7 @@ def _goes_on(found: FoundAuthorities, successors: Mapping[str, str], now: dateti
     planes = undone(found.planes, _on_planes(needed, successors))
     kubelets = undone(found.kubelets, _on_kubelets(needed[CLUSTER.name], successors[CLUSTER.name]))
     phases = phases_left(AuthorityPhase, planes, kubelets)
-    first = phases[0]  # one is left: FORGET, as long as successors are staged
+    first = phases[0]  # FORGET at least is left, because successors are staged
     until = max(one.since for one in found.planes) + TOKEN_LIFE
     return AuthorityPlan(
         phases=phases,
@@ -177,7 +180,7 @@ def _goes_on(found: FoundAuthorities, successors: Mapping[str, str], now: dateti
 def _on_planes(
     needed: Mapping[str, frozenset[str]], successors: Mapping[str, str]
 ) -> dict[AuthorityPhase, Callable[[PlaneAuthorities], bool]]:
-    """Return by phase how a control plane looks on which it is done."""
+    """Return for each phase the check whether it is done on a control plane."""
     alone = {name: (successor,) for name, successor in successors.items()}
     certified = {one.name: frozenset({successors[one.name]}) for one in CERTIFYING}
     return {
@@ -200,7 +203,7 @@ def _on_kubelets(needed: frozenset[str], successor: str) -> dict[AuthorityPhase,
 
 
 def _needed(found: FoundAuthorities, successors: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Return by authority whom everybody must believe: what signs anywhere, what anybody shows, what is to come."""
+    """Return by authority the keys that must be trusted: all signers, all issuers of certificates, the successor."""
     needed = {}
     for one in AUTHORITIES:
         shown = {name for plane in found.planes for name in plane.issued.get(one.name, ())}
@@ -217,7 +220,7 @@ def _bundles(
     needed: Mapping[str, frozenset[str]],
     successors: Mapping[str, str],
 ) -> dict[str, tuple[str, ...]]:
-    """Return by authority whom its files name after the phase; whoever signs is the first."""
+    """Return by authority the keys that the control plane trusts after the phase, its signing key first."""
     if phase is AuthorityPhase.RETIRE:
         return {name: (successor,) for name, successor in successors.items()}
     bundles = {}
@@ -229,7 +232,7 @@ def _bundles(
 
 
 def _successors(planes: Sequence[PlaneAuthorities]) -> dict[str, str]:
-    """Return the one set of successors that lies beside files, nothing where none does."""
+    """Return the one set of staged successors; empty if there is none."""
     sets = {tuple(sorted(one.staged.items())) for one in planes if one.staged}
     if len(sets) > 1:
         raise _differ("expected one set of successors on the control planes, found several")
@@ -240,7 +243,7 @@ def _successors(planes: Sequence[PlaneAuthorities]) -> dict[str, str]:
 
 
 def _require_alike(planes: Sequence[PlaneAuthorities]) -> None:
-    """Nothing was begun: every control plane signs with the same keys and believes these and no others."""
+    """Raise AUTHORITIES_DIFFER unless all control planes sign with the same keys and trust only these keys."""
     first = planes[0]
     for plane in planes:
         for name, signer in first.signers.items():

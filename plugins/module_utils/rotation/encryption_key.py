@@ -1,17 +1,17 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which step the rotation of the key for Secrets at rest takes next, from what is found and from nothing else. Pure.
+"""Plan the next phase of a rotation of the key for Secrets at rest, only from the inspected state. Pure.
 
     make ──▶ share ──▶ lead ──▶ rewrite ──▶ retire ──▶ done
 
-    make     a new key, last in the file of one control plane
-    share    every control plane can read whatever any of them writes; every API server has taken its file
-    lead     the new key first everywhere: from here on nothing is written under an old one
-    rewrite  every Secret that etcd has under another key is written again
-    retire   the new key alone in every file
+    make     add a new key as the last one in the file of one control plane
+    share    give every control plane all keys that any of them uses, and restart every API server with its file
+    lead     put the new key first on every control plane: all writes use it from then on
+    rewrite  write every Secret again that etcd has under another key
+    retire   remove all other keys from every file
 
-There is no record of a rotation that could lie: a run that was stopped anywhere begins by looking, as a new one does.
+No state of a rotation is stored, so none can be wrong: an interrupted run and a new run start with the same inspection.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 CLEAR = "identity"
-"""The provider that closes nothing: in an order of names it stands for "in clear"."""
+"""The provider that does not encrypt: in an order of names it means "in clear text"."""
 
 KEY_NAME = re.compile(r"key-([1-9][0-9]{0,5})(?:-([0-9a-f]{16}))?")
-"""The name of a key: its number and, of every key after the first, digits of its fingerprint."""
+"""The name of a key: its number and, for every key after the first, digits of its fingerprint."""
 
 
 class RotationPhase(Enum):
-    """The steps, in their order."""
+    """The phases, in their order."""
 
     MAKE = "make"
     SHARE = "share"
@@ -48,9 +48,9 @@ class RotationPhase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaneKeys:
-    """One control plane: fingerprints by name, in the order of its file, and whether its API server uses that file.
+    """One control plane: fingerprints by key name, in the order of its file.
 
-    ``clear_first``: Secrets are written in clear.
+    ``taken``: its API server uses that file. ``clear_first``: Secrets are written in clear text.
     """
 
     name: str
@@ -60,20 +60,21 @@ class PlaneKeys:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The names in the order of the file, `CLEAR` first where that is first."""
+        """The names in the order of the file, with `CLEAR` first if Secrets are written in clear text."""
         return (*((CLEAR,) if self.clear_first else ()), *self.keys)
 
     @property
     def lead(self) -> str:
-        """The key that it writes with; empty where it has none."""
+        """The name of the key for new writes, or `CLEAR`; empty if there is no key."""
         return next(iter(self.order), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundKeys:
-    """Everything that was found.
+    """The inspected state.
 
-    Each control plane that answered, the names of all that the cluster has, and how many Secrets etcd has by key.
+    ``planes``: the control planes that answered. ``members``: the names of all control planes of the cluster.
+    ``stored``: the number of Secrets in etcd by key name.
     """
 
     planes: Sequence[PlaneKeys]
@@ -83,10 +84,10 @@ class FoundKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationPlan:
-    """What is left of a rotation, none at its end.
+    """The phases of a rotation that are left; none at its end.
 
-    ``successor``: the key that stays; empty before it is made. ``source`` gives ``missing`` (names by control plane).
-    ``orders``: what each control plane's file is to hold after the first of ``phases``.
+    ``successor``: the new key's name, empty before it is created. ``source``: the control plane that provides the keys
+    ``missing`` (names by control plane). ``orders``: the key names in each control plane's file after the first phase.
     """
 
     phases: tuple[RotationPhase, ...]
@@ -97,9 +98,9 @@ class RotationPlan:
 
 
 def plan_rotation(found: FoundKeys, *, old: str) -> RotationPlan:
-    """Return what is to do until nothing is left of the key ``old``.
+    """Return the phases until the key ``old`` is removed.
 
-    Raises ROTATION_NODES_UNREACHED (not every control plane answered, or more than the cluster has),
+    Raises ROTATION_NODES_UNREACHED (the inspected control planes are not exactly those of the cluster),
     ENCRYPTION_KEYS_DIFFER (one name, two keys), ENCRYPTION_KEY_LOST (Secrets under a key that is in no file).
     """
     answered = {plane.name for plane in found.planes}
@@ -117,18 +118,18 @@ def plan_rotation(found: FoundKeys, *, old: str) -> RotationPlan:
 
 
 def _all_phases(known: set[str]) -> tuple[RotationPhase, ...]:
-    """Return the whole way; where there was no key before there is none to remove."""
+    """Return all phases; without an earlier key there is no RETIRE, because no key has to be removed."""
     return tuple(phase for phase in RotationPhase if known or phase is not RotationPhase.RETIRE)
 
 
 def key_number(name: str) -> int:
-    """Return the number in a key's name; 0 for names that are not ours, which are older than all of ours."""
+    """Return the number in a key's name; 0 for other names, which count as older than all numbered keys."""
     match = KEY_NAME.fullmatch(name)
     return int(match[1]) if match else 0
 
 
 def next_number(names: Iterable[str]) -> int:
-    """Return the number of a key that is newer than all of ``names``."""
+    """Return the number for a key that is newer than all of ``names``."""
     return max(map(key_number, names), default=0) + 1
 
 
@@ -147,7 +148,7 @@ def _goes_on(found: FoundKeys, successor: str) -> RotationPlan:
     secrets = {RotationPhase.REWRITE: [name for name, count in found.stored.items() if count and name != successor]}
     phases = phases_left(RotationPhase, planes, secrets)
     orders = {RotationPhase.LEAD: leading, RotationPhase.RETIRE: retired}
-    if phases[0] in orders:  # one is there: of the old key nothing is left after the last
+    if phases[0] in orders:  # at least one phase is left, because the old key is still in use
         wanted = {plane.name: orders[phases[0]] for plane in found.planes}
         return _plan(phases, successor=successor, found=found, orders=wanted)
     return _plan(phases, successor=successor, found=found, needed=needed)
@@ -161,7 +162,7 @@ def _plan(
     orders: Mapping[str, tuple[str, ...]] | None = None,
     needed: frozenset[str] = frozenset(),
 ) -> RotationPlan:
-    """Return the plan; without ``orders`` each file keeps its order and gets at its end what the source gives."""
+    """Return the plan; without ``orders`` each file keeps its order, and the missing keys are appended."""
     source = _source(found, needed)
     gives = needed & set(source.keys)
     missing = {plane.name: tuple(_newest_last(gives - set(plane.keys))) for plane in found.planes}
@@ -175,14 +176,14 @@ def _plan(
 
 
 def _needed(found: FoundKeys, successor: str) -> frozenset[str]:
-    """Return the keys that everybody must have: what is written with now, what etcd has, and what is to come."""
+    """Return the keys that every control plane must have: for new writes, of Secrets in etcd, and the successor."""
     stored = {name for name, count in found.stored.items() if count}
     leads = {name for plane in found.planes for name in plane.order[:1]}
     return frozenset({successor, *leads, *stored} - {CLEAR})
 
 
 def _source(found: FoundKeys, needed: frozenset[str]) -> PlaneKeys:
-    """Return the first control plane that has a needed key which another one lacks, else the first of all."""
+    """Return the first control plane that has a needed key which another control plane lacks, else the first one."""
     planes = sorted(found.planes, key=lambda plane: plane.name)
     for plane in planes:
         own = needed & set(plane.keys)

@@ -1,13 +1,13 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all rotations have in common: who must answer, and which phases are left. Pure.
+"""Common functions of all rotations: check that all nodes answered, and find the phases that are left. Pure.
 
     inspect ──▶ plan ──▶ phase ──▶ inspect ──▶ plan ──▶ …
 
-Each node says what it has, the plan follows from that alone, and its first phase is run. There is no record of a
-rotation: an interrupted run and a new run start with the same inspection. A rotation is its phases in their order, and
-for each phase a check that says of one node whether the phase is done there.
+Each node reports its state, the plan depends only on these reports, and its first phase is run. No state of a rotation
+is stored: an interrupted run and a new run start with the same inspection. A rotation consists of its phases in order,
+and of one check for each phase that returns whether the phase is done on a node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ One = TypeVar("One")
 
 
 def require_all(what: str, answered: Collection[str], known: Collection[str]) -> None:
-    """Raise ROTATION_NODES_UNREACHED unless exactly those answered that the cluster has, and at least one."""
+    """Raise ROTATION_NODES_UNREACHED unless ``answered`` equals ``known`` and is not empty."""
     if set(answered) != set(known) or not answered:
         raise KubeadmError(
             f"expected what every {what} of the cluster has ({_listed(known)}), got that of {_listed(answered)}",
@@ -35,13 +35,13 @@ def require_all(what: str, answered: Collection[str], known: Collection[str]) ->
 
 
 def undone(found: Iterable[One], checks: Mapping[Phase, Callable[[One], bool]]) -> dict[Phase, tuple[One, ...]]:
-    """Return by phase those of ``found`` on which it is not done."""
+    """Return for each phase the nodes of ``found`` on which it is not done."""
     every = tuple(found)
     return {phase: tuple(one for one in every if not check(one)) for phase, check in checks.items()}
 
 
 def phases_left(phases: Iterable[Phase], *left: Mapping[Phase, Collection[object]]) -> tuple[Phase, ...]:
-    """Return in their order the ``phases`` for which any of ``left`` names something that is not done."""
+    """Return, in their order, the ``phases`` that have an undone item in any of ``left``."""
     return tuple(phase for phase in phases if any(one.get(phase) for one in left))
 
 

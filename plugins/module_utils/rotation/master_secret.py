@@ -1,18 +1,18 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which step a rotation of the master secret takes next, from what is found and from nothing else (ADR 0042). Pure.
+"""Plan the next phase of a rotation of the master secret, only from the inspected state (ADR 0042). Pure.
 
     make ──▶ share ──▶ lead ──▶ rekey ──▶ retire ──▶ forget ──▶ done
 
-    make     a new version in the site, beside the one that is in force
-    share    every key service holds both, the old one leading: a ticket of any of them opens any disk
-    lead     the new one leads: disks that are made from here on are under it
-    rekey    every disk is under the key of the new one, and under no other
-    retire   every key service holds the new one alone
-    forget   so does the site
+    make     create a new version in the site, in addition to the current one
+    share    give every key service both versions, the old one leading: tickets of any key service open any disk
+    lead     let the new version lead: new disks get its key
+    rekey    change every disk to the key of the new version, and to no other
+    retire   remove the old version from every key service
+    forget   remove the old version from the site
 
-A key service that was not started with what lies on its machine counts as one that lacks it: `share`.
+A key service that was not restarted with the versions on its machine counts as one that lacks them: `share`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class MasterPhase(Enum):
-    """The steps, in their order."""
+    """The phases, in their order."""
 
     MAKE = "make"
     SHARE = "share"
@@ -43,7 +43,7 @@ class MasterPhase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaneVersions:
-    """One control plane: the versions that it holds, the leading one first, and whether its key service took them."""
+    """One control plane: its versions, the leading one first; ``taken``: its key service has loaded them."""
 
     name: str
     names: tuple[str, ...]
@@ -52,11 +52,11 @@ class PlaneVersions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundVersions:
-    """Everything that was found.
+    """The inspected state.
 
-    ``site`` are the versions that the site has, ``planes`` the control planes that answered, ``members`` all that the
-    cluster has. ``disks`` says of each node that answered under which version its disk is: None for a node without a
-    disk, "" for one whose disk is between two versions, or says nothing; ``nodes`` are all that the cluster has.
+    ``site``: the versions of the site. ``planes``: the control planes that answered. ``members``: all control planes of
+    the cluster. ``disks``: the version of the disk of each node that answered; None for a node without a disk, "" for
+    a disk between two versions or without the name of a version. ``nodes``: all nodes of the cluster.
     """
 
     site: tuple[str, ...]
@@ -68,10 +68,10 @@ class FoundVersions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterPlan:
-    """What is left of a rotation, none at its end.
+    """The phases of a rotation that are left; none at its end.
 
-    ``successor``: the version that stays; "" before it is made. ``order``: what every key service is to hold after the
-    first of ``phases``, the leading one first. ``disks``: the nodes whose disk is not under the successor.
+    ``successor``: the new version, "" before it is created. ``order``: the versions of every key service after the
+    first phase, the leading one first. ``disks``: the nodes whose disk is not under the successor.
     """
 
     phases: tuple[MasterPhase, ...]
@@ -81,10 +81,11 @@ class MasterPlan:
 
 
 def plan_rotation(found: FoundVersions, *, old: str) -> MasterPlan:
-    """Return what is to do until nothing is left of the version ``old``, or of one that was begun and not ended.
+    """Return the phases until the version ``old`` is removed, or until an interrupted rotation is completed.
 
-    Where ``old`` is "" only what was begun is ended. Raises ROTATION_NODES_UNREACHED (not every node answered, or more
-    than the cluster has), MASTER_SECRETS_DIFFER (somebody has a version that the site lacks), MASTER_SECRET_UNKNOWN.
+    If ``old`` is "", an interrupted rotation is completed and no new one begins. Raises ROTATION_NODES_UNREACHED (the
+    inspected nodes are not exactly those of the cluster), MASTER_SECRETS_DIFFER (a node has a version that the site
+    lacks), MASTER_SECRET_UNKNOWN.
     """
     planes = {one.name for one in found.planes}
     for what, answered, known in (("control plane", planes, found.members), ("node", set(found.disks), found.nodes)):
@@ -122,9 +123,9 @@ def _left(found: FoundVersions, successor: str, needed: frozenset[str]) -> tuple
 
 
 def _needed(found: FoundVersions, successor: str) -> frozenset[str]:
-    """Return what every key service must hold now: the successor, what leads anywhere, and what disks are under.
+    """Return the versions that every key service needs: the successor, all leading ones, and those of the disks.
 
-    A disk that says nothing may be under any version that the site has.
+    A disk without the name of a version may be under any version of the site.
     """
     leads = {name for one in found.planes for name in one.names[:1]}
     disks = {name for name in found.disks.values() if name}
@@ -135,7 +136,7 @@ def _needed(found: FoundVersions, successor: str) -> frozenset[str]:
 def _order(
     left: Sequence[MasterPhase], found: FoundVersions, successor: str, needed: Collection[str]
 ) -> tuple[str, ...]:
-    """Return what key services hold after the next phase; those that only start anew keep what all of them need."""
+    """Return the versions of the key services after the next phase; SHARE keeps all versions that are needed."""
     others = tuple(name for name in found.site if name != successor)
     if left[:1] == (MasterPhase.SHARE,):
         leads = {name for one in found.planes for name in one.names[:1]}
@@ -167,7 +168,7 @@ def _require_known(found: FoundVersions) -> None:
 
 
 def _require_passed(old: str, successor: str) -> None:
-    """Raise unless ``old`` is older than what stays: a name that nobody ever had, or has yet, is an admin's mistake."""
+    """Raise MASTER_SECRET_UNKNOWN unless ``old`` is "" or older than the successor: a newer version does not exist."""
     if old and version_number(old) >= version_number(successor):
         raise KeyServiceError(
             f"expected a version up to {successor}, which is the newest of the site, got {old}",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What nodes say of a rotation and what its plan is, as plain values: as Ansible carries both. Pure."""
+"""Convert the reports of nodes and the plan of a rotation from and to plain values for Ansible. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_KEY_SERVICES = (MasterPhase.SHARE, MasterPhase.LEAD, MasterPhase.RETIRE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What the cluster says of itself, and the site: nodes, time, Secrets in etcd by key, versions of the site."""
+    """Facts of the cluster: its nodes, the time, the number of Secrets in etcd by key, the versions of the site."""
 
     nodes: frozenset[str]
     control_planes: frozenset[str]
@@ -43,7 +43,10 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One node's part of the first phase of a plan: what it has after it, and the public halves that the plan knows."""
+    """One node's part of the first phase of a plan.
+
+    ``change``: the state of the node after the phase. ``known``: the certificates and public keys (PEM) by name.
+    """
 
     node: str
     phase: str
@@ -52,7 +55,7 @@ class Step:
 
     @classmethod
     def of(cls, plan: Mapping[str, Any], node: str, *, kind: str) -> Step:
-        """Return the part of ``node``; raises OPTION_INVALID for a plan of another kind, or that leaves it as it is."""
+        """Return the part of ``node``; raises OPTION_INVALID if the plan has another kind or does not change it."""
         try:
             phase, change = str(plan["phases"][0]), dict(plan["changes"][node])
             known = {str(name): str(pem) for name, pem in plan.get("known", {}).items()}
@@ -67,18 +70,19 @@ class Step:
 
 
 def plan_values(kind: str, said: Sequence[Mapping[str, Any]], facts: ClusterFacts, *, old: str) -> dict[str, Any]:
-    """Return what is left of a rotation of ``kind``, of what `rotation_info` said on each node.
+    """Return the plan of a rotation of ``kind`` from the results of `rotation_info` on each node.
 
-    ``phases``: what is left, in order. ``successor``: the key that stays, "" before it is made. ``source`` makes it, or
-    gives it to the others. ``changes``: by node that the first phase changes, what it has then. ``receives``: the names
-    of what the source gives, by node. Raises what the plan of that rotation raises, and OPTION_INVALID.
+    ``phases``: the phases that are left, in order. ``successor``: the new key, "" before it is created. ``source``: the
+    node that creates the key or has it for the others. ``changes``: the new state of each node that the first phase
+    changes. ``receives``: by node, the names of the keys from the source. Raises as the planner of that rotation, and
+    OPTION_INVALID.
     """
     planner = {"authorities": _authorities, "encryption_key": _encryption_key, "master_secret": _master_secret}[kind]
     return {"kind": kind, **planner(said, facts, old)}
 
 
 def facts_of(said: Mapping[str, Any], *, versions: Sequence[str] = ()) -> ClusterFacts:
-    """Return what `rotation_info` said of the cluster, beside the ``versions`` of the site; raises OPTION_INVALID."""
+    """Return the facts of a result of `rotation_info`, with the ``versions`` of the site; raises OPTION_INVALID."""
     try:
         return ClusterFacts(
             nodes=frozenset(map(str, said["nodes"])),
@@ -105,7 +109,10 @@ def show_plane(plane: PlaneAuthorities) -> dict[str, Any]:
 
 
 def parse_plane(said: Mapping[str, Any]) -> PlaneAuthorities:
-    """Return what `show_plane` showed; raises `KeyError`, `TypeError`, `ValueError`, `AttributeError`."""
+    """Return the authorities from the values of `show_plane`.
+
+    Raises `KeyError`, `TypeError`, `ValueError`, `AttributeError`.
+    """
     return PlaneAuthorities(
         name=str(said["name"]),
         signers=dict(said["signers"]),
@@ -128,13 +135,13 @@ def show_kubelet(kubelet: KubeletAuthorities) -> dict[str, Any]:
 
 
 def parse_kubelet(said: Mapping[str, Any]) -> KubeletAuthorities:
-    """Return what `show_kubelet` showed; raises `KeyError`, `TypeError`."""
+    """Return the kubelet from the values of `show_kubelet`; raises `KeyError`, `TypeError`."""
     trusted, named = frozenset(said["trusted"]), frozenset(said["named"])
     return KubeletAuthorities(name=str(said["name"]), trusted=trusted, named=named, issued=str(said["issued"]))
 
 
 def show_keys(plane: PlaneKeys) -> dict[str, Any]:
-    """Return the encryption keys of one control plane as plain values; names and fingerprints alone."""
+    """Return the encryption keys of one control plane as plain values: only names and fingerprints."""
     return {
         "node": plane.name,
         "keys": [{"name": name, "fingerprint": value} for name, value in plane.keys.items()],
@@ -145,7 +152,7 @@ def show_keys(plane: PlaneKeys) -> dict[str, Any]:
 
 
 def parse_keys(said: Mapping[str, Any]) -> PlaneKeys:
-    """Return what `show_keys` showed; raises `KeyError`, `TypeError`."""
+    """Return the keys from the values of `show_keys`; raises `KeyError`, `TypeError`."""
     return PlaneKeys(
         name=str(said["node"]),
         keys={str(one["name"]): str(one["fingerprint"]) for one in said["keys"]},
@@ -155,7 +162,7 @@ def parse_keys(said: Mapping[str, Any]) -> PlaneKeys:
 
 
 def bundles_of(said: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """Return whom a control plane believes, by authority, of plain values."""
+    """Return the trusted keys by authority from plain values."""
     return {str(name): tuple(keys) for name, keys in said.items()}
 
 
