@@ -115,7 +115,7 @@ def test_an_identity_is_joined_when_its_node_appears(api: ApiBed, gateway: ApiGa
     policy, writer = live_of(gateway), StatusWriter(gateway)
     writer.write(policy.snapshot().registration_for("d3" * 32), StatusChange(phase="Admitted"))
     seen = threading.Event()
-    watcher = NodeWatcher(gateway, policy, writer, near=policy, own_name="cp-1", joined=lambda _name: None)
+    watcher = NodeWatcher(gateway, policy, writer, cached=policy, own_name="cp-1", joined=lambda _name: None)
 
     def watch() -> None:
         while not seen.is_set():  # as the service does: again and again, also after an answer that did not come

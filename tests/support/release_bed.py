@@ -27,7 +27,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.verif
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_log import AuditPlace
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.audit_trail import AuditTrail
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.ca import make_join_ca
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import NearPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import CachedPolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import Channel
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.control_plane import OwnControlPlane
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_lease import JoinTurns
@@ -139,7 +139,7 @@ class Attempts:
 
 
 class Bed:
-    """A releaser over an API in memory, and one enrolled machine; the near view follows nothing until a test says."""
+    """A releaser with an API in memory, and one enrolled machine; the cache is empty until a test calls `follow`."""
 
     def __init__(self, role: Role = Role.WORKER) -> None:
         self.boot = boots.load("deb13-base")
@@ -164,7 +164,7 @@ class Bed:
         self.notes: dict[str, str] = {}
         self.nodelock = b""
         self.live = LivePolicy(self.gateway, self.authority, clock=self.clock)
-        self.near = NearPolicy(self.gateway, self.authority, clock=self.clock)
+        self.cached = CachedPolicy(self.gateway, self.authority, clock=self.clock)
         self.rate = TokenBuckets(
             rate=1000, burst=1000, clock=self.clock, reason=Reason.IDENTITY_RATE, what="tickets a second of one machine"
         )
@@ -178,7 +178,7 @@ class Bed:
             demands=Demands(),
             clock=self.clock,
             random=SystemRandom(),
-            near=self.near,
+            cached=self.cached,
             rate=self.rate,
             control_plane=self.control_plane,
             turns=JoinTurns(self.gateway, clock=self.clock, freed=lambda name: None),
@@ -219,26 +219,26 @@ class Bed:
             overdue_after=timedelta(hours=3),
             rate=self.pushes,
             healed=healed,
-            near=self.near,
+            cached=self.cached,
             strangers=self.releaser.strangers,
         )
 
     def follow(self, *plurals: str) -> None:
-        """Bring what the API has now of ``plurals`` into the near view."""
+        """Load the current objects of ``plurals`` into the cache."""
         for plural in plurals:
-            self.near.caches[plural]._begin(*self.gateway.listing(plural))
+            self.cached.caches[plural]._begin(*self.gateway.listing(plural))
 
     def watch(self) -> None:
-        """Bring all of the API into the near view, which from then on hears of every write at once."""
-        self.follow(*self.near.caches)
-        patch, cache = self.gateway.patch_status, self.near.caches[IDENTITIES]
+        """Load all objects into the cache, which then receives every write at once."""
+        self.follow(*self.cached.caches)
+        patch, cache = self.gateway.patch_status, self.cached.caches[IDENTITIES]
 
         def told(plural: str, name: str, *, status: Mapping[str, Any], revision: str) -> str:
             now = patch(plural, name, status=status, revision=revision)
             try:
                 cache._take({"type": "MODIFIED", "object": self.gateway.object(plural, name)})
             except Exception:
-                cache.distrust()  # as `follow` does
+                cache.invalidate()  # as `follow` does
                 raise
             return now
 
@@ -247,7 +247,7 @@ class Bed:
     def forget(self) -> None:
         """Let every text be read anew that services parse or verify once."""
         self.live._parsed.clear()
-        self.near._policy._parsed.clear()
+        self.cached._policy._parsed.clear()
         self.authority._known = self.record._followed = None
 
     def give_own_files(self, files: Mapping[str, bytes]) -> None:

@@ -35,7 +35,7 @@ from .audit_verify import HeadSigner
 from .auditing import HeadKeeper
 from .authority import PolicyAuthority
 from .backups import newest_backup
-from .cached_policy import NearPolicy, NearReader
+from .cached_policy import CachedPolicy, CachedReader
 from .config import KeyServiceConfig
 from .control_plane import OwnControlPlane
 from .initial_disk import FounderDisk
@@ -141,7 +141,7 @@ class MintedCredential:
 def key_metrics(
     log: Log,
     *,
-    near: NearPolicy,
+    cached: CachedPolicy,
     audit: AuditTrail,
     reloader: Reloader[KeyServiceConfig],
     standings: StandingWatcher,
@@ -153,8 +153,8 @@ def key_metrics(
     metrics.gauge("config_generation", "Readings of the configuration and its roots.", lambda: reloader.generation)
     metrics.gauge("audit_sequence", "Number of the last audit record.", lambda: audit.head().sequence)
     metrics.gauge("audit_unsigned_records", "Audit records after the last signed head.", audit.unsigned)
-    metrics.gauge("identities", "Identities that are followed.", lambda: len(near.caches[IDENTITIES]))
-    metrics.gauge("profiles", "Profiles that are followed.", lambda: len(near.caches[PROFILES]))
+    metrics.gauge("identities", "Identities that are followed.", lambda: len(cached.caches[IDENTITIES]))
+    metrics.gauge("profiles", "Profiles that are followed.", lambda: len(cached.caches[PROFILES]))
     metrics.gauge("nodes_not_attested", "Nodes whose evidence was refused or is overdue.", lambda: standings.bad)
     metrics.gauge_each(
         "node_attested_time_seconds",
@@ -186,7 +186,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ground:
-    """The keys, the API, and the policy, read from the API (``policy``) and cached by watches (``near``).
+    """The keys, the API, and the policy: read from the API (``policy``), and from watches (``cached``).
 
     ``attempts`` and ``waiting`` write objects for refusals, ``standings`` writes the conditions of Nodes, ``turns``
     manages the Lease of joining control planes, ``release`` knows the Kubernetes version.
@@ -200,7 +200,7 @@ class _Ground:
     record: PolicyRecord
     authority: PolicyAuthority
     policy: LivePolicy
-    near: NearPolicy
+    cached: CachedPolicy
     attempts: AttemptWriter
     waiting: WaitingRoom
     standings: StandingWatcher
@@ -255,11 +255,11 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
     KeyStore(_key_paths(config)).note_held(bundle)
     authority = PolicyAuthority(record, public_key=bundle.policy_key, cluster_id=bundle.cluster_id)
     policy = LivePolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
-    near = NearPolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
+    cached = CachedPolicy(gateway, authority, clock=SystemClock(), lock_register=config.lock_register)
     standings = StandingWatcher(
         gateway,
         policy,
-        near=near,
+        cached=cached,
         clock=SystemClock(),
         overdue_after=config.overdue_after,
         grace=config.grace,
@@ -274,7 +274,7 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
         record=record,
         authority=authority,
         policy=policy,
-        near=near,
+        cached=cached,
         attempts=AttemptWriter(gateway, gateway, clock=SystemClock()),
         waiting=WaitingRoom(gateway, gateway, clock=SystemClock()),
         standings=standings,
@@ -317,7 +317,7 @@ def _releaser(ground: _Ground) -> Releaser:
         demands=_demands(config),
         clock=SystemClock(),
         random=SystemRandom(),
-        near=ground.near,
+        cached=ground.cached,
         rate=_rate(config, "tickets"),
         control_plane=OwnControlPlane(ground.gateway, ground.authority, directory=config.kubernetes_directory),
         turns=ground.turns,
@@ -351,7 +351,7 @@ def _reattester(ground: _Ground, releaser: Releaser) -> Reattester:
         clock=SystemClock(),
         overdue_after=ground.config.overdue_after,
         rate=_rate(ground.config, "re-attestations"),
-        near=ground.near,
+        cached=ground.cached,
         strangers=releaser.strangers,
         healed=ground.standings.wake,
     )
@@ -369,7 +369,7 @@ def _teller(ground: _Ground) -> Teller:
 
 
 def _metrics(ground: _Ground, audit: AuditTrail, reloader: Reloader[KeyServiceConfig]) -> Metrics | None:
-    return key_metrics(ground.log, near=ground.near, audit=audit, reloader=reloader, standings=ground.standings)
+    return key_metrics(ground.log, cached=ground.cached, audit=audit, reloader=reloader, standings=ground.standings)
 
 
 def _audit(config: KeyServiceConfig) -> AuditTrail:
@@ -418,23 +418,23 @@ def _tasks(ground: _Ground, audit: AuditTrail) -> Background:
         ground.gateway,
         ground.policy,
         StatusWriter(ground.gateway),
-        near=ground.near,
+        cached=ground.cached,
         own_name=node_name,
         joined=lambda name: ground.log.event("joined", node=name),
         own_disk=lambda: _founder_disk(ground.config),
     )
-    usage = UsageWatcher(NearReader(ground.gateway, ground.near.caches), ground.gateway, clock=SystemClock())
+    usage = UsageWatcher(CachedReader(ground.gateway, ground.cached.caches), ground.gateway, clock=SystemClock())
     watch = PolicyWatch(
         ground.gateway,
         ground.policy,
-        near=ground.near,
+        cached=ground.cached,
         node_name=node_name,
         clock=SystemClock(),
         log=ground.log,
     )
     tasks = {
         "nodes": nodes.run_once,
-        **{plural: cache.follow for plural, cache in ground.near.caches.items()},
+        **{plural: cache.follow for plural, cache in ground.cached.caches.items()},
         "policy": watch.run_once,
         "attempts": ground.attempts.run_once,
         "audit": _keeper(ground, audit).run_once,
@@ -474,6 +474,6 @@ def _keeper(ground: _Ground, audit: AuditTrail) -> HeadKeeper:
         node=config.node_name,
         signer=HeadSigner.at(config.tcti, lock_directory=config.tpm_lock_directory),
         gateway=ground.gateway,
-        identities=ground.near.caches[IDENTITIES],
+        identities=ground.cached.caches[IDENTITIES],
         clock=SystemClock(),
     )

@@ -64,18 +64,18 @@ class SharedReads:
         """Return the result of a read that begins after this call; raises as that read does."""
         with self._lock:
             queue = self._queues.setdefault(key, _Queue())
-            future, leads = queue.waiting, queue.waiting is None
+            future, reads = queue.waiting, queue.waiting is None
             if future is None:
                 future = queue.waiting = Future()
-        if leads:
+        if reads:
             try:
-                self._lead(key, queue, future)
+                self._read_for_all(key, queue, future)
             finally:
                 if not future.done():
                     self._abandon(key, queue, future)
         return future.result()
 
-    def _lead(self, key: str, queue: _Queue, future: Future[Answer]) -> None:
+    def _read_for_all(self, key: str, queue: _Queue, future: Future[Answer]) -> None:
         with queue.turn:
             with self._lock:
                 queue.waiting = None  # the read may begin now, so later calls wait for the next read
@@ -90,13 +90,13 @@ class SharedReads:
             if queue.waiting is future:
                 queue.waiting = None
         future.set_exception(
-            ApiError(f"expected a read of {key}, the one that led it broke off", reason=Reason.API_UNAVAILABLE)
+            ApiError(f"expected a read of {key}, its thread was stopped", reason=Reason.API_UNAVAILABLE)
         )
 
 
 INDEXED = (*KEY_FIELDS, "spec.nodeName", "spec.admission", DISK_FIELD)
 FOLLOW_SECONDS = 240
-REMEMBERED = 1 << 15
+MAX_PARSED = 1 << 15
 """Maximum of parsed objects in memory: more than the largest cluster has; it bounds those of deleted objects."""
 SETTLE_SECONDS = 2.0
 
@@ -132,9 +132,9 @@ class ObjectCache:
                 for event in self._gateway.changes(self._plural, revision=str(self._revision), seconds=FOLLOW_SECONDS):
                     self._take(event)
         finally:
-            self.distrust()
+            self.invalidate()
 
-    def distrust(self) -> None:
+    def invalidate(self) -> None:
         """Refuse all calls until everything was read again."""
         with self._changed:
             self._following = False
@@ -153,10 +153,10 @@ class ObjectCache:
     def wait_for(self, revision: int, *, seconds: float) -> None:
         """Wait until the watch has reached ``revision``; raises API_UNAVAILABLE after ``seconds``."""
         with self._changed:
-            come = self._changed.wait_for(lambda: self._revision >= revision or not self._following, seconds)
-            if come and self._following:
+            reached = self._changed.wait_for(lambda: self._revision >= revision or not self._following, seconds)
+            if reached and self._following:
                 return
-        self.distrust()
+        self.invalidate()
         raise ApiError(
             f"expected the watch of {self._plural} at revision {revision} within {seconds:g} s",
             reason=Reason.API_UNAVAILABLE,
@@ -171,11 +171,11 @@ class ObjectCache:
             self._revision = int(revision)
             self._following = True
         for document in items:
-            self._tell(document)
+            self._notify(document)
 
     def _take(self, event: Mapping[str, Any]) -> None:
         if event["type"] == "ERROR":
-            raise ApiError(f"the watch of {self._plural} was ended by the API", reason=Reason.API_UNAVAILABLE)
+            raise ApiError(f"the API stopped the watch of {self._plural}", reason=Reason.API_UNAVAILABLE)
         document = event["object"]
         with self._changed:
             if event["type"] != "BOOKMARK":
@@ -185,9 +185,9 @@ class ObjectCache:
             self._revision = int(document["metadata"]["resourceVersion"])
             self._changed.notify_all()
         if event["type"] != "BOOKMARK":
-            self._tell(document)
+            self._notify(document)
 
-    def _tell(self, document: Mapping[str, Any]) -> None:
+    def _notify(self, document: Mapping[str, Any]) -> None:
         for observer in self._observers:
             observer(document)
 
@@ -205,7 +205,7 @@ class ObjectCache:
                 del self._index[item]
 
 
-class NearReader:
+class CachedReader:
     """Reads the kinds that have a cache from it, and all others from the API."""
 
     def __init__(self, gateway: Gateway, caches: Mapping[str, ObjectCache]) -> None:
@@ -219,7 +219,7 @@ class NearReader:
         return self._gateway.objects(plural, where=where) if cache is None else cache.objects(where or {})
 
 
-class NearPolicy:
+class CachedPolicy:
     """The reads of `LivePolicy` from a cache, with the checks that a cached decision is true now."""
 
     def __init__(
@@ -233,8 +233,8 @@ class NearPolicy:
     ) -> None:
         """Cache identities, policies and profiles of ``gateway``; each cache's `follow` needs a thread of its own."""
         self.caches = {plural: ObjectCache(gateway, plural) for plural in (IDENTITIES, POLICIES, PROFILES)}
-        reader = NearReader(gateway, self.caches)
-        self._policy = LivePolicy(reader, guard, clock=clock, lock_register=lock_register, remembers=REMEMBERED)
+        reader = CachedReader(gateway, self.caches)
+        self._policy = LivePolicy(reader, guard, clock=clock, lock_register=lock_register, parsed_limit=MAX_PARSED)
         self._guard = guard
         self._settle_seconds = settle_seconds
         self._profile = SharedReads(lambda name: gateway.object(PROFILES, name))
@@ -282,5 +282,5 @@ class NearPolicy:
 def _indexed(document: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     parts = {name: found for name in ("spec", "status") if isinstance(found := document.get(name), dict)}
     # an object without these fields matches no query, and hides no other object
-    said = ((path, parts.get(part, {}).get(name)) for path in INDEXED for part, _dot, name in [path.partition(".")])
-    return tuple((path, str(value)) for path, value in said if value)
+    values = ((path, parts.get(part, {}).get(name)) for path in INDEXED for part, _dot, name in [path.partition(".")])
+    return tuple((path, str(value)) for path, value in values if value)

@@ -120,7 +120,7 @@ class Snapshot(SignedPolicy):
         return min(holders, key=lambda one: one.admission is Admission.PENDING, default=None)
 
 
-class Remembering(Protocol):
+class RegistrationReader(Protocol):
     """What the watches reported, for uses that decide about no machine. Raises API_UNAVAILABLE without a watch."""
 
     def registrations(self, node_name: str = "") -> tuple[Registration, ...]:
@@ -134,13 +134,13 @@ class LivePolicy:
     """The policy in force, read from the API for each call."""
 
     def __init__(
-        self, gateway: Reader, guard: Guard, *, clock: Clock, lock_register: int = 15, remembers: int = 1024
+        self, gateway: Reader, guard: Guard, *, clock: Clock, lock_register: int = 15, parsed_limit: int = 1024
     ) -> None:
         """Read through ``gateway``, and check the policy with ``guard``; ``lock_register`` is always quoted.
 
-        Up to ``remembers`` parsed objects are cached as long as their content does not change.
+        Up to ``parsed_limit`` parsed objects are cached as long as their content does not change.
         """
-        self._remembers = remembers
+        self._parsed_limit = parsed_limit
         self._gateway = gateway
         self._guard = guard
         self._clock = clock
@@ -316,7 +316,7 @@ class LivePolicy:
             parsed = parse_objects([(name, {**document, "apiVersion": API_VERSION, "kind": kind})])
         except PolicyError as error:
             parsed = error.message
-        if len(self._parsed) >= self._remembers:
+        if len(self._parsed) >= self._parsed_limit:
             self._parsed = {}
         self._parsed[name] = (document, parsed)
         return parsed

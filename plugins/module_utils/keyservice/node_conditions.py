@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..policy.identity import IdentityStatus
     from ..policy.standing import Judgement
     from .kube_api import NodeMarker
-    from .live_policy import LivePolicy, Registration, Remembering
+    from .live_policy import LivePolicy, Registration, RegistrationReader
 
 TAINT = "attested-kubernetes.dev/not-attested"
 TAINT_EFFECT = "NoSchedule"
@@ -204,7 +204,7 @@ class StandingWatcher:
         marker: NodeMarker,
         policy: LivePolicy,
         *,
-        near: Remembering,
+        cached: RegistrationReader,
         clock: Clock,
         overdue_after: timedelta,
         grace: timedelta,
@@ -212,12 +212,12 @@ class StandingWatcher:
     ) -> None:
         """Judge by ``overdue_after``; within ``grace`` from now no node becomes overdue, as none could push before.
 
-        A round over all Nodes uses the cached identities of ``near``; the identities of `wake` are read from
+        A round over all Nodes uses the cached identities of ``cached``; the identities of `wake` are read from
         ``policy``. Each change calls ``marked`` with the node's name and standing.
         """
         self._marker = marker
         self._policy = policy
-        self._near = near
+        self._cached = cached
         self._clock = clock
         self._overdue_after = overdue_after
         self._heard_from = clock.now() + grace
@@ -287,7 +287,7 @@ class StandingWatcher:
 
     def _registrations(self) -> tuple[Registration, ...]:
         with suppress(ApiError):
-            return self._near.registrations()
+            return self._cached.registrations()
         return self._policy.registrations()
 
     def _judged(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..core.host import Clock
     from .kube_api import Gateway, Reader
-    from .live_policy import LivePolicy, Registration, Remembering, StatusWriter
+    from .live_policy import LivePolicy, Registration, RegistrationReader, StatusWriter
 
 
 ADMITTED = "Admitted"
@@ -59,20 +59,20 @@ class NodeWatcher:
         policy: LivePolicy,
         writer: StatusWriter,
         *,
-        near: Remembering,
+        cached: RegistrationReader,
         own_name: str,
         joined: Callable[[str], None],
         own_disk: Callable[[], str] = str,
     ) -> None:
         """Call ``joined`` with each node name that became `Joined`.
 
-        The identities of ``near`` are used first; ``policy`` is read for Nodes that are not joined there.
+        The identities of ``cached`` are used first; ``policy`` is read for Nodes that are not joined there.
         ``own_disk`` returns the disk id of the control plane ``own_name`` if it is the founder, else "": all other
         disk ids are assigned with a ticket.
         """
         self._gateway = gateway
         self._policy = policy
-        self._near = near
+        self._cached = cached
         self._writer = writer
         self._own_name = own_name
         self._joined = joined
@@ -94,7 +94,7 @@ class NodeWatcher:
         The cached identities suffice, because the write is a compare-and-set. Nodes without a joined identity in the
         cache are read from the API, because the cache may lag behind.
         """
-        left = nodes - self._settled_near(nodes)
+        left = nodes - self._settled_cached(nodes)
         for part in [left] if len(left) > _FEW else [frozenset({name}) for name in sorted(left)]:
             try:
                 self._settle(part, self._policy)
@@ -103,14 +103,14 @@ class NodeWatcher:
                     raise
                 self._settle(part, self._policy)
 
-    def _settled_near(self, nodes: frozenset[str]) -> frozenset[str]:
+    def _settled_cached(self, nodes: frozenset[str]) -> frozenset[str]:
         """Return the Nodes whose cached identities are `Joined`, or were set to `Joined` now."""
         try:
-            return self._settle(nodes, self._near) if nodes else nodes
+            return self._settle(nodes, self._cached) if nodes else nodes
         except ApiError:  # no running watch, or an identity changed since
             return frozenset()
 
-    def _settle(self, nodes: frozenset[str], source: Remembering) -> frozenset[str]:
+    def _settle(self, nodes: frozenset[str], source: RegistrationReader) -> frozenset[str]:
         registrations = source.registrations(next(iter(nodes)) if len(nodes) == 1 else "")
         new = newly_joined(registrations, nodes, own_name=self._own_name)
         for registration in new:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..core.host import Clock
     from ..core.logs import Log
     from .authority import PolicyAuthority
-    from .cached_policy import NearPolicy
+    from .cached_policy import CachedPolicy
     from .kube_api import Gateway
     from .live_policy import LivePolicy
     from .record import PolicyRecord
@@ -38,15 +38,15 @@ class PolicyWatch:
     """Records the API's revocations whenever one appears, and each minute."""
 
     def __init__(
-        self, gateway: Gateway, policy: LivePolicy, *, near: NearPolicy, node_name: str, clock: Clock, log: Log
+        self, gateway: Gateway, policy: LivePolicy, *, cached: CachedPolicy, node_name: str, clock: Clock, log: Log
     ) -> None:
-        """Record through ``policy`` each minute, and when the cache ``near`` receives a revocation.
+        """Record through ``policy`` each minute, and whenever ``cached`` receives a revocation.
 
         ``node_name`` is this control plane's name in the policy's status.
         """
-        self._near = near
+        self._cached = cached
         self._revoked = threading.Event()
-        near.caches[IDENTITIES].observed_by(self._hear)
+        cached.caches[IDENTITIES].observed_by(self._hear)
         self._gateway = gateway
         self._policy = policy
         self._node_name = node_name
@@ -79,7 +79,7 @@ class PolicyWatch:
 
     def _unreadable_now(self) -> tuple[str, ...]:
         with suppress(ApiError):
-            return self._near.unreadable()
+            return self._cached.unreadable()
         return self._policy.unreadable()
 
     def _say_seen(self, seen: dict[str, Any]) -> None:

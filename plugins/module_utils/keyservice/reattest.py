@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..core.rate import TokenBuckets
     from ..evidence.challenge import ChallengeRecord
     from ..evidence.verify import Demands, VerifiedNode
-    from .cached_policy import NearPolicy
+    from .cached_policy import CachedPolicy
     from .client import Channel
     from .live_policy import LivePolicy, Registration, Snapshot, StatusWriter
     from .release import Proven
@@ -103,16 +103,16 @@ class Reattester:
         clock: Clock,
         overdue_after: timedelta,
         rate: TokenBuckets,
-        near: NearPolicy,
+        cached: CachedPolicy,
         strangers: Strangers,
         healed: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        """Decide by ``near``, then by ``policy``; each attempt calls ``demands``, and ``take`` consumes a challenge.
+        """Decide by ``cached``, then by ``policy``; each attempt calls ``demands``, and ``take`` consumes a challenge.
 
         ``rate`` limits the pushes of one proven machine. ``healed`` is called with the identity's name when evidence is
         good after a refusal, after it was overdue, or for the first time.
         """
-        self._near = near
+        self._cached = cached
         self._rate = rate
         self._strangers = strangers
         self._healed = healed
@@ -139,12 +139,12 @@ class Reattester:
         require_activation(bound, record=record, now=self._clock.now())
         self._strangers.meet(record.ek_public.spki_sha256(), source=channel.source)
         push = _Push(channel=channel, request=request, bound=bound, record=record, note=note, gone=gone)
-        return self._reattest_near(push) or self._reattest(push)
+        return self._reattest_cached(push) or self._reattest(push)
 
-    def _reattest_near(self, push: _Push) -> Reattested | None:
+    def _reattest_cached(self, push: _Push) -> Reattested | None:
         """Return the result by the cached policy, or None: then the API is read."""
         try:
-            return self._try(push, self._near.snapshot_for(push.ek), near=self._near)
+            return self._try(push, self._cached.snapshot_for(push.ek), cached=self._cached)
         except AttestedError as error:
             if error.reason in _FINAL:
                 raise
@@ -159,7 +159,7 @@ class Reattester:
                 raise
         return self._reattest(push, attempts - 1)
 
-    def _try(self, push: _Push, snapshot: Snapshot, *, near: NearPolicy | None = None) -> Reattested:
+    def _try(self, push: _Push, snapshot: Snapshot, *, cached: CachedPolicy | None = None) -> Reattested:
         now, ek = self._clock.now(), push.ek
         holder = snapshot.holder_of(ek)
         if holder is not None:
@@ -169,13 +169,13 @@ class Reattester:
         self._rate.take(node.identity.ek_sha256)  # 4; by the machine, whichever of its keys it used
         registration, proven = snapshot.registration_for(node.machine.ek_sha256), proven_by(node)
         check_standing(registration, proven)  # 5
-        if near is not None:
-            near.confirm(snapshot, node.verdict.profile)  # 6
+        if cached is not None:
+            cached.confirm(snapshot, node.verdict.profile)  # 6
         if push.gone():
             raise KeyServiceError("expected a caller that waits for the answer, it hung up", reason=Reason.CALL_GONE)
         revision = self._writer.write(registration, plan_reattested(proven, now=now))
-        if near is not None:
-            near.settle(ek, revision)
+        if cached is not None:
+            cached.settle(ek, revision)
         if self._stood(registration, now) is not Standing.GOOD:
             self._healed(registration.identity.name)
         return Reattested(

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ..evidence.challenge import ChallengeRecord
     from ..evidence.verify import Demands, VerifiedNode
     from ..policy.identity import NodeIdentity
-    from .cached_policy import NearPolicy
+    from .cached_policy import CachedPolicy
     from .client import Channel
     from .control_plane import ControlPlaneMaterial, ControlPlaneSource
     from .issue import Issued
@@ -123,7 +123,7 @@ class Releaser:
         demands: Demands,
         clock: Clock,
         random: Random,
-        near: NearPolicy,
+        cached: CachedPolicy,
         rate: TokenBuckets,
         control_plane: ControlPlaneSource,
         turns: Turns,
@@ -131,7 +131,7 @@ class Releaser:
     ) -> None:
         """Release tickets for the cluster of ``bundle``, with certificates of ``ca``, as ``policy`` allows.
 
-        The cached policy ``near`` is used first. ``rate`` limits the tickets of one proven machine; ``overdue_after``
+        The cached policy ``cached`` is used first. ``rate`` limits the tickets of one proven machine; ``overdue_after``
         is the maximum age of the last evidence of a machine that renews. A control plane gets what ``control_plane``
         reads, after it took its turn from ``turns``. Tickets name ``api_endpoint`` (host:port), and the version that
         ``kubernetes_version`` returns at that moment.
@@ -145,7 +145,7 @@ class Releaser:
             JoinCa(certificate=bundle.join_ca_certificate, private_key=bundle.join_ca_key.reveal())
         )
         self._policy = policy
-        self._near = near
+        self._cached = cached
         self._rate = rate
         self._control_plane = control_plane
         self._turns = turns
@@ -156,7 +156,7 @@ class Releaser:
         self._challenges = ChallengeStore()
         self._held: dict[str, Held] = {}
         self._machines = NamedLocks()
-        self.strangers = Strangers(near, clock=clock)
+        self.strangers = Strangers(cached, clock=clock)
 
     def configure(self, *, api_endpoint: str, demands: Demands) -> None:
         """Use these values from the next attempt on."""
@@ -209,23 +209,23 @@ class Releaser:
             gone=gone,
         )
         with self._machines.held(record.ek_public.spki_sha256()):
-            return self._release_near(call) or self._release_anew(call)
+            return self._release_cached(call) or self._release_live(call)
 
     def _selection(self) -> tuple[int, ...]:
         with suppress(ApiError):
-            return self._near.selection()
+            return self._cached.selection()
         return self._policy.selection()
 
-    def _release_near(self, call: _Call) -> Released | None:
+    def _release_cached(self, call: _Call) -> Released | None:
         """Return the ticket by the cached policy, or None: then the API is read."""
         try:
-            return self._try(call, self._near.snapshot_for(call.record.ek_public.spki_sha256()), near=self._near)
+            return self._try(call, self._cached.snapshot_for(call.record.ek_public.spki_sha256()), cached=self._cached)
         except AttestedError as error:
             if error.reason in _FINAL:
                 raise
         return None
 
-    def _release_anew(self, call: _Call) -> Released:
+    def _release_live(self, call: _Call) -> Released:
         """Decide by the API, within the limit of API reads for machines that are not in the cache."""
         self.strangers.meet(call.record.ek_public.spki_sha256(), source=call.channel.source)
         return self._release(call)
@@ -243,7 +243,7 @@ class Releaser:
             raise
         return self._release(call, attempts - 1)
 
-    def _try(self, call: _Call, snapshot: Snapshot, *, near: NearPolicy | None = None) -> Released:
+    def _try(self, call: _Call, snapshot: Snapshot, *, cached: CachedPolicy | None = None) -> Released:
         now = self._clock.now()
         _note_node(call, snapshot)
         node = _verify(call, snapshot, demands=self._demands, now=now)  # 3
@@ -260,15 +260,15 @@ class Releaser:
             inherited_disk=snapshot.inherited_disk(node.identity),
             overdue_after=self._overdue_after,
         )
-        if near is not None:
-            near.confirm(snapshot, node.verdict.profile)  # 5
+        if cached is not None:
+            cached.confirm(snapshot, node.verdict.profile)  # 5
         if call.gone():
             raise KeyServiceError("expected a caller that waits for the ticket, it hung up", reason=Reason.CALL_GONE)
         facts = ClusterFacts(kubernetes_version=self._kubernetes_version(), api_endpoint=self._api_endpoint)
         material = self._material(decision)
         revision = self._writer.write(decision.registration, plan_status(decision, proven=proven, now=now))  # 6
-        if near is not None:
-            near.settle(ek, revision)
+        if cached is not None:
+            cached.settle(ek, revision)
         issued = self._issue(decision, node, now, facts, material)  # 7
         self._held[ek] = issued.held
         return Released(

@@ -14,7 +14,7 @@ from ..reasons import Reason
 
 if TYPE_CHECKING:
     from ..core.host import Clock
-    from .cached_policy import NearPolicy
+    from .cached_policy import CachedPolicy
 
 
 _EACH_RATE, _EACH_BURST = 2.0, 16
@@ -24,9 +24,9 @@ _ALL_RATE, _ALL_BURST = 10.0, 64
 class Strangers:
     """Counts the API reads for keys that the cached policy does not know; known keys are never counted."""
 
-    def __init__(self, near: NearPolicy, *, clock: Clock) -> None:
-        """Look keys up in ``near``; a machine over the limit is not refused for good and can ask again."""
-        self._near = near
+    def __init__(self, cached: CachedPolicy, *, clock: Clock) -> None:
+        """Look keys up in ``cached``; a machine over the limit is not refused for good and can ask again."""
+        self._cached = cached
         self._each = _buckets(
             _EACH_RATE, _EACH_BURST, "questions a second about unknown machines of one address", clock
         )
@@ -40,7 +40,7 @@ class Strangers:
 
     def _is_known(self, ek_sha256: str) -> bool:
         try:
-            holder = self._near.snapshot_for(ek_sha256).holder_of(ek_sha256)
+            holder = self._cached.snapshot_for(ek_sha256).holder_of(ek_sha256)
         except (ApiError, PolicyError):
             return True  # without a watch no key is known, and every machine may ask
         return holder is not None and holder.admission is not Admission.PENDING

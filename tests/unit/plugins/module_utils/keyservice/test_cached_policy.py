@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The attested.kubernetes authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The near view: what it knows, and that it is believed only as long as it holds."""
+"""The cached policy: what it returns, and that a decision from it counts only if it is true now."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError, AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import NearPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import CachedPolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import (
     IDENTITIES,
     POLICIES,
@@ -56,32 +56,32 @@ def profile(value: str = "04", *, name: str = "base", pcr: int = 4) -> dict[str,
 
 
 @contextmanager
-def followed(gateway: FakeGateway) -> Iterator[NearPolicy]:
-    """A near view of which the identities are followed; the profiles stay as they were at the beginning."""
-    near = NearPolicy(gateway, GivenPolicy(profile()), clock=SystemClock(), settle_seconds=0.2)
+def followed(gateway: FakeGateway) -> Iterator[CachedPolicy]:
+    """Yield a cached policy whose identities are watched; its profiles stay as they were at the beginning."""
+    cached = CachedPolicy(gateway, GivenPolicy(profile()), clock=SystemClock(), settle_seconds=0.2)
     for plural in (POLICIES, PROFILES):
-        near.caches[plural]._begin(*gateway.listing(plural))
+        cached.caches[plural]._begin(*gateway.listing(plural))
 
     def follow() -> None:
         with pytest.raises(ApiError):
-            near.caches[IDENTITIES].follow()
+            cached.caches[IDENTITIES].follow()
 
     thread = threading.Thread(target=follow)
-    before = len(near.caches[IDENTITIES])
+    before = len(cached.caches[IDENTITIES])
     thread.start()
-    while not near.caches[IDENTITIES]._following:
+    while not cached.caches[IDENTITIES]._following:
         thread.join(0.01)
     assert before == 0
     try:
-        yield near
+        yield cached
     finally:
         gateway.events.put(None)
         thread.join()
 
 
-def refused(near: NearPolicy, ek: str = EK) -> str:
+def refused(cached: CachedPolicy, ek: str = EK) -> str:
     with pytest.raises(AttestedError) as caught:
-        near.snapshot_for(ek).identity_for(ek)
+        cached.snapshot_for(ek).identity_for(ek)
     return caught.value.code
 
 
@@ -94,85 +94,85 @@ def told_revision(gateway: FakeGateway, name: str = NAME) -> str:
 
 def test_it_answers_as_it_heard() -> None:
     gateway = FakeGateway(identity(), identity("d2", "w-2"), profile())
-    with followed(gateway) as near:
-        assert near.snapshot_for(EK).identity_for(EK).node_name == "w-1"
-        assert near.selection() == (4, 15)
-        assert len(near.caches[IDENTITIES]) == 2
+    with followed(gateway) as cached:
+        assert cached.snapshot_for(EK).identity_for(EK).node_name == "w-1"
+        assert cached.selection() == (4, 15)
+        assert len(cached.caches[IDENTITIES]) == 2
 
 
 def test_it_answers_nothing_before_it_has_read_and_after_the_watch_broke() -> None:
     gateway = FakeGateway(identity(), profile())
-    assert refused(NearPolicy(gateway, GivenPolicy(profile()), clock=SystemClock())) == "API_UNAVAILABLE"
-    with followed(gateway) as near:
+    assert refused(CachedPolicy(gateway, GivenPolicy(profile()), clock=SystemClock())) == "API_UNAVAILABLE"
+    with followed(gateway) as cached:
         pass
-    assert refused(near) == "API_UNAVAILABLE"
+    assert refused(cached) == "API_UNAVAILABLE"
 
 
 def test_a_revocation_that_was_heard_counts() -> None:
     gateway = FakeGateway(identity(), profile())
-    with followed(gateway) as near:
+    with followed(gateway) as cached:
         gateway.apply(identity(admission="Revoked"))
         with pytest.raises(AttestedError) as caught:
-            near.settle(EK, told_revision(gateway))
+            cached.settle(EK, told_revision(gateway))
     assert caught.value.code == "IDENTITY_REVOKED"
 
 
 def test_a_second_identity_of_the_node_s_name_is_found_before_the_ticket_goes_out() -> None:
     gateway = FakeGateway(identity(), profile())
-    with followed(gateway) as near:
+    with followed(gateway) as cached:
         gateway.apply(identity("d2", "w-1"))
         gateway.told(IDENTITIES, identity("d2")["metadata"]["name"], "ADDED")
-        registration = near.snapshot_for(EK).registrations[0]
+        registration = cached.snapshot_for(EK).registrations[0]
         written = gateway.patch_status(IDENTITIES, NAME, status={"phase": "Admitted"}, revision=registration.revision)
         gateway.told(IDENTITIES, NAME)
         with pytest.raises(AttestedError) as caught:
-            near.settle(EK, written)
+            cached.settle(EK, written)
     assert caught.value.code == "IDENTITY_AMBIGUOUS"
 
 
 def test_a_deleted_identity_is_forgotten() -> None:
     gateway = FakeGateway(identity(), identity("d2", "w-2"), profile())
-    with followed(gateway) as near:
+    with followed(gateway) as cached:
         gateway.told(IDENTITIES, NAME, "DELETED")
         gateway.apply(identity("d2", "w-2", knownBy="console"))
-        near.settle("d2" * 32, told_revision(gateway, f"ek-{('d2' * 32)[:20]}"))
-        assert refused(near) == "IDENTITY_UNKNOWN"
+        cached.settle("d2" * 32, told_revision(gateway, f"ek-{('d2' * 32)[:20]}"))
+        assert refused(cached) == "IDENTITY_UNKNOWN"
 
 
 def test_a_write_that_the_watch_does_not_deliver_ends_the_trust_in_it() -> None:
     gateway = FakeGateway(identity(), profile())
-    with followed(gateway) as near:
+    with followed(gateway) as cached:
         with pytest.raises(ApiError) as caught:
-            near.settle(EK, "999")
+            cached.settle(EK, "999")
         assert caught.value.code == "API_UNAVAILABLE"
-        assert refused(near) == "API_UNAVAILABLE"
+        assert refused(cached) == "API_UNAVAILABLE"
 
 
 @pytest.mark.parametrize("change", ["changed", "deleted"])
 def test_a_profile_that_is_no_longer_what_it_was_confirms_nothing(change: str) -> None:
     gateway = FakeGateway(identity(), profile())
-    with followed(gateway) as near:
-        snapshot = near.snapshot_for(EK)
-        near.confirm(snapshot, "base")
+    with followed(gateway) as cached:
+        snapshot = cached.snapshot_for(EK)
+        cached.confirm(snapshot, "base")
         if change == "changed":
             gateway.apply(profile("05"))
         else:
             gateway._objects[PROFILES].clear()
         with pytest.raises(ApiError) as caught:
-            near.confirm(snapshot, "base")
+            cached.confirm(snapshot, "base")
     assert caught.value.code == "API_CONFLICT"
 
 
 def test_a_policy_that_is_no_longer_what_it_was_confirms_nothing() -> None:
     gateway = FakeGateway(identity(), profile())
     guard = GivenPolicy(profile())
-    near = NearPolicy(gateway, guard, clock=SystemClock())
-    for plural in near.caches:
-        near.caches[plural]._begin(*gateway.listing(plural))
-    snapshot = near.snapshot_for(EK)
+    cached = CachedPolicy(gateway, guard, clock=SystemClock())
+    for plural in cached.caches:
+        cached.caches[plural]._begin(*gateway.listing(plural))
+    snapshot = cached.snapshot_for(EK)
     guard.policy = replace(guard.policy, generation=2)
     with pytest.raises(ApiError) as caught:
-        near.confirm(snapshot, "base")
+        cached.confirm(snapshot, "base")
     assert caught.value.code == "API_CONFLICT"
 
 
@@ -191,19 +191,19 @@ def test_an_excepted_profile_is_quoted_for_and_confirmed_for_its_machine(ek: str
     named = NamedDigest("odd", profile_sha256(parse_objects([("test", odd)]).profiles[0]))
     exception = PolicyException(profile=named, machines=(EK,), expires=ends, why="its firmware came first")
     guard.policy = replace(guard.policy, exceptions=(exception,))
-    near = NearPolicy(gateway, guard, clock=SystemClock())
-    for plural in near.caches:
-        near.caches[plural]._begin(*gateway.listing(plural))
-    assert near.selection() == (2, 4, 15)
+    cached = CachedPolicy(gateway, guard, clock=SystemClock())
+    for plural in cached.caches:
+        cached.caches[plural]._begin(*gateway.listing(plural))
+    assert cached.selection() == (2, 4, 15)
     with nullcontext() if counts else pytest.raises(ApiError, match="the profile odd"):
-        near.confirm(near.snapshot_for(ek), "odd")
+        cached.confirm(cached.snapshot_for(ek), "odd")
 
 
 def test_a_machine_is_found_by_its_second_key_until_that_is_gone() -> None:
     second = "d9" * 32
     gateway = FakeGateway(identity(ekAliasSha256=second), profile())
-    with followed(gateway) as near:
-        assert near.snapshot_for(second).identity_for(second).node_name == "w-1"
+    with followed(gateway) as cached:
+        assert cached.snapshot_for(second).identity_for(second).node_name == "w-1"
         gateway.apply(identity())
-        near.caches[IDENTITIES].wait_for(int(told_revision(gateway)), seconds=5)
-        assert refused(near, second) == "IDENTITY_UNKNOWN"
+        cached.caches[IDENTITIES].wait_for(int(told_revision(gateway)), seconds=5)
+        assert refused(cached, second) == "IDENTITY_UNKNOWN"

@@ -81,8 +81,8 @@ class Cluster:
         self.bed.watch()
         self.api = Counting(self.bed)
         self.bed.live._gateway = self.api
-        self.bed.near._policy._gateway._gateway = self.api
-        for shared in (self.bed.near._profile, self.bed.near._signed):
+        self.bed.cached._policy._gateway._gateway = self.api
+        for shared in (self.bed.cached._profile, self.bed.cached._signed):
             read = shared._read
             shared._read = self.api._counted("object", read)
         self.writer = StatusWriter(self.api)  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ class Cluster:
         self.standings = StandingWatcher(
             self.api,  # type: ignore[arg-type]
             self.bed.live,
-            near=self.bed.near,
+            cached=self.bed.cached,
             clock=self.bed.clock,
             overdue_after=timedelta(hours=3),
             grace=timedelta(0),
@@ -105,7 +105,7 @@ class Cluster:
             self.api,  # type: ignore[arg-type]
             self.bed.live,
             self.writer,
-            near=self.bed.near,
+            cached=self.bed.cached,
             own_name="cp-1",
             joined=lambda _name: None,
         )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import NearPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import CachedPolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import (
     LivePolicy,
@@ -179,11 +179,11 @@ def test_a_change_in_between_is_a_conflict(gateway: FakeGateway) -> None:
     assert gateway.status(NAME) == {}
 
 
-def near_of(gateway: FakeGateway) -> NearPolicy:
-    """Return a near view that has heard of all identities as they are now, and hears of nothing more."""
-    near = NearPolicy(gateway, GivenPolicy(profile()), clock=SystemClock())
-    near.caches[IDENTITIES]._begin(*gateway.listing(IDENTITIES))
-    return near
+def cached_of(gateway: FakeGateway) -> CachedPolicy:
+    """Return a cached policy with all identities as they are now; it receives no further changes."""
+    cached = CachedPolicy(gateway, GivenPolicy(profile()), clock=SystemClock())
+    cached.caches[IDENTITIES]._begin(*gateway.listing(IDENTITIES))
+    return cached
 
 
 def watcher(gateway: FakeGateway, *, own_name: str = "cp-1", own_disk: str = "") -> tuple[NodeWatcher, list[str]]:
@@ -192,7 +192,7 @@ def watcher(gateway: FakeGateway, *, own_name: str = "cp-1", own_disk: str = "")
         gateway,
         live_of(gateway),
         StatusWriter(gateway),
-        near=near_of(gateway),
+        cached=cached_of(gateway),
         own_name=own_name,
         joined=joined.append,
         own_disk=lambda: own_disk,
@@ -303,7 +303,7 @@ def test_many_nodes_of_which_the_watch_has_not_told_are_one_list(
 def test_without_a_watch_the_api_says_who_has_joined(gateway: FakeGateway) -> None:
     set_phase(gateway, "Admitted")
     watch, joined = watcher(gateway)
-    watch._near.caches[IDENTITIES].distrust()  # type: ignore[attr-defined]
+    watch._cached.caches[IDENTITIES].invalidate()  # type: ignore[attr-defined]
     watch.settle(frozenset({"w-1"}))
     assert joined == ["w-1"]
 
@@ -311,7 +311,7 @@ def test_without_a_watch_the_api_says_who_has_joined(gateway: FakeGateway) -> No
 def test_what_was_parsed_is_forgotten_in_time() -> None:
     """Machines that nobody enrolled come and go under names without an end."""
     gateway = FakeGateway(profile())
-    live = LivePolicy(gateway, GivenPolicy(profile()), clock=SystemClock(), remembers=3)
+    live = LivePolicy(gateway, GivenPolicy(profile()), clock=SystemClock(), parsed_limit=3)
     for number in range(16, 24):
         gateway.apply(identity(f"{number:02x}" * 32, nodeName=f"w-{number}"))
         assert len(live.registrations()) == number - 15

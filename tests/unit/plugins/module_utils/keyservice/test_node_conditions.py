@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import ApiError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import (
     LivePolicy,
-    Remembering,
+    RegistrationReader,
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.node_conditions import (
     LABELS,
@@ -229,7 +229,7 @@ def watcher(
     cluster: Cluster,
     marked: list[tuple[str, str]] | None = None,
     *,
-    near: Remembering | None = None,
+    cached: RegistrationReader | None = None,
     clock: Clock | None = None,
 ) -> StandingWatcher:
     told = [] if marked is None else marked
@@ -237,7 +237,7 @@ def watcher(
     return StandingWatcher(
         cluster,
         policy,
-        near=near or policy,
+        cached=cached or policy,
         clock=clock or Clock(),
         overdue_after=3 * HOUR,
         grace=dt.timedelta(0),
@@ -427,9 +427,9 @@ def test_a_round_takes_what_the_watch_has_told_and_asks_without_one() -> None:
 
     cluster = Cluster(node("w-1"))
     cluster.attested = {"w-1": NOW}
-    assert watcher(cluster, near=Away()).look() is False
+    assert watcher(cluster, cached=Away()).look() is False
     assert cluster.writes == 1
-    told = watcher(cluster, near=Told())
+    told = watcher(cluster, cached=Told())
     told.look()
     assert told.standings == {}
 

@@ -257,8 +257,8 @@ def test_what_the_watch_has_not_told_yet_refuses(bed: Bed, reattester: Reatteste
 
 def test_a_watch_that_does_not_come_to_the_write_is_not_trusted(bed: Bed, reattester: Reattester) -> None:
     """The push is judged again by what the API says."""
-    bed.follow(*bed.near.caches)
-    bed.near._settle_seconds = 0.01
+    bed.follow(*bed.cached.caches)
+    bed.cached._settle_seconds = 0.01
     assert push(bed, reattester).node_name == "w-1"
     assert bed.gateway.writes == 2
     assert push(bed, reattester).node_name == "w-1"

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.host import SystemClock
 from ansible_collections.attested.kubernetes.plugins.module_utils.core.logs import Log, open_log
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError, SystemFault, TpmError
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import NearPolicy
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import CachedPolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.derive import policy_record_key
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, POLICIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
@@ -338,15 +338,15 @@ def watch_of(
     gateway: FakeGateway,
     live: LivePolicy,
     *,
-    near: NearPolicy | None = None,
+    cached: CachedPolicy | None = None,
     stream: io.StringIO | None = None,
     clock: SystemClock | None = None,
 ) -> PolicyWatch:
-    """Return a watch; without ``near`` no watch has told anything, so that it asks the API."""
+    """Return a watch; without ``cached`` the cache is empty, so that the API is read."""
     return PolicyWatch(
         gateway,
         live,
-        near=near or NearPolicy(gateway, GivenPolicy(), clock=SystemClock()),
+        cached=cached or CachedPolicy(gateway, GivenPolicy(), clock=SystemClock()),
         node_name="cp-1",
         clock=clock or SystemClock(),
         log=log_to(stream or io.StringIO()),
@@ -412,17 +412,17 @@ def test_the_watch_settles_at_each_revocation(bed: Bed) -> None:
     record = bed.adopted()
     gateway = FakeGateway(json.loads(signed(2)), revoked_identity(EK, "Approved"))
     live = LivePolicy(gateway, authority_of(record, cluster_id=CLUSTER), clock=SystemClock())
-    near = NearPolicy(gateway, GivenPolicy(), clock=SystemClock())
-    near.caches[IDENTITIES]._begin(*gateway.listing(IDENTITIES))
+    cached = CachedPolicy(gateway, GivenPolicy(), clock=SystemClock())
+    cached.caches[IDENTITIES]._begin(*gateway.listing(IDENTITIES))
     clock = Ending()
-    watch = watch_of(gateway, live, near=near, clock=clock)
+    watch = watch_of(gateway, live, cached=cached, clock=clock)
 
     def revoke() -> None:
         """Revoke the machine once the watch has settled, and tell of another one of which nothing changed."""
         for document in (revoked_identity(OTHER, "Approved"), revoked_identity(EK)):
             gateway.apply(document)
             found = gateway.object(IDENTITIES, document["metadata"]["name"])
-            near.caches[IDENTITIES]._take({"type": "MODIFIED", "object": found})
+            cached.caches[IDENTITIES]._take({"type": "MODIFIED", "object": found})
 
     clock.first = revoke
     watch.run_once(60)

@@ -127,12 +127,12 @@ def test_one_machine_that_asks_too_often_is_told_when_to_ask_again(bed: Bed) -> 
 
 def test_a_near_view_that_refuses_is_asked_again_of_the_api(bed: Bed) -> None:
     bed.follow(POLICIES, PROFILES)
-    bed.near.caches[IDENTITIES]._begin((), "100")
+    bed.cached.caches[IDENTITIES]._begin((), "100")
     assert bed.release().node_name == "w-1"
 
 
 def test_a_near_view_that_lags_behind_a_revocation_releases_nothing(bed: Bed) -> None:
-    bed.follow(*bed.near.caches)
+    bed.follow(*bed.cached.caches)
     document = render_identity(bed.identity)
     document["spec"]["admission"] = "Revoked"
     bed.gateway.apply(document)
@@ -141,7 +141,7 @@ def test_a_near_view_that_lags_behind_a_revocation_releases_nothing(bed: Bed) ->
 
 
 def test_a_near_view_that_lags_behind_a_retired_profile_releases_nothing(bed: Bed) -> None:
-    bed.follow(*bed.near.caches)
+    bed.follow(*bed.cached.caches)
     bed.gateway._objects[PROFILES].clear()
     assert refused(bed) == "POLICY_EMPTY"
     assert bed.gateway.writes == 0

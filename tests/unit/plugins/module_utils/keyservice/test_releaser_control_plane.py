@@ -76,7 +76,7 @@ def test_who_must_wait_is_told_how_long_and_nothing_is_written(bed: Bed) -> None
 
 def test_who_must_wait_is_not_asked_twice_whose_turn_it_is(bed: Bed) -> None:
     """Neither view of the policy changes whose turn it is."""
-    bed.follow(*bed.near.caches)
+    bed.follow(*bed.cached.caches)
     hold(bed)
     assert refused(bed).code == "CONTROL_PLANE_JOIN_BUSY"
     assert bed.control_plane.reads == 1

@@ -31,14 +31,14 @@ def bed(request: pytest.FixtureRequest) -> Bed:
 
 
 def write(bed: Bed, *, node: str, role: str, admission: Admission = Admission.APPROVED, **spec: Any) -> None:
-    """Write another machine's identity with `DISK`, and let the near view hear of it."""
+    """Write another machine's identity with `DISK`, also into the cache."""
     name = f"ek-{OTHER[:20]}"
     said = {"ekSha256": OTHER, "nodeName": node, "role": role, "admission": admission.value, **spec}
     head = {"apiVersion": "attested-kubernetes.dev/v1alpha1", "kind": "NodeIdentity", "metadata": {"name": name}}
     bed.gateway.apply({**head, "spec": said})
     revision = next(one for one in bed.gateway.objects(IDENTITIES) if one["metadata"]["name"] == name)["metadata"]
     bed.gateway.merge(IDENTITIES, name, {"status": {"diskId": DISK}}, revision=revision["resourceVersion"])
-    if bed.near.caches[IDENTITIES]._following:
+    if bed.cached.caches[IDENTITIES]._following:
         bed.follow(IDENTITIES)
 
 
@@ -61,7 +61,7 @@ def test_a_disk_that_another_node_has(bed: Bed, admission: Admission) -> None:
     bed.release()
     revision = bed.gateway.object(IDENTITIES, bed.identity.name)["metadata"]["resourceVersion"]  # type: ignore[index]
     bed.gateway.merge(IDENTITIES, bed.identity.name, {"status": {"diskId": DISK}}, revision=revision)
-    if bed.near.caches[IDENTITIES]._following:
+    if bed.cached.caches[IDENTITIES]._following:
         bed.follow(IDENTITIES)
     assert code_of(bed.release) == "DISK_ID_TAKEN"
 
@@ -71,13 +71,13 @@ def test_a_disk_that_another_node_has(bed: Bed, admission: Admission) -> None:
 
 def say(bed: Bed, admission: Admission) -> None:
     bed.gateway.apply(render_identity(replace(bed.identity, admission=admission)))
-    if bed.near.caches[IDENTITIES]._following:
+    if bed.cached.caches[IDENTITIES]._following:
         bed.follow(IDENTITIES)
 
 
 def sign(bed: Bed, **changes: Any) -> None:
     bed.sign(**changes)
-    if bed.near.caches[POLICIES]._following:
+    if bed.cached.caches[POLICIES]._following:
         bed.follow(POLICIES)
 
 

@@ -33,7 +33,7 @@ def refused(bed: Bed, *call: Any, **options: Any) -> str:
 
 
 def watched(bed: Bed) -> list[str]:
-    """Let the near view hear of every write at once; return the list of what is then read past it."""
+    """Let the cache receive every write at once; return the list of kinds that are read from the API."""
     read: list[str] = []
     bed.watch()
     objects = bed.gateway.objects
@@ -53,10 +53,10 @@ def test_a_good_release_is_decided_from_memory_and_confirmed(bed: Bed) -> None:
 
 
 def test_a_write_that_the_watch_does_not_bring_is_not_trusted(bed: Bed) -> None:
-    """The near view could not know what else happened meanwhile: everything is read anew."""
+    """The cache may lack other changes, so everything is read from the API."""
     watched(bed)
-    bed.near._settle_seconds = 0.0
-    bed.near.caches[IDENTITIES]._take = lambda event: None  # type: ignore[method-assign]
+    bed.cached._settle_seconds = 0.0
+    bed.cached.caches[IDENTITIES]._take = lambda event: None  # type: ignore[method-assign]
     assert bed.release().node_name == "w-1"
     assert bed.gateway.writes == 2
 
@@ -65,9 +65,9 @@ def test_registers_are_asked_for_from_memory_and_else_of_the_api(bed: Bed) -> No
     read = watched(bed)
     bed.exchange()
     assert read == []
-    bed.near.caches[IDENTITIES].distrust()
-    for cache in bed.near.caches.values():
-        cache.distrust()
+    bed.cached.caches[IDENTITIES].invalidate()
+    for cache in bed.cached.caches.values():
+        cache.invalidate()
     bed.exchange()
     assert read != []
 

@@ -78,11 +78,11 @@ def test_a_failed_read_fails_who_waited_for_it_and_nobody_later() -> None:
 def test_a_reader_that_breaks_off_leaves_nobody_waiting() -> None:
     """Whatever ends it before its read: who asks later must not wait for it for ever."""
     shared = SharedReads(lambda key: {"key": key})
-    lead, answers = shared._lead, queue.SimpleQueue[object]()
-    shared._lead = lambda *_rest: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+    lead, answers = shared._read_for_all, queue.SimpleQueue[object]()
+    shared._read_for_all = lambda *_rest: 1 // 0  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(ZeroDivisionError):
         shared.read("a")
-    shared._lead = lead  # type: ignore[method-assign]
+    shared._read_for_all = lead  # type: ignore[method-assign]
     threading.Thread(target=lambda: answers.put(shared.read("a")), daemon=True).start()
     assert answers.get(timeout=60) == {"key": "a"}
 
