@@ -15,8 +15,8 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.evidence.evide
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.join_attempts import AttemptWriter
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import ATTEMPTS, IDENTITIES
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.pending import Arrival, WaitingRoom
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import Teller
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.pending import Arrival, WaitingQueue
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.transport.unix_rpc import answer_of
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
@@ -67,7 +67,7 @@ def test_attempts_of_enrolled_machines_stay(made: Bed) -> None:
     """They prove their keys and are refused for a reason that is not about who they are."""
     writer = AttemptWriter(made.gateway, made.gateway, clock=SteppingClock())
     service = made.service()
-    service._teller = Teller(writer)
+    service._reporter = RefusalReporter(writer)
     assert refused(made, made.tpm, service) == "BINDING_MISMATCH"
     writer.run_once(0.01)
     for _unused in range(FLOOD):
@@ -85,7 +85,7 @@ def test_an_enrolled_machine_is_written_down_during_a_flood(made: Bed) -> None:
     """Neither the queue nor what waits to be written is full of strangers."""
     writer = AttemptWriter(made.gateway, made.gateway, clock=SteppingClock())
     service = made.service()
-    service._teller = Teller(writer)
+    service._reporter = RefusalReporter(writer)
     for _unused in range(2 * FLOOD):
         refused(made, SoftTpm(made.boot.pcrs), service)
     assert refused(made, made.tpm, service) == "BINDING_MISMATCH"
@@ -98,15 +98,15 @@ def test_an_enrolled_machine_is_written_down_during_a_flood(made: Bed) -> None:
 def test_machines_of_one_address_do_not_push_others_out_of_the_queue() -> None:
     """The flooder's own oldest go, on the way to the API as well as there."""
     gateway, now = FakeGateway(), datetime(2026, 11, 21, 12, tzinfo=UTC)
-    room = WaitingRoom(gateway, gateway, clock=SteppingClock())
-    room.note(Arrival(ek_sha256="ab" * 32, claims="w-7", at=now, source="192.0.2.7"))
+    queue = WaitingQueue(gateway, gateway, clock=SteppingClock())
+    queue.note(Arrival(ek_sha256="ab" * 32, claims="w-7", at=now, source="192.0.2.7"))
     for number in range(FLOOD):
         moment = now + timedelta(seconds=number)
-        room.note(Arrival(ek_sha256=f"{number:020x}" + "0" * 44, claims="", at=moment, source="198.51.100.1"))
+        queue.note(Arrival(ek_sha256=f"{number:020x}" + "0" * 44, claims="", at=moment, source="198.51.100.1"))
         if number % 20 == 19:
-            room.run_once(0.01)
+            queue.run_once(0.01)
     for _unused in range(ROUNDS):
-        room.run_once(0.01)
+        queue.run_once(0.01)
     waiting = {one["metadata"]["name"] for one in gateway.objects(IDENTITIES)}
     assert f"ek-{'ab' * 10}" in waiting
     assert len(waiting) <= 100

@@ -42,7 +42,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.liv
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.nodes import JOINED, ClusterRelease
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.reattest import Reattester
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import Teller
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.releaser import Released, Releaser
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.rpc import KeyService
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
@@ -199,7 +199,7 @@ class Bed:
             bundle=self.bundle,
             clock=self.clock,
             log=log or open_log(),
-            teller=Teller(self.attempts),
+            reporter=RefusalReporter(self.attempts),
             audit=AuditTrail(
                 AuditPlace(directory=self.directory / "audit"), node="cp-1", clock=self.clock, random=SystemRandom()
             ),
@@ -207,8 +207,8 @@ class Bed:
             metrics=None,
         )
 
-    def reattester(self, *, healed: Callable[[str], None] = lambda _name: None) -> Reattester:
-        """Return what takes evidence that is pushed, and calls ``healed`` for a node that stands better than before."""
+    def reattester(self, *, recovered: Callable[[str], None] = lambda _name: None) -> Reattester:
+        """Return a reattester that calls ``recovered`` when the standing of a node becomes good."""
         return Reattester(
             cluster_id=self.bundle.cluster_id,
             take=self.releaser.take,
@@ -218,7 +218,7 @@ class Bed:
             clock=self.clock,
             overdue_after=timedelta(hours=3),
             rate=self.pushes,
-            healed=healed,
+            recovered=recovered,
             cached=self.cached,
             strangers=self.releaser.strangers,
         )

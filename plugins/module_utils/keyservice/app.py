@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Build the key service from its configuration. This is the only file that knows all parts.
 
-1. `_ground`: the keys, the API and the policy, which all other parts need.
+1. `_base`: the keys, the API and the policy, which all other parts need.
 2. `_releaser`, `_reattester`: the decisions.
-3. `_teller`, `_metrics`, `_audit`, `_servers`: reports of refusals, metrics, the audit log and the sockets.
+3. `_reporter`, `_metrics`, `_audit`, `_servers`: reports of refusals, metrics, the audit log and the sockets.
 4. `_tasks`: the background tasks.
 """
 
@@ -48,11 +48,11 @@ from .kubelet import SERVICE_LIFE, load_cluster_ca, mint_service_credential
 from .live_policy import LivePolicy, StatusWriter
 from .node_conditions import StandingWatcher
 from .nodes import ClusterRelease, NodeWatcher, UsageWatcher
-from .pending import WaitingRoom
-from .policy_watch import PolicyDesk, PolicyWatch
+from .pending import WaitingQueue
+from .policy_watch import PolicyHandler, PolicyWatch
 from .reattest import Reattester
 from .record import PolicyRecord, RecordFiles, RecordKey, TpmCounter
-from .refusals import Teller
+from .refusals import RefusalReporter
 from .releaser import Releaser
 from .rpc import KeyService
 from .serving_approver import ServingApprover
@@ -185,7 +185,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
+class _Base:
     """The keys, the API, and the policy: read from the API (``policy``), and from watches (``cached``).
 
     ``attempts`` and ``waiting`` write objects for refusals, ``standings`` writes the conditions of Nodes, ``turns``
@@ -202,7 +202,7 @@ class _Ground:
     policy: LivePolicy
     cached: CachedPolicy
     attempts: AttemptWriter
-    waiting: WaitingRoom
+    waiting: WaitingQueue
     standings: StandingWatcher
     turns: JoinTurns
     release: ClusterRelease
@@ -213,8 +213,8 @@ def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
 
     ``path``: the configuration file, which the reloader reads again.
     """
-    ground = _ground(config, log)
-    releaser = _releaser(ground)
+    base = _base(config, log)
+    releaser = _releaser(base)
     audit = _audit(config)
     reloader = Reloader(
         lambda: load_config(KeyServiceConfig, path),
@@ -223,25 +223,25 @@ def assemble(config: KeyServiceConfig, *, log: Log, path: str) -> Parts:
     )
     service = KeyService(
         releaser,
-        bundle=ground.bundle,
+        bundle=base.bundle,
         clock=SystemClock(),
         log=log,
-        teller=_teller(ground),
+        reporter=_reporter(base),
         audit=audit,
-        reattester=_reattester(ground, releaser),
-        metrics=_metrics(ground, audit, reloader) if config.metrics else None,
+        reattester=_reattester(base, releaser),
+        metrics=_metrics(base, audit, reloader) if config.metrics else None,
     )
     return Parts(
-        cluster_id=ground.bundle.cluster_id,
+        cluster_id=base.bundle.cluster_id,
         service=service,
-        servers=_servers(ground, service),
-        tasks=_tasks(ground, audit),
+        servers=_servers(base, service),
+        tasks=_tasks(base, audit),
         reloader=reloader,
         audit=audit,
     )
 
 
-def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
+def _base(config: KeyServiceConfig, log: Log) -> _Base:
     bundle = _opened_bundle(config)
     ca = load_cluster_ca(read_bytes(config.cluster_ca_certificate), read_bytes(config.cluster_ca_key))
     gateway = ApiGateway(
@@ -265,7 +265,7 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
         grace=config.grace,
         marked=lambda name, standing: log.event("marked", node=name, standing=standing),
     )
-    return _Ground(
+    return _Base(
         config=config,
         log=log,
         bundle=bundle,
@@ -276,7 +276,7 @@ def _ground(config: KeyServiceConfig, log: Log) -> _Ground:
         policy=policy,
         cached=cached,
         attempts=AttemptWriter(gateway, gateway, clock=SystemClock()),
-        waiting=WaitingRoom(gateway, gateway, clock=SystemClock()),
+        waiting=WaitingQueue(gateway, gateway, clock=SystemClock()),
         standings=standings,
         turns=JoinTurns(gateway, clock=SystemClock(), freed=lambda name: log.event("turn_ended", identity=name)),
         release=ClusterRelease(gateway, clock=SystemClock(), versions=lambda: standings.versions),
@@ -305,22 +305,22 @@ def _record(config: KeyServiceConfig, bundle: KeyBundle) -> PolicyRecord:
     return PolicyRecord(RecordFiles(config.state_directory), counter, key)
 
 
-def _releaser(ground: _Ground) -> Releaser:
-    config = ground.config
+def _releaser(base: _Base) -> Releaser:
+    config = base.config
     return Releaser(
-        bundle=ground.bundle,
+        bundle=base.bundle,
         api_endpoint=config.api_endpoint,
-        kubernetes_version=ground.release.version,
-        ca=ground.ca,
-        policy=ground.policy,
-        writer=StatusWriter(ground.gateway),
+        kubernetes_version=base.release.version,
+        ca=base.ca,
+        policy=base.policy,
+        writer=StatusWriter(base.gateway),
         demands=_demands(config),
         clock=SystemClock(),
         random=SystemRandom(),
-        cached=ground.cached,
+        cached=base.cached,
         rate=_rate(config, "tickets"),
-        control_plane=OwnControlPlane(ground.gateway, ground.authority, directory=config.kubernetes_directory),
-        turns=ground.turns,
+        control_plane=OwnControlPlane(base.gateway, base.authority, directory=config.kubernetes_directory),
+        turns=base.turns,
         overdue_after=config.overdue_after,
     )
 
@@ -341,35 +341,35 @@ def _demands(config: KeyServiceConfig) -> Demands:
     return Demands(lock_register=config.lock_register, ek_roots=store.roots, ek_intermediates=store.intermediates)
 
 
-def _reattester(ground: _Ground, releaser: Releaser) -> Reattester:
+def _reattester(base: _Base, releaser: Releaser) -> Reattester:
     return Reattester(
-        cluster_id=ground.bundle.cluster_id,
+        cluster_id=base.bundle.cluster_id,
         take=releaser.take,
-        policy=ground.policy,
-        writer=StatusWriter(ground.gateway),
+        policy=base.policy,
+        writer=StatusWriter(base.gateway),
         demands=lambda: releaser.demands,
         clock=SystemClock(),
-        overdue_after=ground.config.overdue_after,
-        rate=_rate(ground.config, "re-attestations"),
-        cached=ground.cached,
+        overdue_after=base.config.overdue_after,
+        rate=_rate(base.config, "re-attestations"),
+        cached=base.cached,
         strangers=releaser.strangers,
-        healed=ground.standings.wake,
+        recovered=base.standings.wake,
     )
 
 
-def _teller(ground: _Ground) -> Teller:
+def _reporter(base: _Base) -> RefusalReporter:
     keeper = RefusalKeeper(
-        ground.policy,
-        StatusWriter(ground.gateway),
-        kept=ground.standings.wake,
-        lost=lambda ek, code: ground.log.event("refusal_not_kept", ek=ek, reason=code),
+        base.policy,
+        StatusWriter(base.gateway),
+        kept=base.standings.wake,
+        lost=lambda ek, code: base.log.event("refusal_not_kept", ek=ek, reason=code),
     )
-    waiting = ground.waiting if ground.config.queues_unknown_machines else None
-    return Teller(ground.attempts, waiting=waiting, keeper=keeper)
+    waiting = base.waiting if base.config.queues_unknown_machines else None
+    return RefusalReporter(base.attempts, waiting=waiting, keeper=keeper)
 
 
-def _metrics(ground: _Ground, audit: AuditTrail, reloader: Reloader[KeyServiceConfig]) -> Metrics | None:
-    return key_metrics(ground.log, cached=ground.cached, audit=audit, reloader=reloader, standings=ground.standings)
+def _metrics(base: _Base, audit: AuditTrail, reloader: Reloader[KeyServiceConfig]) -> Metrics | None:
+    return key_metrics(base.log, cached=base.cached, audit=audit, reloader=reloader, standings=base.standings)
 
 
 def _audit(config: KeyServiceConfig) -> AuditTrail:
@@ -379,17 +379,17 @@ def _audit(config: KeyServiceConfig) -> AuditTrail:
     return audit
 
 
-def _servers(ground: _Ground, service: KeyService) -> tuple[SocketServer, ...]:
+def _servers(base: _Base, service: KeyService) -> tuple[SocketServer, ...]:
     """Return the two sockets: one for the join service, and one for root only."""
-    config, log = ground.config, ground.log
+    config, log = base.config, base.log
     user = _join_user(config.join_user)
-    desk = PolicyDesk(ground.record, ground.authority, log=log)
+    handler = PolicyHandler(base.record, base.authority, log=log)
 
     def refused(uid: int) -> None:
         log.event("caller_refused", user=uid)
 
-    async def tell(data: bytes) -> bytes:
-        return await asyncio.to_thread(desk.answer, data)
+    async def answer(data: bytes) -> bytes:
+        return await asyncio.to_thread(handler.answer, data)
 
     joins = SocketServer(
         config.socket,
@@ -399,7 +399,7 @@ def _servers(ground: _Ground, service: KeyService) -> tuple[SocketServer, ...]:
         refused=refused,
     )
     root = frozenset({0, os.geteuid()})
-    return joins, SocketServer(config.policy_socket, handler=tell, allowed=root, refused=refused)
+    return joins, SocketServer(config.policy_socket, handler=answer, allowed=root, refused=refused)
 
 
 def _join_user(name: str) -> pwd.struct_passwd:
@@ -411,43 +411,43 @@ def _join_user(name: str) -> pwd.struct_passwd:
         ) from error
 
 
-def _tasks(ground: _Ground, audit: AuditTrail) -> Background:
+def _tasks(base: _Base, audit: AuditTrail) -> Background:
     """Return the background tasks: watches, the policy, and the writes that calls have queued."""
-    node_name = ground.config.node_name
+    node_name = base.config.node_name
     nodes = NodeWatcher(
-        ground.gateway,
-        ground.policy,
-        StatusWriter(ground.gateway),
-        cached=ground.cached,
+        base.gateway,
+        base.policy,
+        StatusWriter(base.gateway),
+        cached=base.cached,
         own_name=node_name,
-        joined=lambda name: ground.log.event("joined", node=name),
-        own_disk=lambda: _founder_disk(ground.config),
+        joined=lambda name: base.log.event("joined", node=name),
+        own_disk=lambda: _founder_disk(base.config),
     )
-    usage = UsageWatcher(CachedReader(ground.gateway, ground.cached.caches), ground.gateway, clock=SystemClock())
+    usage = UsageWatcher(CachedReader(base.gateway, base.cached.caches), base.gateway, clock=SystemClock())
     watch = PolicyWatch(
-        ground.gateway,
-        ground.policy,
-        cached=ground.cached,
+        base.gateway,
+        base.policy,
+        cached=base.cached,
         node_name=node_name,
         clock=SystemClock(),
-        log=ground.log,
+        log=base.log,
     )
     tasks = {
         "nodes": nodes.run_once,
-        **{plural: cache.follow for plural, cache in ground.cached.caches.items()},
+        **{plural: cache.follow for plural, cache in base.cached.caches.items()},
         "policy": watch.run_once,
-        "attempts": ground.attempts.run_once,
-        "audit": _keeper(ground, audit).run_once,
-        "queue": ground.waiting.run_once,
-        "release": ground.release.follow,
-        "release_status": ground.release.run_once,
-        "standings": ground.standings.run_once,
-        "turns": ground.turns.run_once,
+        "attempts": base.attempts.run_once,
+        "audit": _keeper(base, audit).run_once,
+        "queue": base.waiting.run_once,
+        "release": base.release.follow,
+        "release_status": base.release.run_once,
+        "standings": base.standings.run_once,
+        "turns": base.turns.run_once,
         "usage": usage.run_once,
     }
-    if ground.config.kubelet_serving:
-        tasks["serving"] = _approver(ground, audit).run_once
-    return Background(tasks, clock=SystemClock(), log=ground.log)
+    if base.config.kubelet_serving:
+        tasks["serving"] = _approver(base, audit).run_once
+    return Background(tasks, clock=SystemClock(), log=base.log)
 
 
 def _founder_disk(config: KeyServiceConfig) -> str:
@@ -455,25 +455,25 @@ def _founder_disk(config: KeyServiceConfig) -> str:
     return disk.uuid if disk else ""
 
 
-def _approver(ground: _Ground, audit: AuditTrail) -> ServingApprover:
+def _approver(base: _Base, audit: AuditTrail) -> ServingApprover:
     return ServingApprover(
-        ground.gateway,
-        ground.policy,
+        base.gateway,
+        base.policy,
         audit=audit,
-        log=ground.log,
+        log=base.log,
         clock=SystemClock(),
-        rate=_rate(ground.config, "serving certificates"),
-        overdue_after=ground.config.overdue_after,
+        rate=_rate(base.config, "serving certificates"),
+        overdue_after=base.config.overdue_after,
     )
 
 
-def _keeper(ground: _Ground, audit: AuditTrail) -> HeadKeeper:
-    config = ground.config
+def _keeper(base: _Base, audit: AuditTrail) -> HeadKeeper:
+    config = base.config
     return HeadKeeper(
         audit,
         node=config.node_name,
         signer=HeadSigner.at(config.tcti, lock_directory=config.tpm_lock_directory),
-        gateway=ground.gateway,
-        identities=ground.cached.caches[IDENTITIES],
+        gateway=base.gateway,
+        identities=base.cached.caches[IDENTITIES],
         clock=SystemClock(),
     )

@@ -106,7 +106,7 @@ class NodeMarker(Protocol):
         """As `ObjectWriter.record_event`."""
 
 
-class RequestDesk(Protocol):
+class ServingRequests(Protocol):
     """Reads and decides CertificateSigningRequests for kubelet serving certificates, as the RBAC allows."""
 
     def serving_requests(self, seconds: int) -> Iterator[Mapping[str, Any]]:

@@ -111,7 +111,7 @@ def render_waiting(arrival: Arrival) -> dict[str, Any]:
     return document
 
 
-class WaitingRoom:
+class WaitingQueue:
     """The one writer of pending identities: `note` may be called from any thread, `run_once` in a loop of one."""
 
     def __init__(self, reader: Reader, writer: ObjectWriter, *, clock: Clock) -> None:

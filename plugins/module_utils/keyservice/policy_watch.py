@@ -46,7 +46,7 @@ class PolicyWatch:
         """
         self._cached = cached
         self._revoked = threading.Event()
-        cached.caches[IDENTITIES].observed_by(self._hear)
+        cached.caches[IDENTITIES].observed_by(self._notice_revoked)
         self._gateway = gateway
         self._policy = policy
         self._node_name = node_name
@@ -63,7 +63,7 @@ class PolicyWatch:
             self._revoked.clear()
             self._policy.settle_revocations()
 
-    def _hear(self, document: Mapping[str, Any]) -> None:
+    def _notice_revoked(self, document: Mapping[str, Any]) -> None:
         spec = document.get("spec")
         if isinstance(spec, dict) and spec.get("admission") == Admission.REVOKED.value:
             self._revoked.set()
@@ -75,14 +75,14 @@ class PolicyWatch:
         for one in sorted(set(unreadable) - set(self._unreadable))[:_MAX_NAMED]:
             self._log.event("object_unreadable", reason=Reason.MANIFEST_INVALID.name, detail=one)
         self._unreadable = unreadable
-        self._say_seen({"generation": generation, "unreadable": [one[:_MAX_WHY] for one in unreadable[:_MAX_NAMED]]})
+        self._write_seen({"generation": generation, "unreadable": [one[:_MAX_WHY] for one in unreadable[:_MAX_NAMED]]})
 
     def _unreadable_now(self) -> tuple[str, ...]:
         with suppress(ApiError):
             return self._cached.unreadable()
         return self._policy.unreadable()
 
-    def _say_seen(self, seen: dict[str, Any]) -> None:
+    def _write_seen(self, seen: dict[str, Any]) -> None:
         """Write what this control plane has seen into the policy's status; a conflict is left for the next round."""
         for one in self._gateway.objects(POLICIES):
             said = one.get("status", {}).get("seenBy", {}).get(self._node_name, {})
@@ -99,7 +99,7 @@ class PolicyWatch:
                     raise
 
 
-class PolicyDesk:
+class PolicyHandler:
     """Serves the socket for root: returns the record, and adopts a policy from the site."""
 
     def __init__(self, record: PolicyRecord, authority: PolicyAuthority, *, log: Log) -> None:
@@ -115,7 +115,7 @@ class PolicyDesk:
             try:
                 self._decide(parse(POLICY_REQUEST, data), response)
             finally:
-                response.revoked.extend(sorted(self._record.remembered()))
+                response.revoked.extend(sorted(self._record.all_revoked()))
         except AttestedError as error:
             _refuse(response, error)
         except Exception as error:  # noqa: BLE001 - logged here, and answered as INTERNAL

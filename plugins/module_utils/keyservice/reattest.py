@@ -105,17 +105,17 @@ class Reattester:
         rate: TokenBuckets,
         cached: CachedPolicy,
         strangers: Strangers,
-        healed: Callable[[str], None] = lambda _name: None,
+        recovered: Callable[[str], None] = lambda _name: None,
     ) -> None:
         """Decide by ``cached``, then by ``policy``; each attempt calls ``demands``, and ``take`` consumes a challenge.
 
-        ``rate`` limits the pushes of one proven machine. ``healed`` is called with the identity's name when evidence is
-        good after a refusal, after it was overdue, or for the first time.
+        ``rate`` limits the pushes of one proven machine. ``recovered`` is called with the identity's name when evidence
+        is good after a refusal, after it was overdue, or for the first time.
         """
         self._cached = cached
         self._rate = rate
         self._strangers = strangers
-        self._healed = healed
+        self._recovered = recovered
         self._cluster_id = cluster_id
         self._take = take
         self._policy = policy
@@ -137,7 +137,7 @@ class Reattester:
         if shows_activation(bound, record=record):
             note(proven="yes")
         require_activation(bound, record=record, now=self._clock.now())
-        self._strangers.meet(record.ek_public.spki_sha256(), source=channel.source)
+        self._strangers.take(record.ek_public.spki_sha256(), source=channel.source)
         push = _Push(channel=channel, request=request, bound=bound, record=record, note=note, gone=gone)
         return self._reattest_cached(push) or self._reattest(push)
 
@@ -176,13 +176,13 @@ class Reattester:
         revision = self._writer.write(registration, plan_reattested(proven, now=now))
         if cached is not None:
             cached.settle(ek, revision)
-        if self._stood(registration, now) is not Standing.GOOD:
-            self._healed(registration.identity.name)
+        if self._standing_before(registration, now) is not Standing.GOOD:
+            self._recovered(registration.identity.name)
         return Reattested(
             node_name=node.identity.node_name, profile=node.verdict.profile, due=now + self._overdue_after
         )
 
-    def _stood(self, registration: Registration, now: datetime) -> Standing:
+    def _standing_before(self, registration: Registration, now: datetime) -> Standing:
         status = registration.identity.status
         return judge_standing(status, known_since=now, now=now, overdue_after=self._overdue_after).standing
 

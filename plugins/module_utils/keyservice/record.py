@@ -281,7 +281,7 @@ class PolicyRecord:
         """Return the content of the record, or None if the record cannot be used."""
         return self._entry.seen if self._entry is not None else None
 
-    def remembered(self) -> frozenset[str]:
+    def all_revoked(self) -> frozenset[str]:
         """Return the revocations of all files, also of an unusable record, so that the site can sign them all."""
         with self._lock:
             files = [self._read(self._files.published), self._read(self._files.staged)]

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from ..errors import AttestedError
     from .attestation_state import RefusalKeeper
     from .join_attempts import AttemptSink
-    from .pending import WaitingRoom
+    from .pending import WaitingQueue
 
 _ATTEMPTED = frozenset({Coarse.INVALID, Coarse.REFUSED})
 
 
-class Teller:
+class RefusalReporter:
     """Passes refusals to the parts that write them."""
 
     def __init__(
-        self, attempts: AttemptSink, *, waiting: WaitingRoom | None = None, keeper: RefusalKeeper | None = None
+        self, attempts: AttemptSink, *, waiting: WaitingQueue | None = None, keeper: RefusalKeeper | None = None
     ) -> None:
         """Report refusals to ``attempts``, and unknown machines to ``waiting`` if the site queues them.
 
@@ -37,7 +37,7 @@ class Teller:
         self._waiting = waiting
         self._keeper = keeper
 
-    def tell(self, error: AttestedError, fields: Mapping[str, object], *, now: datetime) -> None:
+    def report(self, error: AttestedError, fields: Mapping[str, object], *, now: datetime) -> None:
         """Report a refusal with the ``fields`` of its log line; faults of the cluster are not join attempts."""
         known = {name: str(value) for name, value in fields.items()}
         if error.reason.value.coarse in _ATTEMPTED:

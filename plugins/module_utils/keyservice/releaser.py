@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = 4
 _FINAL = frozenset({Reason.CALL_GONE, Reason.CONTROL_PLANE_JOIN_BUSY, Reason.IDENTITY_RATE})
 """Refusals that a new read of the policy does not change."""
-_NOBODY_YET = frozenset({Reason.IDENTITY_PENDING, Reason.IDENTITY_UNKNOWN})
+_UNDECIDED = frozenset({Reason.IDENTITY_PENDING, Reason.IDENTITY_UNKNOWN})
 """Refusals of a machine that no admin has decided about: it may claim the name of a known node."""
 _UUID_BYTES = 16
 
@@ -227,7 +227,7 @@ class Releaser:
 
     def _release_live(self, call: _Call) -> Released:
         """Decide by the API, within the limit of API reads for machines that are not in the cache."""
-        self.strangers.meet(call.record.ek_public.spki_sha256(), source=call.channel.source)
+        self.strangers.take(call.record.ek_public.spki_sha256(), source=call.channel.source)
         return self._release(call)
 
     def _release(self, call: _Call, attempts: int = _ATTEMPTS) -> Released:
@@ -238,7 +238,7 @@ class Releaser:
             if error.reason is not Reason.API_CONFLICT or attempts == 1:
                 raise
         except PolicyError as error:
-            if error.reason in _NOBODY_YET:
+            if error.reason in _UNDECIDED:
                 self._refuse_pretender(call)
             raise
         return self._release(call, attempts - 1)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .audit_trail import AuditTrail
     from .key_bundle import KeyBundle
     from .reattest import Reattester
-    from .refusals import Teller
+    from .refusals import RefusalReporter
     from .releaser import Releaser
 
 _MAX_SOURCE = 64
@@ -41,15 +41,15 @@ class KeyService(RpcService):
         bundle: KeyBundle,
         clock: Clock,
         log: Log,
-        teller: Teller,
+        reporter: RefusalReporter,
         audit: AuditTrail,
         reattester: Reattester,
         metrics: Metrics | None,
     ) -> None:
         """Answer with ``releaser`` and the join CA of ``bundle``; each call is one line of ``log``.
 
-        A refusal is passed to ``teller`` after the decision. Every decision is recorded in ``audit`` before the answer.
-        The call health returns ``metrics``, unless they are None.
+        A refusal is passed to ``reporter`` after the decision. Every decision is recorded in ``audit`` before the
+        answer. The call health returns ``metrics``, unless they are None.
         """
         answers = {
             "challenge": self._challenge,
@@ -65,7 +65,7 @@ class KeyService(RpcService):
         self._releaser = releaser
         self._bundle = bundle
         self._clock = clock
-        self._teller = teller
+        self._reporter = reporter
 
     def respond(self, asked: Asked) -> bytes:
         """Return the response to a call after its decision is recorded; raises the refusal."""
@@ -75,7 +75,7 @@ class KeyService(RpcService):
             answer = super().respond(asked)
         except AttestedError as error:
             self._record(asked, refusal_of(error))
-            self._teller.tell(error, asked.line.fields, now=self._clock.now())
+            self._reporter.report(error, asked.line.fields, now=self._clock.now())
             raise
         except Exception as error:
             self._record(asked, {"reason": Reason.INTERNAL.name, "detail": type(error).__name__})

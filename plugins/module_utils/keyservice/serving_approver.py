@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..core.rate import TokenBuckets
     from ..policy.identity import NodeIdentity
     from .audit_trail import AuditTrail
-    from .kube_api import RequestDesk
+    from .kube_api import ServingRequests
     from .live_policy import LivePolicy
 
 
@@ -63,7 +63,7 @@ _USAGES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedServing:
+class ServingRequest:
     """A well-formed request of a node, before the decision.
 
     ``node_name`` and ``machine`` identify the requester as the API server authenticated it; ``machine`` is the name of
@@ -76,7 +76,7 @@ class AskedServing:
     addresses: frozenset[str]
 
 
-def check_serving_request(spec: Mapping[str, Any]) -> AskedServing:
+def check_serving_request(spec: Mapping[str, Any]) -> ServingRequest:
     """Return the parsed ``spec`` of a CertificateSigningRequest.
 
     1. The requester is a node, with the group of at most one machine. SERVING_REQUESTER_REFUSED
@@ -97,7 +97,7 @@ def check_serving_request(spec: Mapping[str, Any]) -> AskedServing:
     require_subject(request, node_name=node_name)  # 5
     asked = _alternative_names(request)  # 6
     names, addresses = _split(asked)  # 7
-    return AskedServing(node_name=node_name, machine=machine, names=names, addresses=addresses)
+    return ServingRequest(node_name=node_name, machine=machine, names=names, addresses=addresses)
 
 
 def require_ready(identity: NodeIdentity, *, now: datetime, overdue_after: timedelta) -> None:
@@ -120,7 +120,7 @@ def require_ready(identity: NodeIdentity, *, now: datetime, overdue_after: timed
         )
 
 
-def require_own(asked: AskedServing, identity: NodeIdentity) -> None:
+def require_own(asked: ServingRequest, identity: NodeIdentity) -> None:
     """Raise unless the requester is the machine of ``identity``, and the names and addresses belong to it.
 
     1. The requester's certificate names this machine. A certificate without a machine is one of kubeadm, which only a
@@ -286,7 +286,7 @@ class ServingApprover:
 
     def __init__(
         self,
-        desk: RequestDesk,
+        requests: ServingRequests,
         policy: LivePolicy,
         *,
         audit: AuditTrail,
@@ -295,8 +295,8 @@ class ServingApprover:
         rate: TokenBuckets,
         overdue_after: timedelta,
     ) -> None:
-        """Read and decide requests through ``desk``; ``rate`` limits the checks for one user."""
-        self._desk = desk
+        """Read and decide requests through ``requests``; ``rate`` limits the checks for one user."""
+        self._requests = requests
         self._policy = policy
         self._audit = audit
         self._log = log
@@ -310,7 +310,7 @@ class ServingApprover:
         An error at one request does not stop the others.
         """
         trouble: AttestedError | None = None
-        for document in self._desk.serving_requests(seconds):
+        for document in self._requests.serving_requests(seconds):
             try:
                 self.settle(document)
             except AttestedError as error:
@@ -362,7 +362,9 @@ class ServingApprover:
         cause = {} if refusal is None else refusal_of(refusal)
         self._audit.decided("serving_certificate", fields, refusal=cause, source=user)
         try:
-            self._desk.conclude_request(metadata["name"], conclusion.condition(), revision=metadata["resourceVersion"])
+            self._requests.conclude_request(
+                metadata["name"], conclusion.condition(), revision=metadata["resourceVersion"]
+            )
         except ApiError as error:
             if error.reason is not Reason.API_CONFLICT:
                 raise

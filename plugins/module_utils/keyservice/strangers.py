@@ -32,7 +32,7 @@ class Strangers:
         )
         self._all = _buckets(_ALL_RATE, _ALL_BURST, "questions a second about unknown machines", clock)
 
-    def meet(self, ek_sha256: str, *, source: str) -> None:
+    def take(self, ek_sha256: str, *, source: str) -> None:
         """Raise IDENTITY_UNKNOWN_RATE unless the API may be read now for this key from ``source``."""
         if not self._is_known(ek_sha256):
             self._each.take(source)

@@ -17,7 +17,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.att
 )
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.config import KeyServiceConfig
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy, StatusWriter
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import Teller
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.policy.identity import Role
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Coarse, Reason
 from ansible_collections.attested.kubernetes.tests.support import house
@@ -173,7 +173,7 @@ class Attempts:
 )
 def test_a_refusal_is_held_against_who_proved_the_key(fields: dict[str, str], held: bool) -> None:
     kept = Kept()
-    Teller(Attempts(), keeper=kept.keeper).tell(Refusal("x", reason=Reason.PCR_MISMATCH), fields, now=NOW)
+    RefusalReporter(Attempts(), keeper=kept.keeper).report(Refusal("x", reason=Reason.PCR_MISMATCH), fields, now=NOW)
     assert ("lastRefusal" in kept.gateway.status(NAME)) is held
 
 

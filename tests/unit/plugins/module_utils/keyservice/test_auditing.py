@@ -23,7 +23,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.aud
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.cached_policy import ObjectCache
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.client import REQUEST
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import Teller
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.refusals import RefusalReporter
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.rpc import KeyService
 from ansible_collections.attested.kubernetes.plugins.module_utils.proto.messages import message_class
 from ansible_collections.attested.kubernetes.plugins.module_utils.reasons import Reason
@@ -231,7 +231,7 @@ def service_over(releaser: Any, bed: Bed) -> KeyService:
         bundle=unused,
         clock=SystemClock(),
         log=open_log(),
-        teller=Teller(Deaf()),
+        reporter=RefusalReporter(Deaf()),
         audit=bed.log,
         reattester=unused,
         metrics=None,

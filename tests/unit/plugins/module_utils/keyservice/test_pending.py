@@ -18,7 +18,7 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.pen
     CLAIM,
     SOURCE,
     Arrival,
-    WaitingRoom,
+    WaitingQueue,
     plan_waiting,
 )
 from ansible_collections.attested.kubernetes.tests.support.kube import FakeGateway
@@ -68,7 +68,7 @@ def test_the_oldest_make_room() -> None:
 @pytest.mark.parametrize(
     ("found", "drops"),
     [
-        pytest.param(99, (), id="the hundredth finds room"),
+        pytest.param(99, (), id="the hundredth finds a place"),
         pytest.param(100, ("ek-0",), id="for one more the oldest goes"),
         pytest.param(103, ("ek-0", "ek-1", "ek-2", "ek-3"), id="what is too many goes too"),
     ],
@@ -102,12 +102,12 @@ def test_the_source_that_has_the_most_makes_room() -> None:
 
 def test_before_they_are_written_too(gateway: FakeGateway) -> None:
     """The queue in memory is shared by source as well."""
-    room = WaitingRoom(gateway, gateway, clock=SteppingClock())
-    room.note(replace(arrival(), source="quiet"))
+    queue = WaitingQueue(gateway, gateway, clock=SteppingClock())
+    queue.note(replace(arrival(), source="quiet"))
     for number in range(100):
-        room.note(replace(arrival(f"{number:020x}" + "0" * 44), source="flood"))
-    assert len(room._arrivals) == 64
-    room.run_once(0)
+        queue.note(replace(arrival(f"{number:020x}" + "0" * 44), source="flood"))
+    assert len(queue._arrivals) == 64
+    queue.run_once(0)
     assert NAME in {one["metadata"]["name"] for one in gateway.objects(IDENTITIES)}
 
 
@@ -117,37 +117,37 @@ def gateway() -> FakeGateway:
 
 
 @pytest.fixture
-def room(gateway: FakeGateway) -> WaitingRoom:
-    return WaitingRoom(gateway, gateway, clock=SteppingClock())
+def queue(gateway: FakeGateway) -> WaitingQueue:
+    return WaitingQueue(gateway, gateway, clock=SteppingClock())
 
 
-def test_a_machine_in_the_queue_is_refused_as_waiting(gateway: FakeGateway, room: WaitingRoom) -> None:
-    room.note(arrival())
-    room.run_once(0)
+def test_a_machine_in_the_queue_is_refused_as_waiting(gateway: FakeGateway, queue: WaitingQueue) -> None:
+    queue.note(arrival())
+    queue.run_once(0)
     with pytest.raises(AttestedError) as caught:
         LivePolicy(gateway, GivenPolicy(), clock=SystemClock()).identity_for(EK)
     assert caught.value.code == "IDENTITY_PENDING"
 
 
-def test_who_was_approved_meanwhile_stays_so(gateway: FakeGateway, room: WaitingRoom) -> None:
+def test_who_was_approved_meanwhile_stays_so(gateway: FakeGateway, queue: WaitingQueue) -> None:
     approved = plan_waiting([], [arrival()]).creates[0] | {"spec": {"ekSha256": EK, "admission": "Approved"}}
     gateway.create(IDENTITIES, approved)
-    room.note(arrival())
-    room.run_once(0)
+    queue.note(arrival())
+    queue.run_once(0)
     assert gateway.objects(IDENTITIES)[0]["spec"]["admission"] == "Approved"
 
 
-def test_nobody_waits_for_a_full_queue(gateway: FakeGateway, room: WaitingRoom) -> None:
+def test_nobody_waits_for_a_full_queue(gateway: FakeGateway, queue: WaitingQueue) -> None:
     for number in range(1000):
-        room.note(arrival(f"{number:020x}" + "0" * 44))
+        queue.note(arrival(f"{number:020x}" + "0" * 44))
     for _unused in range(200):
-        room.run_once(0)
+        queue.run_once(0)
     assert len(gateway.objects(IDENTITIES)) == 64
 
 
-def test_a_queue_that_cannot_be_written_says_so(gateway: FakeGateway, room: WaitingRoom) -> None:
+def test_a_queue_that_cannot_be_written_says_so(gateway: FakeGateway, queue: WaitingQueue) -> None:
     gateway.down = True
-    room.note(arrival())
+    queue.note(arrival())
     with pytest.raises(AttestedError) as caught:
-        room.run_once(0)
+        queue.run_once(0)
     assert caught.value.code == "API_UNAVAILABLE"

@@ -216,21 +216,21 @@ def test_the_log_hears_whose_key_it_is_and_whether_it_is_proven(bed: Bed, reatte
 
 def test_a_node_that_stands_better_than_before_is_told_of(bed: Bed) -> None:
     """Who waits for it, as the one who takes a taint off, need not ask again and again."""
-    healed: list[str] = []
-    reattester = bed.reattester(healed=healed.append)
+    recovered: list[str] = []
+    reattester = bed.reattester(recovered=recovered.append)
     push(bed, reattester)
-    assert not healed, "its ticket was good evidence"
+    assert not recovered, "its ticket was good evidence"
     bed.clock.sleep(3 * 3600)
     push(bed, reattester)
-    assert len(healed) == 1, "it was overdue"
+    assert len(recovered) == 1, "it was overdue"
     push(bed, reattester)
-    assert len(healed) == 1, "it was good"
+    assert len(recovered) == 1, "it was good"
     known = bed.live.snapshot_for(bed.identity.ek_sha256).registration_for(bed.identity.ek_sha256)
     StatusWriter(bed.gateway).write(
         known, StatusChange(refusal=EvidenceRefusal(at=bed.clock.now(), code="PCR_MISMATCH"))
     )
     push(bed, reattester)
-    assert healed == [bed.identity.name] * 2, "it had been refused"
+    assert recovered == [bed.identity.name] * 2, "it had been refused"
 
 
 @pytest.mark.parametrize(

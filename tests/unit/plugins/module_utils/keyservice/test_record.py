@@ -18,7 +18,10 @@ from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.der
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.kube_api import IDENTITIES, POLICIES
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.live_policy import LivePolicy
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.master import MasterSecret, SecretBytes
-from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.policy_watch import PolicyDesk, PolicyWatch
+from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.policy_watch import (
+    PolicyHandler,
+    PolicyWatch,
+)
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.record import (
     Entry,
     PolicyRecord,
@@ -164,7 +167,7 @@ def test_the_site_signs_what_an_unusable_record_still_says(bed: Bed) -> None:
     bed.adopted().note_revoked([EK])
     bed.counter.increment()
     again = bed.start()
-    assert again.remembered() == {EK}
+    assert again.all_revoked() == {EK}
     assert again.state() is None
     assert code(lambda: again.adopt(bed.policies[2])) == "POLICY_ROLLED_BACK"
 
@@ -256,14 +259,14 @@ def test_a_counter_that_jumps_ends_it(bed: Bed) -> None:
 # ---- root's socket, and the watch
 
 
-def desk_of(bed: Bed) -> PolicyDesk:
+def handler_of(bed: Bed) -> PolicyHandler:
     record = bed.start()
-    return PolicyDesk(record, authority_of(record, cluster_id=CLUSTER), log=open_log())
+    return PolicyHandler(record, authority_of(record, cluster_id=CLUSTER), log=open_log())
 
 
-def asked(desk: PolicyDesk, adopt: bytes = b"") -> Any:
+def asked(handler: PolicyHandler, adopt: bytes = b"") -> Any:
     request = message_class("attested.v1.PolicyRequest")(adopt=adopt).SerializeToString()
-    return parse("attested.v1.PolicyResponse", desk.answer(request))
+    return parse("attested.v1.PolicyResponse", handler.answer(request))
 
 
 def signed(generation: int, **changes: Any) -> bytes:
@@ -271,9 +274,9 @@ def signed(generation: int, **changes: Any) -> bytes:
 
 
 def test_root_may_ask_and_hand_a_policy_over(bed: Bed) -> None:
-    desk = desk_of(bed)
-    assert asked(desk).refusal.code == "POLICY_NOT_ADOPTED"
-    first, second = asked(desk, signed(2, revoked=[EK])), asked(desk, signed(2, revoked=[EK]))
+    handler = handler_of(bed)
+    assert asked(handler).refusal.code == "POLICY_NOT_ADOPTED"
+    first, second = asked(handler, signed(2, revoked=[EK])), asked(handler, signed(2, revoked=[EK]))
     assert (first.changed, first.generation, list(first.revoked)) == (True, 2, [EK])
     assert (second.changed, second.refusal.code) == (False, "")
 
@@ -292,9 +295,9 @@ def test_root_may_ask_and_hand_a_policy_over(bed: Bed) -> None:
 )
 def test_what_is_no_newer_policy_of_the_site_is_not_adopted(bed: Bed, document: bytes, expected: str) -> None:
     bed.adopted()
-    desk = desk_of(bed)
-    assert asked(desk, document).refusal.code == expected
-    assert asked(desk).generation == 1
+    handler = handler_of(bed)
+    assert asked(handler, document).refusal.code == expected
+    assert asked(handler).generation == 1
 
 
 @pytest.mark.parametrize(
@@ -311,9 +314,9 @@ def test_a_failed_answer_is_an_answer_and_no_absent_key_service(
         raise error
 
     bed.adopted()
-    desk = desk_of(bed)
-    monkeypatch.setattr(PolicyRecord, "remembered", fail)
-    assert asked(desk).refusal.code == expected
+    handler = handler_of(bed)
+    monkeypatch.setattr(PolicyRecord, "all_revoked", fail)
+    assert asked(handler).refusal.code == expected
 
 
 def log_to(stream: io.StringIO) -> Log:
@@ -426,7 +429,7 @@ def test_the_watch_settles_at_each_revocation(bed: Bed) -> None:
 
     clock.first = revoke
     watch.run_once(60)
-    assert record.remembered() == {EK}
+    assert record.all_revoked() == {EK}
 
 
 def test_revocations_without_an_end_do_not_keep_the_watch_from_its_next_round(bed: Bed) -> None:
@@ -435,7 +438,7 @@ def test_revocations_without_an_end_do_not_keep_the_watch_from_its_next_round(be
     live = LivePolicy(gateway, authority_of(bed.start(), cluster_id=CLUSTER), clock=SystemClock())
     clock = Ending()
     watch = watch_of(gateway, live, clock=clock)
-    clock.first = clock.each = lambda: watch._hear(revoked_identity(EK))
+    clock.first = clock.each = lambda: watch._notice_revoked(revoked_identity(EK))
     watch.run_once(60)
 
 
@@ -443,7 +446,7 @@ def test_an_object_of_no_form_wakes_nobody(bed: Bed) -> None:
     gateway = FakeGateway(json.loads(signed(2)))
     watch = watch_of(gateway, LivePolicy(gateway, authority_of(bed.adopted(), cluster_id=CLUSTER), clock=SystemClock()))
     for document in ({}, {"spec": None}, {"spec": {"admission": "Approved"}}):
-        watch._hear(document)
+        watch._notice_revoked(document)
     assert not watch._revoked.is_set()
 
 

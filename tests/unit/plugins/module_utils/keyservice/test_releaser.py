@@ -272,7 +272,7 @@ def test_a_revocation_outlives_its_object(bed: Bed, sign: bool) -> None:
     bed.gateway.delete(IDENTITIES, bed.identity.name)
     bed.gateway.apply(render_identity(bed.identity))
     assert refused(bed, *call) == ("IDENTITY_REVOKED" if sign else "POLICY_ROLLED_BACK")
-    assert bed.identity.ek_sha256 in bed.record.remembered()
+    assert bed.identity.ek_sha256 in bed.record.all_revoked()
 
 
 def test_the_judged_values_are_kept_for_the_next_policy(bed: Bed) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.attested.kubernetes.plugins.module_utils.errors import AttestedError
 from ansible_collections.attested.kubernetes.plugins.module_utils.keyservice.serving_approver import (
-    AskedServing,
+    ServingRequest,
     check_serving_request,
     require_own,
     require_ready,
@@ -43,7 +43,7 @@ from cryptography.x509.oid import AttributeOID, ExtensionOID, NameOID
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 OVERDUE = dt.timedelta(hours=3)
 MICROSOFTS = x509.ObjectIdentifier("1.3.6.1.4.1.311.2.1.14")
-GOOD = AskedServing(node_name=NODE, machine=MACHINE, names=frozenset({NODE}), addresses=frozenset({ADDRESS}))
+GOOD = ServingRequest(node_name=NODE, machine=MACHINE, names=frozenset({NODE}), addresses=frozenset({ADDRESS}))
 IDENTITY = NodeIdentity(
     ek_sha256="ab" * 32,
     node_name=NODE,

@@ -25,7 +25,7 @@ def met(bed: Bed, ek: str, times: int) -> int:
     granted = 0
     for _unused in range(times):
         try:
-            bed.releaser.strangers.meet(ek, source="192.0.2.7")
+            bed.releaser.strangers.take(ek, source="192.0.2.7")
         except Refusal as error:
             assert error.code == "IDENTITY_UNKNOWN_RATE"
         else:
@@ -62,7 +62,7 @@ def test_all_together_have_a_rate(bed: Bed) -> None:
     """With time more may be asked."""
     bed.watch()
     for number in range(64):
-        bed.releaser.strangers.meet("9" * 64, source=f"192.0.2.{number}")
-    assert code_of(lambda: bed.releaser.strangers.meet("9" * 64, source="198.51.100.1")) == "IDENTITY_UNKNOWN_RATE"
+        bed.releaser.strangers.take("9" * 64, source=f"192.0.2.{number}")
+    assert code_of(lambda: bed.releaser.strangers.take("9" * 64, source="198.51.100.1")) == "IDENTITY_UNKNOWN_RATE"
     bed.clock.sleep(0.2)
-    bed.releaser.strangers.meet("9" * 64, source="198.51.100.2")
+    bed.releaser.strangers.take("9" * 64, source="198.51.100.2")
