@@ -153,14 +153,14 @@ def plan_authorities(found: FoundAuthorities, *, old: str, now: datetime) -> Aut
         require_all(what, names, known)
     successors = _successors(found.planes)
     if successors:
-        return _goes_on(found, successors, now)
+        return _continued(found, successors, now)
     _require_alike(found.planes)
     source = min(one.name for one in found.planes)
     phases = tuple(AuthorityPhase) if found.planes[0].signers[CLUSTER.name] == old else ()
     return AuthorityPlan(phases=phases, successors={}, source=source, bundles={})
 
 
-def _goes_on(found: FoundAuthorities, successors: Mapping[str, str], now: datetime) -> AuthorityPlan:
+def _continued(found: FoundAuthorities, successors: Mapping[str, str], now: datetime) -> AuthorityPlan:
     needed = _needed(found, successors)
     planes = undone(found.planes, _on_planes(needed, successors))
     kubelets = undone(found.kubelets, _on_kubelets(needed[CLUSTER.name], successors[CLUSTER.name]))
@@ -224,9 +224,9 @@ def _bundles(
     if phase is AuthorityPhase.RETIRE:
         return {name: (successor,) for name, successor in successors.items()}
     bundles = {}
-    for name, believed in needed.items():
+    for name, trusted in needed.items():
         first = successors[name] if phase is AuthorityPhase.ISSUE else plane.signers[name]
-        others = [*plane.trusted[name], *sorted(believed)]
+        others = [*plane.trusted[name], *sorted(trusted)]
         bundles[name] = tuple(dict.fromkeys([first, *others]))
     return bundles
 
@@ -250,7 +250,7 @@ def _require_alike(planes: Sequence[PlaneAuthorities]) -> None:
             if plane.signers[name] != signer or plane.trusted[name] != (signer,):
                 raise _differ(
                     f"expected {name} on {plane.name} to be {signer} alone, as it signs on {first.name}; "
-                    f"it signs with {plane.signers[name]} and believes {', '.join(plane.trusted[name])}"
+                    f"it signs with {plane.signers[name]} and trusts {', '.join(plane.trusted[name])}"
                 )
 
 

@@ -114,7 +114,7 @@ def plan_rotation(found: FoundKeys, *, old: str) -> RotationPlan:
     successor = _newest(name for name in known if key_number(name) > key_number(old))
     if not successor:
         return _plan(_all_phases(known), successor="", found=found)
-    return _goes_on(found, successor)
+    return _continued(found, successor)
 
 
 def _all_phases(known: set[str]) -> tuple[RotationPhase, ...]:
@@ -133,7 +133,7 @@ def next_number(names: Iterable[str]) -> int:
     return max(map(key_number, names), default=0) + 1
 
 
-def _goes_on(found: FoundKeys, successor: str) -> RotationPlan:
+def _continued(found: FoundKeys, successor: str) -> RotationPlan:
     needed = _needed(found, successor)
     retired = (successor,)
     leading = (successor, *_newest_first(needed - {successor}))
@@ -215,7 +215,7 @@ def _require_readable(stored: Mapping[str, int], known: set[str]) -> None:
     lost = sorted(name for name, count in stored.items() if count and name not in known and name != CLEAR)
     if lost:
         raise KubeadmError(
-            f"expected the keys that Secrets in etcd are closed with, {', '.join(lost)} is on no control plane",
+            f"expected the keys that encrypt Secrets in etcd, {', '.join(lost)} is on no control plane",
             reason=Reason.ENCRYPTION_KEY_LOST,
         )
 

@@ -69,7 +69,7 @@ class Step:
         return cls(node=node, phase=phase, change=change, known=known)
 
 
-def plan_values(kind: str, said: Sequence[Mapping[str, Any]], facts: ClusterFacts, *, old: str) -> dict[str, Any]:
+def plan_values(kind: str, results: Sequence[Mapping[str, Any]], facts: ClusterFacts, *, old: str) -> dict[str, Any]:
     """Return the plan of a rotation of ``kind`` from the results of `rotation_info` on each node.
 
     ``phases``: the phases that are left, in order. ``successor``: the new key, "" before it is created. ``source``: the
@@ -78,21 +78,21 @@ def plan_values(kind: str, said: Sequence[Mapping[str, Any]], facts: ClusterFact
     OPTION_INVALID.
     """
     planner = {"authorities": _authorities, "encryption_key": _encryption_key, "master_secret": _master_secret}[kind]
-    return {"kind": kind, **planner(said, facts, old)}
+    return {"kind": kind, **planner(results, facts, old)}
 
 
-def facts_of(said: Mapping[str, Any], *, versions: Sequence[str] = ()) -> ClusterFacts:
+def facts_of(result: Mapping[str, Any], *, versions: Sequence[str] = ()) -> ClusterFacts:
     """Return the facts of a result of `rotation_info`, with the ``versions`` of the site; raises OPTION_INVALID."""
     try:
         return ClusterFacts(
-            nodes=frozenset(map(str, said["nodes"])),
-            control_planes=frozenset(map(str, said["control_planes"])),
-            now=datetime.fromisoformat(said["now"]),
-            stored={str(name): int(count) for name, count in said["stored"].items()},
+            nodes=frozenset(map(str, result["nodes"])),
+            control_planes=frozenset(map(str, result["control_planes"])),
+            now=datetime.fromisoformat(result["now"]),
+            stored={str(name): int(count) for name, count in result["stored"].items()},
             versions=tuple(versions),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _not_said() from error
+        raise _not_results() from error
 
 
 def show_plane(plane: PlaneAuthorities) -> dict[str, Any]:
@@ -108,19 +108,19 @@ def show_plane(plane: PlaneAuthorities) -> dict[str, Any]:
     }
 
 
-def parse_plane(said: Mapping[str, Any]) -> PlaneAuthorities:
+def parse_plane(values: Mapping[str, Any]) -> PlaneAuthorities:
     """Return the authorities from the values of `show_plane`.
 
     Raises `KeyError`, `TypeError`, `ValueError`, `AttributeError`.
     """
     return PlaneAuthorities(
-        name=str(said["name"]),
-        signers=dict(said["signers"]),
-        trusted=bundles_of(said["trusted"]),
-        issued={str(name): frozenset(keys) for name, keys in said["issued"].items()},
-        staged=dict(said["staged"]),
-        taken=said["taken"] is True,
-        since=datetime.fromisoformat(said["since"]),
+        name=str(values["name"]),
+        signers=dict(values["signers"]),
+        trusted=bundles_of(values["trusted"]),
+        issued={str(name): frozenset(keys) for name, keys in values["issued"].items()},
+        staged=dict(values["staged"]),
+        taken=values["taken"] is True,
+        since=datetime.fromisoformat(values["since"]),
     )
 
 
@@ -134,10 +134,10 @@ def show_kubelet(kubelet: KubeletAuthorities) -> dict[str, Any]:
     }
 
 
-def parse_kubelet(said: Mapping[str, Any]) -> KubeletAuthorities:
+def parse_kubelet(values: Mapping[str, Any]) -> KubeletAuthorities:
     """Return the kubelet from the values of `show_kubelet`; raises `KeyError`, `TypeError`."""
-    trusted, named = frozenset(said["trusted"]), frozenset(said["named"])
-    return KubeletAuthorities(name=str(said["name"]), trusted=trusted, named=named, issued=str(said["issued"]))
+    trusted, named = frozenset(values["trusted"]), frozenset(values["named"])
+    return KubeletAuthorities(name=str(values["name"]), trusted=trusted, named=named, issued=str(values["issued"]))
 
 
 def show_keys(plane: PlaneKeys) -> dict[str, Any]:
@@ -151,28 +151,28 @@ def show_keys(plane: PlaneKeys) -> dict[str, Any]:
     }
 
 
-def parse_keys(said: Mapping[str, Any]) -> PlaneKeys:
+def parse_keys(values: Mapping[str, Any]) -> PlaneKeys:
     """Return the keys from the values of `show_keys`; raises `KeyError`, `TypeError`."""
     return PlaneKeys(
-        name=str(said["node"]),
-        keys={str(one["name"]): str(one["fingerprint"]) for one in said["keys"]},
-        taken=said["taken"] is True,
-        clear_first=said["clear_first"] is True,
+        name=str(values["node"]),
+        keys={str(one["name"]): str(one["fingerprint"]) for one in values["keys"]},
+        taken=values["taken"] is True,
+        clear_first=values["clear_first"] is True,
     )
 
 
-def bundles_of(said: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+def bundles_of(values: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """Return the trusted keys by authority from plain values."""
-    return {str(name): tuple(keys) for name, keys in said.items()}
+    return {str(name): tuple(keys) for name, keys in values.items()}
 
 
-def _authorities(said: Sequence[Mapping[str, Any]], facts: ClusterFacts, old: str) -> dict[str, Any]:
+def _authorities(results: Sequence[Mapping[str, Any]], facts: ClusterFacts, old: str) -> dict[str, Any]:
     try:
-        planes = [parse_plane(one["plane"]) for one in said if one["plane"]]
-        kubelets = [parse_kubelet(one["kubelet"]) for one in said]
-        known = {str(name): str(pem) for one in said for name, pem in one["known"].items()}
+        planes = [parse_plane(one["plane"]) for one in results if one["plane"]]
+        kubelets = [parse_kubelet(one["kubelet"]) for one in results]
+        known = {str(name): str(pem) for one in results for name, pem in one["known"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _not_said() from error
+        raise _not_results() from error
     found = FoundAuthorities(planes=planes, kubelets=kubelets, members=facts.control_planes, nodes=facts.nodes)
     todo = plan_authorities(found, old=old, now=facts.now)
     first = todo.phases[:1]
@@ -190,11 +190,11 @@ def _authorities(said: Sequence[Mapping[str, Any]], facts: ClusterFacts, old: st
     }
 
 
-def _encryption_key(said: Sequence[Mapping[str, Any]], facts: ClusterFacts, old: str) -> dict[str, Any]:
+def _encryption_key(results: Sequence[Mapping[str, Any]], facts: ClusterFacts, old: str) -> dict[str, Any]:
     try:
-        planes = [parse_keys(one) for one in said]
+        planes = [parse_keys(one) for one in results]
     except (KeyError, TypeError) as error:
-        raise _not_said() from error
+        raise _not_results() from error
     found = FoundKeys(planes=planes, members=facts.control_planes, stored=facts.stored)
     todo = plan_encryption_key(found, old=old)
     first = todo.phases[0] if todo.phases else RotationPhase.REWRITE
@@ -213,18 +213,18 @@ def _encryption_key(said: Sequence[Mapping[str, Any]], facts: ClusterFacts, old:
     }
 
 
-def _master_secret(said: Sequence[Mapping[str, Any]], facts: ClusterFacts, old: str) -> dict[str, Any]:
+def _master_secret(results: Sequence[Mapping[str, Any]], facts: ClusterFacts, old: str) -> dict[str, Any]:
     try:
         planes = [
             PlaneVersions(
                 name=str(one["node"]), names=tuple(map(str, one["plane"]["names"])), taken=one["plane"]["taken"] is True
             )
-            for one in said
+            for one in results
             if one["plane"] is not None and one["node"] in facts.control_planes
         ]
-        disks = {str(one["node"]): one["disk"] if one["disk"] is None else str(one["disk"]) for one in said}
+        disks = {str(one["node"]): one["disk"] if one["disk"] is None else str(one["disk"]) for one in results}
     except (KeyError, TypeError) as error:
-        raise _not_said() from error
+        raise _not_results() from error
     found = FoundVersions(
         site=facts.versions, planes=planes, members=facts.control_planes, disks=disks, nodes=facts.nodes
     )
@@ -243,7 +243,7 @@ def _master_secret(said: Sequence[Mapping[str, Any]], facts: ClusterFacts, old: 
     }
 
 
-def _not_said() -> SystemFault:
+def _not_results() -> SystemFault:
     return SystemFault(
         "expected results of the module rotation_info in found, got something else", reason=Reason.OPTION_INVALID
     )
